@@ -18,9 +18,10 @@ import (
 
 const module = "github.com/kyma-fleet/lifecycle-manager"
 
-// rooms says how high each room of the house is. A package imports only from lower rooms: never from its own height, so that two rooms
-// side by side stay strangers, and a reader who goes down meets each only once. A room is a folder with all below it; with /* each folder in
-// it is a room of its own. A room may be planned, and have no folder yet. The playground is on top of all: it is a module of its own.
+// rooms says how high each room of the house is. A package imports only from lower rooms: never from its own height, so
+// that two rooms side by side stay strangers, and a reader who goes down meets each only once. A room is a folder with
+// all below it; with /* each folder in it is a room of its own. A room may be planned, and have no folder yet. The
+// playground is on top of all: it is a module of its own.
 var rooms = []struct {
 	height int
 	room   string
@@ -76,10 +77,12 @@ var bannedCalls = []struct {
 	allowed   []string // folders; each must still need the permission
 	reason    string
 }{
-	{"os", "Getenv", []string{"internal/config"}, "one place reads the environment, so that one list names every setting"},
+	{"os", "Getenv", []string{"internal/config"},
+		"one place reads the environment, so that one list names every setting"},
 	{"os", "LookupEnv", nil, "one place reads the environment, so that one list names every setting"},
 	{"time", "Sleep", nil, "a sleeping worker serves nobody: come back later, or select on a timer and the context"},
-	{"context", "Background", []string{"cmd/runtime-watcher", "playground/cmd/playground"}, "take the caller's context; only main starts one"},
+	{"context", "Background", []string{"cmd/runtime-watcher", "playground/cmd/playground"},
+		"take the caller's context; only main starts one"},
 	{"context", "TODO", nil, "take the caller's context; only main starts one"},
 }
 
@@ -119,7 +122,8 @@ var sources = sync.OnceValues(func() ([]source, error) {
 			return err
 		}
 		folder, name := path.Split(file)
-		all = append(all, source{File: parsed, positions: positions, folder: path.Clean(folder), name: name, lines: positions.File(parsed.FileStart).LineCount()})
+		all = append(all, source{File: parsed, positions: positions, folder: path.Clean(folder), name: name,
+			lines: positions.File(parsed.FileStart).LineCount()})
 		return nil
 	})
 	return all, err
@@ -174,7 +178,8 @@ func TestLayers(t *testing.T) {
 		}
 		room, height, found := roomOf(s.folder)
 		if !found {
-			t.Errorf("%s is in no room: give %s a line in the table rooms, or put it where it belongs", s.path(), s.folder)
+			t.Errorf("%s is in no room: give %s a line in the table rooms, or put it where it belongs", s.path(),
+				s.folder)
 			continue
 		}
 		for _, imported := range s.imports() {
@@ -188,9 +193,11 @@ func TestLayers(t *testing.T) {
 				t.Errorf("%s imports %s, which is in no room", s.path(), target)
 			case other == room || below < height:
 			case below == height:
-				t.Errorf("%s imports %s: they are side by side at height %d. Move what both need below them, or pass it as a value", s.path(), target, height)
+				t.Errorf("%s imports %s: they are side by side at height %d. Move what both need below them, or pass "+
+					"it as a value", s.path(), target, height)
 			default:
-				t.Errorf("%s (height %d) imports %s (height %d): dependencies go down only", s.path(), height, target, below)
+				t.Errorf("%s (height %d) imports %s (height %d): dependencies go down only",
+					s.path(), height, target, below)
 			}
 		}
 	}
@@ -204,7 +211,8 @@ func TestForeignImports(t *testing.T) {
 		allowed func(imported string) bool
 	}{
 		"Kubernetes": {
-			"k8s.io/kubernetes is no library: it is slow to build and its API has no promise, so only the playground has it",
+			"k8s.io/kubernetes is no library: it is slow to build and its API has no promise, so only the " +
+				"playground has it",
 			func(s source) bool { return !s.isPlayground() },
 			func(p string) bool { return !isOf(p, "k8s.io/kubernetes") },
 		},
@@ -249,7 +257,8 @@ func TestBannedModules(t *testing.T) {
 	sums := readAll(t, "go.sum", "playground/go.sum")
 	linter := readAll(t, ".golangci.yml")
 	for _, ban := range bannedModules {
-		if reachable := strings.Contains(sums, ban.path+" ") || strings.Contains(sums, ban.path+"/v"); reachable != ban.reachable {
+		if reachable := strings.Contains(sums, ban.path+" ") ||
+			strings.Contains(sums, ban.path+"/v"); reachable != ban.reachable {
 			t.Errorf("ban of %s: reachable is %t, but by go.sum it is %t", ban.path, ban.reachable, reachable)
 		}
 		if !strings.Contains(linter, "pkg: "+ban.path+"\n") {
@@ -310,8 +319,8 @@ func TestPureLibraries(t *testing.T) {
 	}
 }
 
-// TestInit: a program is what its main builds, not what its imports do. Registering kinds with a scheme is the exception that the
-// libraries of Kubernetes expect.
+// TestInit: a program is what its main builds, not what its imports do. Registering kinds with a scheme is the
+// exception that the libraries of Kubernetes expect.
 func TestInit(t *testing.T) {
 	for _, s := range mustSources(t) {
 		for _, d := range s.Decls {
@@ -324,7 +333,8 @@ func TestInit(t *testing.T) {
 				ast.Inspect(statement, func(n ast.Node) bool {
 					if sel, ok := n.(*ast.SelectorExpr); ok {
 						on, _ := sel.X.(*ast.Ident)
-						registers = registers || sel.Sel.Name == "AddToScheme" || sel.Sel.Name == "Register" && on != nil && on.Name == "SchemeBuilder"
+						registers = registers || sel.Sel.Name == "AddToScheme" || sel.Sel.Name == "Register" &&
+							on != nil && on.Name == "SchemeBuilder"
 					}
 					return true
 				})
@@ -351,14 +361,16 @@ func TestPackageComments(t *testing.T) {
 			start = "Command " + path.Base(folder) + " "
 		}
 		if !strings.HasPrefix(comments[folder], start) {
-			t.Errorf("%s needs a package comment that begins with %q and says what it is, how to use it, how it works and what it does not do", folder, start)
+			t.Errorf("%s needs a package comment that begins with %q and says what it is, how to use it, how it "+
+				"works and what it does not do", folder, start)
 		}
 	}
 }
 
 // TestNames: a name that fits everything says nothing, and such a folder grows for ever.
 func TestNames(t *testing.T) {
-	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "pkg", "lib", "base", "types", "service", "services"}
+	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "pkg", "lib", "base",
+		"types", "service", "services"}
 	for _, s := range mustSources(t) {
 		if slices.Contains(vague, s.Name.Name) || slices.Contains(vague, path.Base(s.folder)) {
 			t.Errorf("%s: name the package for what it is about", s.path())
@@ -381,7 +393,8 @@ func TestMains(t *testing.T) {
 	}
 	for folder, n := range lines {
 		if n > limit {
-			t.Errorf("%s has %d lines, %d are allowed: move what is more than parse, build and run to where it can be tested", folder, n, limit)
+			t.Errorf("%s has %d lines, %d are allowed: move what is more than parse, build and run to where it can "+
+				"be tested", folder, n, limit)
 		}
 	}
 }

@@ -12,9 +12,11 @@ const maxPackageLines = 2000
 
 // largePackages may have more lines than maxPackageLines. An entry that is not needed any more fails the test.
 var largePackages = map[string]string{
-	"apply":                    "one concept: how objects reach one cluster and leave it; all parts share inventory and progress",
-	"internal/controller/kyma": "the life cycle of a Kyma from its triggers to its status; parts with a memory of their own are below it",
-	"api/v1beta2":              "types with their documentation, which is most of the text",
+	"apply": "one concept: how objects reach one cluster and leave it; all parts share inventory " +
+		"and progress",
+	"internal/controller/kyma": "the life cycle of a Kyma from its triggers to its status; parts with a memory of " +
+		"their own are below it",
+	"api/v1beta2": "types with their documentation, which is most of the text",
 }
 
 // maxReconcileFields limits the fields of a struct that one reconcile carries from step to step.
@@ -67,7 +69,8 @@ func TestReconcileState(t *testing.T) {
 				fields += max(len(f.Names), 1)
 			}
 			if fields > maxReconcileFields {
-				t.Errorf("%s: run has %d fields, %d are allowed: a step that needs memory of its own is a type of its own",
+				t.Errorf("%s: run has %d fields, %d are allowed: a step that needs memory of its own is a type of "+
+					"its own",
 					s.path(), fields, maxReconcileFields)
 			}
 			return true

@@ -146,7 +146,9 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 			continue
 		}
 		if seen[it.ref.identity()] {
-			failed = append(failed, &Error{Operation: "applying", Ref: it.ref, Message: "the module contains this object twice, with and without its namespace or in two versions: remove one", reason: ObjectRefused})
+			failed = append(failed, &Error{Operation: "applying", Ref: it.ref,
+				Message: "the module contains this object twice, with and without its namespace or in two versions: " +
+					"remove one", reason: ObjectRefused})
 			continue
 		}
 		seen[it.ref.identity()] = true
@@ -205,8 +207,9 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 	if done == nil {
 		done = new(Progress)
 	}
-	a := applyCall{Cluster: c, set: set, done: done, result: Result{Failed: failed}, unavailable: map[Ref]bool{}, unserved: map[Ref]string{},
-		query: "fieldManager=" + url.QueryEscape(set.owner())}
+	a := applyCall{Cluster: c, set: set, done: done, result: Result{Failed: failed}, unavailable: map[Ref]bool{},
+		unserved: map[Ref]string{},
+		query:    "fieldManager=" + url.QueryEscape(set.owner())}
 	for _, f := range failed {
 		a.markUnavailable(f.Ref)
 	}
@@ -292,14 +295,17 @@ func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	case it.crd.Name != "" && a.done.recordOf(it.crd).maybeUnserved:
 		return a.waitingForCRD(it), true
 	case phase == phaseWorkloads:
-		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration], a.firstUnavailable[phaseBindings])
+		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration],
+			a.firstUnavailable[phaseBindings])
 	case phase == phaseAdmission:
-		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration], a.firstUnavailable[phaseBindings], a.firstUnavailable[phaseWorkloads])
+		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration],
+			a.firstUnavailable[phaseBindings], a.firstUnavailable[phaseWorkloads])
 	}
 	if needs == (Ref{}) {
 		return Waiting{}, false
 	}
-	return Waiting{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"}, true
+	return Waiting{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"},
+		true
 }
 
 func (a *applyCall) waitingForCRD(it *item) Waiting {
@@ -333,7 +339,8 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 			a.done.setMaybeUnserved(it.crd, false)
 			continue
 		}
-		if _, known := a.unserved[it.crd.identity()]; known || slices.ContainsFunc(a.result.Applied, it.crd.SameObject) {
+		if _, known := a.unserved[it.crd.identity()]; known ||
+			slices.ContainsFunc(a.result.Applied, it.crd.SameObject) {
 			continue
 		}
 		answer, err := a.checkCRD(ctx, it.crd, nil)

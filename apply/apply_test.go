@@ -38,16 +38,20 @@ func TestInventory(t *testing.T) {
 		for _, r := range refs {
 			got = append(got, r.String())
 		}
-		want := []string{"Thing.example.com home/default", "ValidatingWebhookConfiguration.admissionregistration.k8s.io hook", "Deployment.apps mod/manager",
-			"ClusterRoleBinding.rbac.authorization.k8s.io binding", "Service mod/service", "ConfigMap mod/config", "ServiceAccount home/account",
-			"ClusterRole.rbac.authorization.k8s.io role", "CustomResourceDefinition.apiextensions.k8s.io things.example.com", "Namespace mod",
+		want := []string{"Thing.example.com home/default",
+			"ValidatingWebhookConfiguration.admissionregistration.k8s.io hook", "Deployment.apps mod/manager",
+			"ClusterRoleBinding.rbac.authorization.k8s.io binding", "Service mod/service", "ConfigMap mod/config",
+			"ServiceAccount home/account",
+			"ClusterRole.rbac.authorization.k8s.io role",
+			"CustomResourceDefinition.apiextensions.k8s.io things.example.com", "Namespace mod",
 			"Issuer.cert.example.org ca"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("pass %d: refs (-want +got):\n%s", pass, diff)
 		}
 	}
 	// Nothing is asked for built-in kinds, for kinds of the bundle, or twice.
-	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"}, s.take()); diff != "" {
+	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"},
+		s.take()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	c.now = func() time.Time { return time.Now().Add(unservedKindPeriod) }
@@ -99,11 +103,13 @@ func TestApplyOrder(t *testing.T) {
 	}
 	// The CRD is new: one discovery request shows that its kind is not served yet, and its custom resource waits.
 	want := [][]string{
-		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath), patches(bindingPath),
+		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath),
+		patches(bindingPath),
 		patches(managerPath), patches(hookPath), {"GET /apis/example.com/v1"},
 	}
 	checkPhases(t, want, s.take())
-	if len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished || result.Waiting[0].Ref.Kind != "Thing" || result.Done() {
+	if len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished ||
+		result.Waiting[0].Ref.Kind != "Thing" || result.Done() {
 		t.Errorf("got waiting %v, want the custom resource alone", result.Waiting)
 	}
 	if len(result.Applied) != 9 {
@@ -210,7 +216,8 @@ func TestApplyParallel(t *testing.T) {
 
 // TestApplyFailures: the effect of a refused object on itself, on dependent objects, and on all others.
 func TestApplyFailures(t *testing.T) {
-	all := []string{accountPath, bindingPath, configPath, definitionPath, hookPath, managerPath, namespacePath, rolePath, servicePath, thingPath}
+	all := []string{accountPath, bindingPath, configPath, definitionPath, hookPath, managerPath, namespacePath,
+		rolePath, servicePath, thingPath}
 	denied := refusing(http.StatusUnprocessableEntity, "Invalid", "spec.x: field is immutable")
 	tests := map[string]struct {
 		reason  string
@@ -220,40 +227,151 @@ func TestApplyFailures(t *testing.T) {
 		class   Class
 		waiting []string // paths
 	}{
-		"Workload": {"a failed workload holds up webhooks only", managerPath, denied, ObjectRefused, Terminal, []string{hookPath}},
-		"Configuration": {"workloads do not start with half of their configuration, others of the phase are applied", configPath, denied,
-			ObjectRefused, Terminal, []string{managerPath, hookPath}},
-		"Binding":   {"workloads do not start without rights", bindingPath, denied, ObjectRefused, Terminal, []string{managerPath, hookPath}},
-		"Namespace": {"its objects wait, and what depends on them", namespacePath, denied, ObjectRefused, Terminal, []string{configPath, servicePath, managerPath, hookPath}},
-		"Definition": {"its custom resources wait, and so does the operator that needs it", definitionPath, denied, ObjectRefused, Terminal,
-			[]string{thingPath, managerPath, hookPath}},
-		"CustomResource": {"nothing depends on it", thingPath, denied, ObjectRefused, Terminal, nil},
-		"Malformed": {"an object that does not fit its schema is answered with 500", managerPath,
-			refusing(http.StatusInternalServerError, "", "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.x: field not declared in schema"),
-			ObjectRefused, Terminal, []string{hookPath}},
-		"Webhook": {"a webhook that cannot be called is the server's fault", thingPath,
-			refusing(http.StatusInternalServerError, "InternalError", `Internal error occurred: failed calling webhook "w": failed to call webhook: Post "https://w.mod.svc/?timeout=10s": context deadline exceeded`), WebhookFailed, Transient, nil},
-		"Denied":      {"a webhook may change its mind", configPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, []string{managerPath, hookPath}},
-		"DeniedAs401": {"a webhook chooses the code, but cannot speak for the API server", thingPath, refusing(http.StatusUnauthorized, "Unauthorized", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, nil},
-		"DeniedAs429": {"nor can it throttle", thingPath, refusing(http.StatusTooManyRequests, "TooManyRequests", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, nil},
-		"Policy":      {"a policy of the cluster refuses", thingPath, refusing(http.StatusUnprocessableEntity, "Invalid", `things.example.com "default" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), AdmissionRefused, Transient, nil},
-		"Conversion":  {"a conversion webhook cannot be called", thingPath, refusing(http.StatusInternalServerError, "", `conversion webhook for example.com/v1, Kind=Thing failed: Post "https://w": EOF`), WebhookFailed, Transient, nil},
-		"Storage":     {"slow storage is the server's fault", thingPath, refusing(http.StatusInternalServerError, "", "etcdserver: request timed out"), ServerFault, Transient, nil},
-		"Timeout":     {"an object that takes too long is not a dead cluster", thingPath, refusing(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"), ServerFault, Transient, nil},
-		"Conflict":    {"a conflict settles itself", thingPath, refusing(http.StatusConflict, "Conflict", "the object has been modified"), ObjectConflict, Transient, nil},
-		"Forbidden": {"a missing right names verb and resource", rolePath,
-			refusing(http.StatusForbidden, "Forbidden", `clusterroles "role" is forbidden: User "klm" cannot patch resource "clusterroles"`), RuntimeForbidden, Transient, []string{managerPath, hookPath}},
-		"Escalation": {"rights that we do not have cannot be granted", rolePath,
-			refusing(http.StatusForbidden, "Forbidden", `clusterroles "role" is forbidden: user "klm" (groups=[]) is attempting to grant RBAC permissions not currently held`), RuntimeForbidden, Transient, []string{managerPath, hookPath}},
-		"Quota": {"admission is not authorisation", configPath, refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: exceeded quota`), ObjectRefused, Terminal, []string{managerPath, hookPath}},
-		"NoNamespace": {"the namespace is missing", accountPath, func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w, 404, "NotFound", `namespaces "default" not found`, "default", "namespaces")
-		}, NamespaceNotFound, Transient, []string{managerPath, hookPath}},
-		"NamespaceGoes": {"the namespace is being deleted", accountPath, func(w http.ResponseWriter, _ *http.Request) {
-			write(w, 403, map[string]any{"kind": "Status", "reason": "Forbidden", "message": "because it is being terminated", "details": map[string]any{"causes": []any{map[string]any{"reason": "NamespaceTerminating"}}}})
-		}, NamespaceTerminating, Transient, []string{managerPath, hookPath}},
-		"KindUnknown": {"a version that the cluster does not have", managerPath, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", 404) }, KindUnknown, Transient, []string{hookPath}},
-		"Unavailable": {"an API behind the API server is down", thingPath, refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the server is currently unable"), ServerFault, Transient, nil},
+		"Workload": {
+			reason:  "a failed workload holds up webhooks only",
+			path:    managerPath,
+			script:  denied,
+			want:    ObjectRefused,
+			class:   Terminal,
+			waiting: []string{hookPath},
+		},
+		"Configuration": {reason: "workloads do not start with half of their configuration, others of the phase are " +
+			"applied", path: configPath, script: denied,
+			want: ObjectRefused, class: Terminal, waiting: []string{managerPath, hookPath}},
+		"Binding": {
+			reason:  "workloads do not start without rights",
+			path:    bindingPath,
+			script:  denied,
+			want:    ObjectRefused,
+			class:   Terminal,
+			waiting: []string{managerPath, hookPath},
+		},
+		"Namespace": {
+			reason:  "its objects wait, and what depends on them",
+			path:    namespacePath,
+			script:  denied,
+			want:    ObjectRefused,
+			class:   Terminal,
+			waiting: []string{configPath, servicePath, managerPath, hookPath},
+		},
+		"Definition": {reason: "its custom resources wait, and so does the operator that needs it",
+			path: definitionPath, script: denied, want: ObjectRefused, class: Terminal,
+			waiting: []string{thingPath, managerPath, hookPath}},
+		"CustomResource": {
+			reason: "nothing depends on it",
+			path:   thingPath,
+			script: denied,
+			want:   ObjectRefused,
+			class:  Terminal,
+		},
+		"Malformed": {reason: "an object that does not fit its schema is answered with 500", path: managerPath,
+			script: refusing(http.StatusInternalServerError, "",
+				"failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.x: field not declared "+
+					"in schema"),
+			want: ObjectRefused, class: Terminal, waiting: []string{hookPath}},
+		"Webhook": {reason: "a webhook that cannot be called is the server's fault", path: thingPath,
+			script: refusing(http.StatusInternalServerError, "InternalError",
+				`Internal error occurred: failed calling webhook "w": failed to call webhook: Post "https://w.mod.svc/?timeout=10s": context deadline exceeded`), want: WebhookFailed, class: Transient},
+		"Denied": {
+			reason:  "a webhook may change its mind",
+			path:    configPath,
+			script:  refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`),
+			want:    AdmissionRefused,
+			class:   Transient,
+			waiting: []string{managerPath, hookPath},
+		},
+		"DeniedAs401": {
+			reason: "a webhook chooses the code, but cannot speak for the API server",
+			path:   thingPath,
+			script: refusing(http.StatusUnauthorized, "Unauthorized", `admission webhook "w" denied the request: no`),
+			want:   AdmissionRefused,
+			class:  Transient,
+		},
+		"DeniedAs429": {
+			reason: "nor can it throttle",
+			path:   thingPath,
+			script: refusing(http.StatusTooManyRequests, "TooManyRequests",
+				`admission webhook "w" denied the request: no`),
+			want:  AdmissionRefused,
+			class: Transient,
+		},
+		"Policy": {
+			reason: "a policy of the cluster refuses",
+			path:   thingPath,
+			script: refusing(http.StatusUnprocessableEntity, "Invalid",
+				`things.example.com "default" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`),
+			want:  AdmissionRefused,
+			class: Transient,
+		},
+		"Conversion": {
+			reason: "a conversion webhook cannot be called",
+			path:   thingPath,
+			script: refusing(http.StatusInternalServerError, "",
+				`conversion webhook for example.com/v1, Kind=Thing failed: Post "https://w": EOF`),
+			want:  WebhookFailed,
+			class: Transient,
+		},
+		"Storage": {
+			reason: "slow storage is the server's fault",
+			path:   thingPath,
+			script: refusing(http.StatusInternalServerError, "", "etcdserver: request timed out"),
+			want:   ServerFault,
+			class:  Transient,
+		},
+		"Timeout": {
+			reason: "an object that takes too long is not a dead cluster",
+			path:   thingPath,
+			script: refusing(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"),
+			want:   ServerFault,
+			class:  Transient,
+		},
+		"Conflict": {
+			reason: "a conflict settles itself",
+			path:   thingPath,
+			script: refusing(http.StatusConflict, "Conflict", "the object has been modified"),
+			want:   ObjectConflict,
+			class:  Transient,
+		},
+		"Forbidden": {reason: "a missing right names verb and resource", path: rolePath,
+			script: refusing(http.StatusForbidden, "Forbidden",
+				`clusterroles "role" is forbidden: User "klm" cannot patch resource "clusterroles"`),
+			want: RuntimeForbidden, class: Transient, waiting: []string{managerPath, hookPath}},
+		"Escalation": {reason: "rights that we do not have cannot be granted", path: rolePath,
+			script: refusing(http.StatusForbidden, "Forbidden",
+				`clusterroles "role" is forbidden: user "klm" (groups=[]) is attempting to grant RBAC permissions not currently held`), want: RuntimeForbidden, class: Transient, waiting: []string{managerPath, hookPath}},
+		"Quota": {
+			reason:  "admission is not authorisation",
+			path:    configPath,
+			script:  refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: exceeded quota`),
+			want:    ObjectRefused,
+			class:   Terminal,
+			waiting: []string{managerPath, hookPath},
+		},
+		"NoNamespace": {reason: "the namespace is missing", path: accountPath,
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				refuse(w, 404, "NotFound", `namespaces "default" not found`, "default", "namespaces")
+			}, want: NamespaceNotFound, class: Transient, waiting: []string{managerPath, hookPath}},
+		"NamespaceGoes": {reason: "the namespace is being deleted", path: accountPath,
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				write(w, 403, map[string]any{"kind": "Status", "reason": "Forbidden",
+					"message": "because it is being terminated",
+					"details": map[string]any{"causes": []any{map[string]any{"reason": "NamespaceTerminating"}}}})
+			}, want: NamespaceTerminating, class: Transient, waiting: []string{managerPath, hookPath}},
+		"KindUnknown": {
+			reason:  "a version that the cluster does not have",
+			path:    managerPath,
+			script:  func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", 404) },
+			want:    KindUnknown,
+			class:   Transient,
+			waiting: []string{hookPath},
+		},
+		"Unavailable": {
+			reason: "an API behind the API server is down",
+			path:   thingPath,
+			script: refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the server is currently unable"),
+			want:   ServerFault,
+			class:  Transient,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +389,8 @@ func TestApplyFailures(t *testing.T) {
 			if failure.Reason() != tc.want || ClassOf(failure) != tc.class {
 				t.Errorf("%s: got reason %s, class %d (%v)", tc.reason, failure.Reason(), ClassOf(failure), failure)
 			}
-			if !strings.Contains(failure.Error(), failure.Ref.String()) || failure.Message == "" || advice[failure.Reason()] == "" {
+			if !strings.Contains(failure.Error(), failure.Ref.String()) || failure.Message == "" ||
+				advice[failure.Reason()] == "" {
 				t.Errorf("message must name the object, the cause and what to do: %v", failure)
 			}
 			for _, w := range result.Waiting {
@@ -282,7 +401,8 @@ func TestApplyFailures(t *testing.T) {
 			if len(result.Waiting) != len(tc.waiting) {
 				t.Errorf("%s: got waiting %v, want %v", tc.reason, result.Waiting, tc.waiting)
 			}
-			present := slices.DeleteFunc(slices.Clone(all), func(p string) bool { return p == tc.path || slices.Contains(tc.waiting, p) })
+			present := slices.DeleteFunc(slices.Clone(all),
+				func(p string) bool { return p == tc.path || slices.Contains(tc.waiting, p) })
 			if diff := cmp.Diff(slices.Sorted(slices.Values(present)), s.paths()); diff != "" {
 				t.Errorf("%s: objects in the cluster (-want +got):\n%s", tc.reason, diff)
 			}
@@ -294,7 +414,8 @@ func TestApplyFailures(t *testing.T) {
 				t.Fatalf("healing: %v, %+v", err, result)
 			}
 			sent := slices.DeleteFunc(s.take(), func(line string) bool { return strings.HasPrefix(line, "GET ") })
-			if diff := cmp.Diff(slices.Sorted(slices.Values(patches(append(tc.waiting, tc.path)...))), slices.Sorted(slices.Values(sent))); diff != "" {
+			if diff := cmp.Diff(slices.Sorted(slices.Values(patches(append(tc.waiting, tc.path)...))),
+				slices.Sorted(slices.Values(sent))); diff != "" {
 				t.Errorf("healing sends (-want +got):\n%s", diff)
 			}
 		})
@@ -310,30 +431,49 @@ func TestApplyStops(t *testing.T) {
 		class  Class
 		after  time.Duration
 	}{
-		"Unauthorized": {"the credential is not accepted", refusing(401, "Unauthorized", "Unauthorized"), RuntimeUnauthorized, Unauthorized, 0},
-		"Throttled": {"429 is reported, not slept on", func(w http.ResponseWriter, _ *http.Request) {
+		"Unauthorized": {
+			reason: "the credential is not accepted",
+			script: refusing(401, "Unauthorized", "Unauthorized"),
+			want:   RuntimeUnauthorized,
+			class:  Unauthorized,
+		},
+		"Throttled": {reason: "429 is reported, not slept on", script: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			refuse(w, 429, "TooManyRequests", "too many requests", "", "")
-		}, Throttled, Unreachable, 7 * time.Second},
-		"ShuttingDown": {"503 with Retry-After is a pause", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "1")
-			refuse(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
-		}, Throttled, Unreachable, time.Second},
-		"LoadBalancer": {"the answer is not from an API server", func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "<html>bad gateway", http.StatusBadGateway)
-		}, RuntimeUnreachable, Unreachable, 0},
-		"Redirect": {"a redirect is not followed with our credential", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", "http://127.0.0.1:1/")
-			w.WriteHeader(307)
-		}, RuntimeUnreachable, Unreachable, 0},
-		"NotJSON": {"a success that is not JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, RuntimeUnreachable, Unreachable, 0},
-		"Cut":     {"the connection is cut before the answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, RuntimeUnreachable, Unreachable, 0},
-		"CutInAnswer": {"the connection is cut in the middle of the answer", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "1000")
-			_, _ = w.Write([]byte(`{"kind":`))
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		}, RuntimeUnreachable, Unreachable, 0},
+		}, want: Throttled, class: Unreachable, after: 7 * time.Second},
+		"ShuttingDown": {reason: "503 with Retry-After is a pause",
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "1")
+				refuse(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
+			}, want: Throttled, class: Unreachable, after: time.Second},
+		"LoadBalancer": {reason: "the answer is not from an API server",
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "<html>bad gateway", http.StatusBadGateway)
+			}, want: RuntimeUnreachable, class: Unreachable},
+		"Redirect": {reason: "a redirect is not followed with our credential",
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "http://127.0.0.1:1/")
+				w.WriteHeader(307)
+			}, want: RuntimeUnreachable, class: Unreachable},
+		"NotJSON": {
+			reason: "a success that is not JSON",
+			script: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) },
+			want:   RuntimeUnreachable,
+			class:  Unreachable,
+		},
+		"Cut": {
+			reason: "the connection is cut before the answer",
+			script: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			want:   RuntimeUnreachable,
+			class:  Unreachable,
+		},
+		"CutInAnswer": {reason: "the connection is cut in the middle of the answer",
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "1000")
+				_, _ = w.Write([]byte(`{"kind":`))
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}, want: RuntimeUnreachable, class: Unreachable},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +496,8 @@ func TestApplyStops(t *testing.T) {
 			}
 			s.on("PATCH "+configPath, nil)
 			before := len(result.Applied)
-			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != before || len(result.Applied) != 10-before {
+			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() ||
+				len(result.Unchanged) != before || len(result.Applied) != 10-before {
 				t.Errorf("afterwards only what is left is sent: %v, %+v", err, result)
 			}
 		})
@@ -380,7 +521,8 @@ func TestApplyNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = listener.Close()
-	c, err = New(&rest.Config{Host: "http://" + listener.Addr().String()}, nil, ClusterOptions{MaxConcurrentRequests: 1})
+	c, err = New(&rest.Config{Host: "http://" + listener.Addr().String()}, nil,
+		ClusterOptions{MaxConcurrentRequests: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,21 +579,26 @@ func TestApplyExisting(t *testing.T) {
 		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
 	}
 	// Its version is not served yet: 404 for the custom resource means waiting, and then asking before trying.
-	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"), "{name: v1,", "{name: v2,"))
+	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"),
+		"{name: v1,", "{name: v2,"))
 	var done Progress
 	for range 2 {
-		if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished {
+		if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Waiting) != 1 ||
+			result.Waiting[0].Reason != CRDNotEstablished {
 			t.Fatalf("new version: %v, %+v", err, result)
 		}
 	}
-	if sent := s.take(); !slices.Equal(sent[len(sent)-2:], []string{"GET /apis/example.com/v2", "GET " + definitionPath}) {
+	if sent := s.take(); !slices.Equal(sent[len(sent)-2:],
+		[]string{"GET /apis/example.com/v2", "GET " + definitionPath}) {
 		t.Errorf("got last requests %q, want discovery, and why it is not served", sent[len(sent)-2:])
 	}
 	s.change(definitionPath, func(o map[string]any) {
-		o["status"] = map[string]any{"conditions": []any{map[string]any{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": `"things" is already in use`},
+		o["status"] = map[string]any{"conditions": []any{map[string]any{"type": "NamesAccepted", "status": "False",
+			"reason": "PluralConflict", "message": `"things" is already in use`},
 			map[string]any{"type": "Established", "status": "False"}}}
 	})
-	if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Waiting) != 1 || !strings.Contains(result.Waiting[0].Message, `its names are not accepted: "things" is already in use`) {
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Waiting) != 1 ||
+		!strings.Contains(result.Waiting[0].Message, `its names are not accepted: "things" is already in use`) {
 		t.Errorf("never established: %v, %+v", err, result.Waiting)
 	}
 }
@@ -473,7 +620,8 @@ func TestApplyOntoTerminating(t *testing.T) {
 		t.Fatalf("applying: %v, %+v", err, result)
 	}
 	i := slices.IndexFunc(result.Waiting, func(w Waiting) bool { return w.Ref.Kind == "Namespace" })
-	if i < 0 || result.Waiting[i].Reason != ObjectTerminating || !strings.Contains(result.Waiting[i].Message, "kubernetes") {
+	if i < 0 || result.Waiting[i].Reason != ObjectTerminating ||
+		!strings.Contains(result.Waiting[i].Message, "kubernetes") {
 		t.Errorf("got %v, want the namespace with its finalizer", result.Waiting)
 	}
 	if sent := s.take(); slices.Contains(sent, "PATCH "+configPath) || slices.Contains(sent, "PATCH "+managerPath) {
@@ -490,7 +638,8 @@ func TestApplyBadIdentity(t *testing.T) {
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: default}}
 `)}, nil)
-	if err != nil || len(result.Failed) != 2 || result.Failed[0].Reason() != ObjectRefused || result.Failed[1].Reason() != ObjectRefused {
+	if err != nil || len(result.Failed) != 2 || result.Failed[0].Reason() != ObjectRefused ||
+		result.Failed[1].Reason() != ObjectRefused {
 		t.Fatalf("got %v, %+v, want two refusals", err, result)
 	}
 	if diff := cmp.Diff(patches("/api/v1/namespaces/default/configmaps/b"), s.take()); diff != "" {
@@ -502,9 +651,11 @@ func TestApplyBadIdentity(t *testing.T) {
 // for it.
 func TestApplyVersionOfDefinition(t *testing.T) {
 	s := newServer(t)
-	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1", "apiVersion: example.com/v3"))}
+	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1",
+		"apiVersion: example.com/v3"))}
 	result, err := s.cluster(ClusterOptions{}).Apply(t.Context(), set, nil)
-	if err != nil || len(result.Failed) != 1 || result.Failed[0].Reason() != KindUnknown || len(result.Waiting) != 0 || len(result.Applied) != 9 {
+	if err != nil || len(result.Failed) != 1 || result.Failed[0].Reason() != KindUnknown ||
+		len(result.Waiting) != 0 || len(result.Applied) != 9 {
 		t.Errorf("got %v, %+v, want the custom resource to fail alone", err, result)
 	}
 }
@@ -517,7 +668,8 @@ func TestObserve(t *testing.T) {
 			seen.Add(1)
 		}
 	}})
-	if _, err := c.Apply(t.Context(), Set{Bundle: bundleOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")}, nil); err != nil || seen.Load() != 1 {
+	if _, err := c.Apply(t.Context(), Set{Bundle: bundleOf(
+		t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")}, nil); err != nil || seen.Load() != 1 {
 		t.Errorf("got %d requests observed and error %v, want 1", seen.Load(), err)
 	}
 }

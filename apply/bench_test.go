@@ -21,13 +21,17 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.requests++
 	_, _ = io.Copy(io.Discard, r.Body)
 	_ = r.Body.Close()
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer50)), Request: r}, nil
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer50)),
+		Request: r}, nil
 }
 
 func bundle50(b *testing.B) Set {
 	var yaml strings.Builder
 	for i := range 50 {
-		fmt.Fprintf(&yaml, "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: c%d, labels: {a: b}}, spec: {replicas: 1, selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: manager, image: example.com/x, args: [%q], resources: {limits: {cpu: 1, memory: 1Gi}}}]}}}}\n",
+		fmt.Fprintf(&yaml, "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: c%d, labels: {a: b}}, "+
+			"spec: {replicas: 1, selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: "+
+			"{containers: [{name: manager, image: example.com/x, args: [%q], resources: {limits: {cpu: 1, memory: "+
+			"1Gi}}}]}}}}\n",
 			i, strings.Repeat("x", 1000))
 	}
 	return Set{Bundle: bundleOf(b, yaml.String())}
@@ -38,7 +42,8 @@ func bundle50(b *testing.B) Set {
 func BenchmarkApply(b *testing.B) {
 	b.Run("engine", func(b *testing.B) {
 		set := bundle50(b)
-		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}}, ClusterOptions{MaxConcurrentRequests: 1})
+		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}},
+			ClusterOptions{MaxConcurrentRequests: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -55,7 +60,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 	b.Run("unchanged", func(b *testing.B) {
 		set := bundle50(b)
-		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}}, ClusterOptions{MaxConcurrentRequests: 1})
+		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}},
+			ClusterOptions{MaxConcurrentRequests: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -92,7 +98,8 @@ func TestProgressSize(t *testing.T) {
 	const installations, objects = 200, 25
 	refs := make([]Ref, objects)
 	for i := range refs {
-		refs[i] = Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "kyma-system", Name: fmt.Sprint("object-", i)}
+		refs[i] = Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "kyma-system",
+			Name: fmt.Sprint("object-", i)}
 	}
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -11,7 +11,8 @@ import (
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces, with one
 // request: at most limit objects, and whether more exist. An error with reason KindUnknown means that none can exist in
 // this version.
-func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (found []ObjectMetadata, more bool, err error) {
+func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
+	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
 		return nil, false, err

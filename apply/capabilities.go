@@ -80,7 +80,8 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 			metav1.APIGroupList          // from an API server without aggregated discovery
 			Versions            []string // likewise, for the core group
 		}
-		r := request{method: http.MethodGet, path: path, accept: discoveryType, operation: "reading which APIs the cluster serves"}
+		r := request{method: http.MethodGet, path: path, accept: discoveryType,
+			operation: "reading which APIs the cluster serves"}
 		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
 			return nil, err
 		}

@@ -15,14 +15,17 @@ func TestCapabilities(t *testing.T) {
 	c.now = func() time.Time { return now }
 	s.take()
 	s.on("GET /version", answering(`{"gitVersion":"v1.37.1"}`))
-	s.on("GET /api", answering(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"responseKind":{"kind":"Pod"}}]}]}]}`))
-	s.on("GET /apis", answering(`{"kind":"APIGroupList","groups":[{"name":"example.com","versions":[{"groupVersion":"example.com/v1"}]}]}`))
+	s.on("GET /api", answering(
+		`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"responseKind":{"kind":"Pod"}}]}]}]}`))
+	s.on("GET /apis", answering(
+		`{"kind":"APIGroupList","groups":[{"name":"example.com","versions":[{"groupVersion":"example.com/v1"}]}]}`))
 
 	if got, err := c.Capabilities(t.Context(), nil); err != nil || got.KubeVersion != "" || len(s.take()) != 0 {
 		t.Errorf("no question: got %+v, %v, want nothing asked", got, err)
 	}
 	got, err := c.Capabilities(t.Context(), []string{"kubeVersion in >=1.30"})
-	if sent := s.take(); err != nil || got.KubeVersion != "v1.37.1" || got.APIVersions != nil || !slices.Equal(sent, []string{"GET /version"}) {
+	if sent := s.take(); err != nil || got.KubeVersion != "v1.37.1" || got.APIVersions != nil ||
+		!slices.Equal(sent, []string{"GET /version"}) {
 		t.Errorf("version: got %+v, %v by %q, want the version alone", got, err, sent)
 	}
 	queries := []string{"apiVersion example.com/v1/Thing"}
@@ -31,7 +34,8 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("kinds: got %q, %v, want those of both ways to answer", got.APIVersions, err)
 	}
 	s.take()
-	if again, err := c.Capabilities(t.Context(), queries); err != nil || !slices.Equal(again.APIVersions, got.APIVersions) || len(s.take()) != 0 {
+	if again, err := c.Capabilities(t.Context(), queries); err != nil ||
+		!slices.Equal(again.APIVersions, got.APIVersions) || len(s.take()) != 0 {
 		t.Errorf("again: got %+v, %v, want it remembered", again, err)
 	}
 	now = now.Add(capabilitiesCachePeriod + time.Second)

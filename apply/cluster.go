@@ -148,7 +148,8 @@ func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (re
 // servedKinds returns the kinds that the cluster serves in one group and version by a discovery request; none if that
 // version is not served.
 func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
-	r := request{method: http.MethodGet, path: resource{}.urlPath(version, "", ""), operation: "reading which kinds are served in " + version.String()}
+	r := request{method: http.MethodGet, path: resource{}.urlPath(version, "", ""),
+		operation: "reading which kinds are served in " + version.String()}
 	r.path = strings.TrimSuffix(r.path, "/")
 	var list metav1.APIResourceList
 	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
@@ -170,7 +171,8 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 // otherVersion finds another version in which the cluster serves the kind of ref. It returns false if there is none, so
 // that no object of that kind can exist.
 func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
-	r := request{method: http.MethodGet, path: "/apis/" + ref.Group, operation: "reading which versions are served of " + ref.Group}
+	r := request{method: http.MethodGet, path: "/apis/" + ref.Group,
+		operation: "reading which versions are served of " + ref.Group}
 	if ref.Group == "" {
 		return ref, resource{}, false, nil // the core group has one version
 	}
@@ -208,7 +210,10 @@ func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	if c.unserved == nil {
 		c.unserved = map[schema.GroupVersionKind]time.Time{}
 	}
-	maps.DeleteFunc(c.unserved, func(_ schema.GroupVersionKind, at time.Time) bool { return c.now().Sub(at) >= unservedKindPeriod })
+	maps.DeleteFunc(c.unserved, func(_ schema.GroupVersionKind, at time.Time) bool {
+		return c.now().Sub(
+			at) >= unservedKindPeriod
+	})
 	c.unserved[gvk] = c.now()
 }
 
@@ -262,7 +267,8 @@ func (c *Cluster) forgetKind(gvk schema.GroupVersionKind) {
 }
 
 func kindUnknownError(gvk schema.GroupVersionKind) *Error {
-	return &Error{Operation: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind + " in " + gvk.GroupVersion().String(), reason: KindUnknown}
+	return &Error{Operation: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind +
+		" in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
 // validateIdentity refuses identities that cannot be a part of a URL path, so that a name in a bundle cannot lead to
@@ -270,7 +276,9 @@ func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 func validateIdentity(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
-			return &Error{Operation: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be a part of group, version, namespace or name: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
+			return &Error{Operation: "addressing", Ref: r,
+				Message: fmt.Sprintf("%q cannot be a part of group, version, namespace or name: %s", segment,
+					strings.Join(problems, "; ")), reason: ObjectRefused}
 		}
 	}
 	if r.Version == "" || r.Name == "" {

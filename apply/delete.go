@@ -268,7 +268,8 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 		Status corev1.NamespaceStatus `json:"status"`
 	}
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
-		r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), accept: accept, operation: "reading", ref: ref}
+		r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+			accept: accept, operation: "reading", ref: ref}
 		return c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	})
 	switch {
@@ -369,8 +370,10 @@ func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 }
 
 // listPreferredVersion lists custom resources by group and plural, in the preferred version of the cluster.
-func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string, limit int) (found []ObjectMetadata, next string, err error) {
-	r := request{method: http.MethodGet, path: "/apis/" + group, operation: "reading which versions are served of " + group}
+func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string, limit int) (
+	found []ObjectMetadata, next string, err error) {
+	r := request{method: http.MethodGet, path: "/apis/" + group,
+		operation: "reading which versions are served of " + group}
 	var versions struct {
 		PreferredVersion struct {
 			Version string `json:"version"`

@@ -47,9 +47,11 @@ func TestDeleteOrder(t *testing.T) {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
 	}
 	checkPhases(t, [][]string{deletes(thingPath), deletes(hookPath), deletes(managerPath, servicePath),
-		deletes(accountPath, bindingPath, configPath, rolePath), deletes(definitionPath), deletes(namespacePath)}, s.take())
+		deletes(accountPath, bindingPath, configPath, rolePath), deletes(definitionPath), deletes(namespacePath)},
+		s.take())
 
-	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() || len(teardown.Deleted) != len(refs) {
+	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() ||
+		len(teardown.Deleted) != len(refs) {
 		t.Errorf("deleting what is gone: %v, %+v", err, teardown)
 	}
 	if sent := s.take(); len(sent) > 0 {
@@ -87,10 +89,12 @@ func TestDeleteBlocked(t *testing.T) {
 	}
 
 	blocked := step("custom resources go first, alone", deletes(thingPath), 10).Remaining
-	if diff := cmp.Diff([]string{"a.example.com/a", "z.example.com/b"}, blocked[0].Finalizers); diff != "" || !strings.Contains(blocked[0].Message, "a.example.com/a") {
+	if diff := cmp.Diff([]string{"a.example.com/a", "z.example.com/b"}, blocked[0].Finalizers); diff != "" ||
+		!strings.Contains(blocked[0].Message, "a.example.com/a") {
 		t.Errorf("finalizers (-want +got):\n%s%s", diff, blocked[0].Message)
 	}
-	if want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC); !blocked[0].Since.Equal(want) || blocked[0].Ref.Kind != "Thing" {
+	if want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC); !blocked[0].Since.Equal(want) ||
+		blocked[0].Ref.Kind != "Thing" {
 		t.Errorf("got %+v, want the custom resource since %v", blocked[0], want)
 	}
 	if blocked[1].Message != "waits until all custom resources are deleted" || !blocked[1].Since.IsZero() {
@@ -101,7 +105,9 @@ func TestDeleteBlocked(t *testing.T) {
 	s.mu.Lock()
 	delete(s.stored, thingPath)
 	s.mu.Unlock()
-	blocked = step("then everything up to the next blocker", append(deletes(hookPath, managerPath, servicePath, accountPath, bindingPath, configPath, rolePath), "GET "+thingPath), 3).Remaining
+	blocked = step("then everything up to the next blocker",
+		append(deletes(hookPath, managerPath, servicePath, accountPath, bindingPath, configPath, rolePath),
+			"GET "+thingPath), 3).Remaining
 	if blocked[0].Ref.Kind != "ConfigMap" {
 		t.Errorf("got %+v, want the ConfigMap first", blocked[0])
 	}
@@ -116,14 +122,17 @@ func TestDeleteBlocked(t *testing.T) {
 
 func TestDeleteRefused(t *testing.T) {
 	s, c, refs := installed(t)
-	s.on("DELETE "+managerPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: in use`))
+	s.on("DELETE "+managerPath, refusing(http.StatusForbidden, "Forbidden",
+		`admission webhook "w" denied the request: in use`))
 	var asked DeletionProgress
 	teardown, err := c.Delete(t.Context(), refs, &asked)
 	if err != nil || len(teardown.Remaining) == 0 {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
 	}
 	i := slices.IndexFunc(teardown.Remaining, func(r Remaining) bool { return r.Err != nil })
-	if i < 0 || teardown.Remaining[i].Ref.Kind != "Deployment" || teardown.Remaining[i].Err.Reason() != AdmissionRefused || !strings.Contains(teardown.Remaining[i].Message, "in use") {
+	if i < 0 || teardown.Remaining[i].Ref.Kind != "Deployment" ||
+		teardown.Remaining[i].Err.Reason() != AdmissionRefused ||
+		!strings.Contains(teardown.Remaining[i].Message, "in use") {
 		t.Errorf("got %+v, want the refusal of the Deployment", teardown.Remaining)
 	}
 	if slices.Contains(s.take(), "DELETE "+servicePath) == false {
@@ -153,7 +162,8 @@ func TestDeleteStops(t *testing.T) {
 
 func TestDeleteKeepsNamespaces(t *testing.T) {
 	s := newServer(t)
-	refs := []Ref{{Version: "v1", Kind: "Namespace", Name: "kyma-system"}, {Version: "v1", Kind: "Namespace", Name: "kube-system"}, {Version: "v1", Kind: "Namespace", Name: "mine"}}
+	refs := []Ref{{Version: "v1", Kind: "Namespace", Name: "kyma-system"},
+		{Version: "v1", Kind: "Namespace", Name: "kube-system"}, {Version: "v1", Kind: "Namespace", Name: "mine"}}
 	tests := map[string]struct {
 		reason string
 		keep   []string
@@ -187,12 +197,16 @@ func TestDeleteWithoutKind(t *testing.T) {
 	if sent := s.take(); sent[len(sent)-1] != "DELETE "+thingPath {
 		t.Errorf("got requests %v, want a DELETE in the served version", sent)
 	}
-	unserved := []Ref{{Group: "foo.example.com", Version: "v1", Kind: "Foo", Name: "a"}, {Group: "policy", Version: "v1beta1", Kind: "PodSecurityPolicy", Name: "b"}}
-	if teardown, err = c.Delete(t.Context(), unserved, nil); err != nil || !teardown.Done() || len(teardown.Deleted) != 2 {
+	unserved := []Ref{{Group: "foo.example.com", Version: "v1", Kind: "Foo", Name: "a"},
+		{Group: "policy", Version: "v1beta1", Kind: "PodSecurityPolicy", Name: "b"}}
+	if teardown, err = c.Delete(t.Context(), unserved, nil); err != nil || !teardown.Done() ||
+		len(teardown.Deleted) != 2 {
 		t.Errorf("no version: got %v, %+v", err, teardown)
 	}
-	s.on("GET /apis/bar.example.com/v1", refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the API service is down"))
-	if teardown, err = c.Delete(t.Context(), []Ref{{Group: "bar.example.com", Version: "v1", Kind: "Bar", Name: "a"}}, nil); err != nil || teardown.Done() {
+	s.on("GET /apis/bar.example.com/v1", refusing(http.StatusServiceUnavailable, "ServiceUnavailable",
+		"the API service is down"))
+	if teardown, err = c.Delete(t.Context(), []Ref{{Group: "bar.example.com", Version: "v1", Kind: "Bar", Name: "a"}},
+		nil); err != nil || teardown.Done() {
 		t.Errorf("not known whether it is served: got %v, %+v, want it to remain", err, teardown)
 	}
 }
@@ -201,9 +215,12 @@ func TestDeleteNamesRemaining(t *testing.T) {
 	s, c, refs := installed(t)
 	second := strings.Replace(thingPath, "/default/things/default", "/other/things/mine", 1)
 	s.mu.Lock()
-	s.stored[second] = map[string]any{"kind": "Thing", "metadata": map[string]any{"name": "mine", "namespace": "other", "finalizers": []any{"example.com/keep"}}}
+	s.stored[second] = map[string]any{"kind": "Thing", "metadata": map[string]any{"name": "mine", "namespace": "other",
+		"finalizers": []any{"example.com/keep"}}}
 	s.mu.Unlock()
-	s.change(definitionPath, func(o map[string]any) { o["metadata"].(map[string]any)["finalizers"] = []any{instanceCleanupFinalizer} })
+	s.change(definitionPath, func(o map[string]any) {
+		o["metadata"].(map[string]any)["finalizers"] = []any{instanceCleanupFinalizer}
+	})
 	var asked DeletionProgress
 	for range 2 {
 		if _, err := c.Delete(t.Context(), refs, &asked); err != nil {
@@ -211,7 +228,8 @@ func TestDeleteNamesRemaining(t *testing.T) {
 		}
 	}
 	teardown, err := c.Delete(t.Context(), refs, &asked)
-	if err != nil || len(teardown.Remaining) != 2 || !strings.Contains(teardown.Remaining[0].Message, "other/mine (finalizers example.com/keep)") {
+	if err != nil || len(teardown.Remaining) != 2 || !strings.Contains(teardown.Remaining[0].Message,
+		"other/mine (finalizers example.com/keep)") {
 		t.Errorf("got %v, %+v, want the custom resource that is in the way", err, teardown.Remaining)
 	}
 
@@ -221,8 +239,10 @@ func TestDeleteNamesRemaining(t *testing.T) {
 	s.change(namespacePath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["finalizers"] = []any{"kubernetes"}
 		o["status"] = map[string]any{"conditions": []any{
-			map[string]any{"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: configmaps. has 1 resource instances"},
-			map[string]any{"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "All resources successfully discovered"},
+			map[string]any{"type": "NamespaceContentRemaining", "status": "True",
+				"message": "Some resources are remaining: configmaps. has 1 resource instances"},
+			map[string]any{"type": "NamespaceDeletionDiscoveryFailure", "status": "False",
+				"message": "All resources successfully discovered"},
 		}}
 	})
 	for range 2 {
@@ -230,14 +250,16 @@ func TestDeleteNamesRemaining(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(teardown.Remaining) != 1 || !strings.Contains(teardown.Remaining[0].Message, "configmaps. has 1") || strings.Contains(teardown.Remaining[0].Message, "successfully") {
+	if len(teardown.Remaining) != 1 || !strings.Contains(teardown.Remaining[0].Message, "configmaps. has 1") ||
+		strings.Contains(teardown.Remaining[0].Message, "successfully") {
 		t.Errorf("got %+v, want what remains in the namespace", teardown.Remaining)
 	}
 }
 
 func TestCreateGetList(t *testing.T) {
 	s, c, _ := installed(t)
-	thing := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "own"}, "spec": map[string]any{"size": int64(3)}}}
+	thing := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing",
+		"metadata": map[string]any{"name": "own"}, "spec": map[string]any{"size": int64(3)}}}
 	ref, err := c.Create(t.Context(), thing, "someone")
 	if err != nil || ref.Namespace != "default" {
 		t.Fatalf("creating: %v, %v", ref, err)
@@ -265,13 +287,16 @@ func TestCreateGetList(t *testing.T) {
 	if err != nil || len(found) != 2 || found[0].String() != "Thing.example.com default/default" || found[1].UID == "" {
 		t.Errorf("listing: %v, %v", found, err)
 	}
-	if _, err := c.List(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Nothing"}, ""); !reasonIs(err, KindUnknown) {
+	if _, err := c.List(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Nothing"},
+		""); !reasonIs(err, KindUnknown) {
 		t.Errorf("listing an unknown kind: got %v", err)
 	}
 
 	// Scope is the cluster's to decide.
-	role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "r", "namespace": "stray"}}}
-	if ref, err := c.Create(t.Context(), role, "someone"); err != nil || ref.Namespace != "" || role.GetNamespace() != "stray" {
+	role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1",
+		"kind": "ClusterRole", "metadata": map[string]any{"name": "r", "namespace": "stray"}}}
+	if ref, err := c.Create(t.Context(), role, "someone"); err != nil || ref.Namespace != "" ||
+		role.GetNamespace() != "stray" {
 		t.Errorf("creating a cluster-scoped object: %v, %v; the caller's object: %v", ref, err, role)
 	}
 
@@ -279,7 +304,8 @@ func TestCreateGetList(t *testing.T) {
 	if err != nil || !namespaced || where.Resource != "things" {
 		t.Errorf("resource: %v, %t, %v", where, namespaced, err)
 	}
-	if _, err := c.Patch(t.Context(), ref, types.MergePatchType, "", []byte(`{"metadata":{"name":"own"},"spec":{"size":4}}`), "someone"); err != nil {
+	if _, err := c.Patch(t.Context(), ref, types.MergePatchType, "",
+		[]byte(`{"metadata":{"name":"own"},"spec":{"size":4}}`), "someone"); err != nil {
 		t.Errorf("patching: %v", err)
 	}
 	s.take()

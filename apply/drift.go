@@ -105,7 +105,8 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	known := p.beginComparison(it.ref)
 	defer p.endComparison(it.ref)
 	byRecord := it.policy.createOnly || known.content == it.content && it.ref.groupKind() != secretKind
-	r := request{method: http.MethodGet, path: it.resource.urlPath(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), operation: "reading", ref: it.ref}
+	r := request{method: http.MethodGet, path: it.resource.urlPath(it.ref.GVK().GroupVersion(), it.ref.Namespace,
+		it.ref.Name), operation: "reading", ref: it.ref}
 	if byRecord {
 		r.accept = metadataType
 	}
@@ -129,7 +130,8 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 		return nil, err
 	case m.DeletionTimestamp != nil:
 		return &Drifted{Ref: it.ref, Missing: true}, nil
-	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) && known.fields == it.ownedFieldsHash(m, set.owner()):
+	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) &&
+		known.fields == it.ownedFieldsHash(m, set.owner()):
 		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
 		return nil, nil
 	}
@@ -286,7 +288,8 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 	delete(left, ".")
 	// Items that contain all their keys are matched first; the others, whose keys the API server has defaulted, match
 	// what remains.
-	items := slices.SortedStableFunc(slices.Values(wanted), func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
+	items := slices.SortedStableFunc(slices.Values(wanted),
+		func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
 		items = slices.DeleteFunc(items, func(w any) bool {
 			name, ok := matchOwnedItem(w, left, exact)

@@ -45,16 +45,23 @@ func TestFindDrift(t *testing.T) {
 		o["data"] = map[string]any{"a": "changed"}
 		o["metadata"].(map[string]any)["managedFields"] = []any{
 			map[string]any{"manager": DefaultOwner, "operation": "Apply", "fieldsV1": map[string]any{}},
-			map[string]any{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": map[string]any{"f:data": map[string]any{"f:a": map[string]any{}}}},
+			map[string]any{"manager": "kubectl-edit", "operation": "Update",
+				"fieldsV1": map[string]any{"f:data": map[string]any{"f:a": map[string]any{}}}},
 		}
 	})
 	s.change(managerPath, func(o map[string]any) { o["status"] = map[string]any{"replicas": 1} })
 	s.mu.Lock()
 	delete(s.stored, accountPath)
 	s.mu.Unlock()
-	s.change(rolePath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
+	s.change(rolePath, func(o map[string]any) {
+		o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+	})
 	want := []Drifted{
-		{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data"}, Managers: []string{"kubectl-edit"}},
+		{
+			Ref:      Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"},
+			Fields:   []string{"data"},
+			Managers: []string{"kubectl-edit"},
+		},
 		{Ref: Ref{Version: "v1", Kind: "ServiceAccount", Namespace: "default", Name: "account"}, Missing: true},
 		{Ref: Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole", Name: "role"}, Missing: true},
 	}
@@ -92,7 +99,8 @@ func TestFindDrift(t *testing.T) {
 func TestFindDriftErrors(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
-	s.on("GET "+configPath, refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: User "x" cannot get`))
+	s.on("GET "+configPath, refusing(http.StatusForbidden, "Forbidden",
+		`configmaps "config" is forbidden: User "x" cannot get`))
 	s.mu.Lock()
 	delete(s.stored, rolePath)
 	s.mu.Unlock()
@@ -118,31 +126,131 @@ func TestCompareOwned(t *testing.T) {
 		zeros        bool
 		want         []string
 	}{
-		"Defaults": {"additions of the API server are no drift, defaulted keys are found", service, servicePorts, servicePortsLive, false, nil},
-		"Value": {"another value", service, servicePorts, strings.Replace(servicePortsLive, "name: udp", "name: other", 1), false,
-			[]string{"spec.ports[port=53,protocol=UDP].name"}},
-		"ItemRemoved": {"an item that was removed", service, servicePorts,
-			`spec: {ports: [{name: udp, port: 53, protocol: UDP}], selector: {a: b}}`, false, []string{"spec.ports[port=53,protocol=TCP]"}},
-		"ItemTaken": {"an item that is owned by another manager now", strings.Replace(service, `"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}`, `"v:1":{}`, 1), servicePorts, "", false,
-			[]string{"spec.ports", "spec.ports[1]"}},
-		"FieldTaken":  {"a field that another manager has set", strings.Replace(service, `,"f:selector":{}`, "", 1), servicePorts, "", false, []string{"spec.selector"}},
-		"FieldBefore": {"a field that we had and do not want any more", strings.Replace(service, `"f:selector"`, `"f:type":{},"f:selector"`, 1), servicePorts, servicePortsLive, false, []string{"spec.type"}},
-		"NothingOurs": {"an object that we never applied", ``, `{metadata: {labels: {a: b}}, spec: {x: 1}}`, `{metadata: {labels: {a: b}}, spec: {x: 1}}`, false, []string{"metadata", "spec"}},
-		"Quantity": {"the same quantity in another form", `{"f:spec":{"f:limits":{"f:cpu":{},"f:memory":{}}}}`, `spec: {limits: {cpu: 1000m, memory: 1024Mi}}`,
-			`spec: {limits: {cpu: "1", memory: 1Gi}}`, false, nil},
-		"Atomic":         {"a list owned as a whole", `{"f:spec":{"f:args":{}}}`, `spec: {args: [a, b]}`, `spec: {args: [b, a]}`, false, []string{"spec.args"}},
-		"AtomicDefaults": {"a list owned as a whole whose items have got defaults", `{"f:rules":{}}`, `rules: [{operations: [CREATE]}]`, `rules: [{operations: [CREATE], scope: "*"}]`, false, nil},
-		"Set":            {"a list whose items are owned by value", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, `metadata: {finalizers: [a]}`, `metadata: {finalizers: [b, a]}`, false, nil},
-		"SetGone":        {"an item by value that is gone", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, `metadata: {finalizers: [a]}`, `metadata: {finalizers: [b]}`, false, []string{`metadata.finalizers["a"]`}},
-		"Nulls":          {"an empty value cannot drift", `{"f:spec":{"f:a":{}}}`, `{metadata: {creationTimestamp: null, labels: {}}, spec: {a: 1, b: {}, c: [], d: null}}`, `spec: {a: 1}`, false, nil},
-		"Zero":           {"a desired zero value that is missing", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false, c: "", d: 0}`, `spec: {a: 1}`, false, nil},
-		"ZeroSet":        {"a desired zero value that is set", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, `spec: {a: 1, b: true}`, false, []string{"spec.b"}},
-		"ZeroTaken":      {"a change is known to be there", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, "", true, []string{"spec.b"}},
-		"Status":         {"status is not ours", `{"f:spec":{"f:a":{}}}`, `{spec: {a: 1}, status: {x: 1}}`, `{spec: {a: 1}, status: {x: 2}}`, false, nil},
-		"StringData":     {"stringData is compared with the encoded data", `{"f:stringData":{}}`, `{stringData: {a: hello}}`, `{kind: Secret, data: {a: aGVsbG8=}}`, false, nil},
-		"StringDataOff":  {"a Secret's text that was changed or removed", `{"f:stringData":{}}`, `{stringData: {a: hello, b: x}}`, `{kind: Secret, data: {a: eA==}}`, false, []string{"stringData.a", "stringData.b"}},
-		"NotAMap":        {"a value of another shape", `{"f:spec":{"f:a":{"f:b":{}}}}`, `spec: {a: {b: 1}}`, `spec: {a: x}`, false, []string{"spec.a.b"}},
-		"Many":           {"ten fields are enough", `{}`, `{data: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1, j: 1, k: 1, l: 1}`, "", false, []string{"b", "c", "d", "data", "e", "f", "g", "h", "i", "j"}},
+		"Defaults": {
+			reason: "additions of the API server are no drift, defaulted keys are found",
+			fields: service,
+			wanted: servicePorts,
+			live:   servicePortsLive,
+		},
+		"Value": {reason: "another value", fields: service, wanted: servicePorts,
+			live: strings.Replace(servicePortsLive, "name: udp", "name: other", 1),
+			want: []string{"spec.ports[port=53,protocol=UDP].name"}},
+		"ItemRemoved": {reason: "an item that was removed", fields: service, wanted: servicePorts,
+			live: `spec: {ports: [{name: udp, port: 53, protocol: UDP}], selector: {a: b}}`,
+			want: []string{"spec.ports[port=53,protocol=TCP]"}},
+		"ItemTaken": {reason: "an item that is owned by another manager now",
+			fields: strings.Replace(
+				service, `"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}`,
+				`"v:1":{}`, 1), wanted: servicePorts,
+			want: []string{"spec.ports", "spec.ports[1]"}},
+		"FieldTaken": {
+			reason: "a field that another manager has set",
+			fields: strings.Replace(service, `,"f:selector":{}`, "", 1),
+			wanted: servicePorts,
+			want:   []string{"spec.selector"},
+		},
+		"FieldBefore": {
+			reason: "a field that we had and do not want any more",
+			fields: strings.Replace(service, `"f:selector"`, `"f:type":{},"f:selector"`, 1),
+			wanted: servicePorts,
+			live:   servicePortsLive,
+			want:   []string{"spec.type"},
+		},
+		"NothingOurs": {
+			reason: "an object that we never applied",
+			fields: ``,
+			wanted: `{metadata: {labels: {a: b}}, spec: {x: 1}}`,
+			live:   `{metadata: {labels: {a: b}}, spec: {x: 1}}`,
+			want:   []string{"metadata", "spec"},
+		},
+		"Quantity": {reason: "the same quantity in another form",
+			fields: `{"f:spec":{"f:limits":{"f:cpu":{},"f:memory":{}}}}`,
+			wanted: `spec: {limits: {cpu: 1000m, memory: 1024Mi}}`,
+			live:   `spec: {limits: {cpu: "1", memory: 1Gi}}`},
+		"Atomic": {
+			reason: "a list owned as a whole",
+			fields: `{"f:spec":{"f:args":{}}}`,
+			wanted: `spec: {args: [a, b]}`,
+			live:   `spec: {args: [b, a]}`,
+			want:   []string{"spec.args"},
+		},
+		"AtomicDefaults": {
+			reason: "a list owned as a whole whose items have got defaults",
+			fields: `{"f:rules":{}}`,
+			wanted: `rules: [{operations: [CREATE]}]`,
+			live:   `rules: [{operations: [CREATE], scope: "*"}]`,
+		},
+		"Set": {
+			reason: "a list whose items are owned by value",
+			fields: `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`,
+			wanted: `metadata: {finalizers: [a]}`,
+			live:   `metadata: {finalizers: [b, a]}`,
+		},
+		"SetGone": {
+			reason: "an item by value that is gone",
+			fields: `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`,
+			wanted: `metadata: {finalizers: [a]}`,
+			live:   `metadata: {finalizers: [b]}`,
+			want:   []string{`metadata.finalizers["a"]`},
+		},
+		"Nulls": {
+			reason: "an empty value cannot drift",
+			fields: `{"f:spec":{"f:a":{}}}`,
+			wanted: `{metadata: {creationTimestamp: null, labels: {}}, spec: {a: 1, b: {}, c: [], d: null}}`,
+			live:   `spec: {a: 1}`,
+		},
+		"Zero": {
+			reason: "a desired zero value that is missing",
+			fields: `{"f:spec":{"f:a":{}}}`,
+			wanted: `spec: {a: 1, b: false, c: "", d: 0}`,
+			live:   `spec: {a: 1}`,
+		},
+		"ZeroSet": {
+			reason: "a desired zero value that is set",
+			fields: `{"f:spec":{"f:a":{}}}`,
+			wanted: `spec: {a: 1, b: false}`,
+			live:   `spec: {a: 1, b: true}`,
+			want:   []string{"spec.b"},
+		},
+		"ZeroTaken": {
+			reason: "a change is known to be there",
+			fields: `{"f:spec":{"f:a":{}}}`,
+			wanted: `spec: {a: 1, b: false}`,
+			zeros:  true,
+			want:   []string{"spec.b"},
+		},
+		"Status": {
+			reason: "status is not ours",
+			fields: `{"f:spec":{"f:a":{}}}`,
+			wanted: `{spec: {a: 1}, status: {x: 1}}`,
+			live:   `{spec: {a: 1}, status: {x: 2}}`,
+		},
+		"StringData": {
+			reason: "stringData is compared with the encoded data",
+			fields: `{"f:stringData":{}}`,
+			wanted: `{stringData: {a: hello}}`,
+			live:   `{kind: Secret, data: {a: aGVsbG8=}}`,
+		},
+		"StringDataOff": {
+			reason: "a Secret's text that was changed or removed",
+			fields: `{"f:stringData":{}}`,
+			wanted: `{stringData: {a: hello, b: x}}`,
+			live:   `{kind: Secret, data: {a: eA==}}`,
+			want:   []string{"stringData.a", "stringData.b"},
+		},
+		"NotAMap": {
+			reason: "a value of another shape",
+			fields: `{"f:spec":{"f:a":{"f:b":{}}}}`,
+			wanted: `spec: {a: {b: 1}}`,
+			live:   `spec: {a: x}`,
+			want:   []string{"spec.a.b"},
+		},
+		"Many": {
+			reason: "ten fields are enough",
+			fields: `{}`,
+			wanted: `{data: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1, j: 1, k: 1, l: 1}`,
+			want:   []string{"b", "c", "d", "data", "e", "f", "g", "h", "i", "j"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +265,17 @@ func TestCompareOwned(t *testing.T) {
 func TestOtherOwners(t *testing.T) {
 	m := &metadata{ManagedFields: []managedFields{
 		{Manager: "ours", Operation: "Apply", FieldsV1: []byte(`{"f:spec":{}}`)},
-		{Manager: "scaler", Operation: "Update", Subresource: "scale", FieldsV1: []byte(`{"f:spec":{"f:replicas":{}}}`)},
-		{Manager: "editor", Operation: "Update", FieldsV1: []byte(`{"f:spec":{"f:template":{"f:containers":{"k:{\"name\":\"a.b\"}":{"f:image":{}}}}}}`)},
+		{
+			Manager:     "scaler",
+			Operation:   "Update",
+			Subresource: "scale",
+			FieldsV1:    []byte(`{"f:spec":{"f:replicas":{}}}`),
+		},
+		{
+			Manager:   "editor",
+			Operation: "Update",
+			FieldsV1:  []byte(`{"f:spec":{"f:template":{"f:containers":{"k:{\"name\":\"a.b\"}":{"f:image":{}}}}}}`),
+		},
 		{Manager: "other", Operation: "Update", FieldsV1: []byte(`{"f:status":{}}`)},
 		{Manager: "broken", Operation: "Update", FieldsV1: []byte(`[`)},
 	}}
@@ -170,7 +287,8 @@ func TestOtherOwners(t *testing.T) {
 
 // FuzzCompareOwned: no answer of an API server may make the process panic.
 func FuzzCompareOwned(f *testing.F) {
-	f.Add(`{"f:spec":{"f:ports":{"k:{\"port\":53}":{".":{}},"v:1":{}}}}`, `{"spec":{"ports":[{"port":53},1]}}`, `{"spec":{"ports":null}}`)
+	f.Add(`{"f:spec":{"f:ports":{"k:{\"port\":53}":{".":{}},"v:1":{}}}}`,
+		`{"spec":{"ports":[{"port":53},1]}}`, `{"spec":{"ports":null}}`)
 	f.Add(`{"f:a":{"k:[":{},"k:null":{},"v:":{}}}`, `{"a":[{},[],null,"x"]}`, `{"a":{"b":[]}}`)
 	f.Fuzz(func(t *testing.T, fields, wanted, live string) {
 		var w, l map[string]any
@@ -178,7 +296,8 @@ func FuzzCompareOwned(f *testing.F) {
 			return
 		}
 		compareOwned(w, l, []byte(fields), nil, false)
-		otherOwners(compareOwned(w, nil, []byte(fields), nil, true), &metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
+		otherOwners(compareOwned(w, nil, []byte(fields), nil, true),
+			&metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
 	})
 }
 

@@ -60,10 +60,12 @@ const (
 
 // advice states, for each reason, what to do.
 var advice = map[string]string{
-	ObjectRefused:        "correct the object in the module, or the policy that refuses it",
-	AdmissionRefused:     "correct the object in the module, or the webhook or policy that refuses it; it is retried",
-	FieldImmutable:       "leave these fields as they were, or annotate the object with " + AnnotationOnImmutable + ": recreate if it may be deleted and created again",
-	StoredVersionDropped: "keep that version in the module (served: false is enough) until all objects are stored in another version and it is removed from status.storedVersions",
+	ObjectRefused:    "correct the object in the module, or the policy that refuses it",
+	AdmissionRefused: "correct the object in the module, or the webhook or policy that refuses it; it is retried",
+	FieldImmutable: "leave these fields as they were, or annotate the object with " + AnnotationOnImmutable +
+		": recreate if it may be deleted and created again",
+	StoredVersionDropped: "keep that version in the module (served: false is enough) until all objects are stored in " +
+		"another version and it is removed from status.storedVersions",
 	ObjectConflict:       "it is retried",
 	ObjectExists:         "delete it if it is not wanted",
 	ObjectNotFound:       "create it if it is wanted",
@@ -281,7 +283,8 @@ func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 		return RuntimeForbidden
 	case code == http.StatusNotFound:
 		return notFoundReason(status, r.ref)
-	case code == http.StatusConflict && status.Reason == metav1.StatusReasonAlreadyExists && r.method == http.MethodPost:
+	case code == http.StatusConflict && status.Reason == metav1.StatusReasonAlreadyExists &&
+		r.method == http.MethodPost:
 		return ObjectExists
 	case code == http.StatusConflict:
 		return ObjectConflict
@@ -323,26 +326,31 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 // details; only the messages differ. The authorizer and the check against privilege escalation name the user first,
 // admission does not.
 func isAuthorization(status *metav1.Status) bool {
-	return strings.Contains(status.Message, `forbidden: User "`) || strings.Contains(status.Message, `forbidden: user "`)
+	return strings.Contains(status.Message, `forbidden: User "`) ||
+		strings.Contains(status.Message, `forbidden: user "`)
 }
 
 // isMalformed reports whether an object does not match the schema of its kind. The API server answers 500 without a
 // reason, as it does when its storage is slow; only the messages differ.
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
-		(strings.HasPrefix(status.Message, "failed to create typed patch object") || strings.HasPrefix(status.Message, "failed to convert new object"))
+		(strings.HasPrefix(status.Message, "failed to create typed patch object") ||
+			strings.HasPrefix(status.Message, "failed to convert new object"))
 }
 
 // isAdmission reports whether a webhook or policy of the cluster has rejected the object, by the prefix of the API
 // server's message.
 func isAdmission(status *metav1.Status) bool {
-	return strings.HasPrefix(status.Message, `admission webhook "`) && strings.Contains(status.Message, " denied the request") ||
-		strings.Contains(status.Message, "ValidatingAdmissionPolicy '") && strings.Contains(status.Message, " denied request")
+	return strings.HasPrefix(status.Message, `admission webhook "`) &&
+		strings.Contains(status.Message, " denied the request") ||
+		strings.Contains(status.Message, "ValidatingAdmissionPolicy '") &&
+			strings.Contains(status.Message, " denied request")
 }
 
 // isWebhook reports whether a webhook could not be called or has not answered in time.
 func isWebhook(status *metav1.Status) bool {
-	return strings.Contains(status.Message, "failed calling webhook") || strings.Contains(status.Message, "conversion webhook for ")
+	return strings.Contains(status.Message, "failed calling webhook") ||
+		strings.Contains(status.Message, "conversion webhook for ")
 }
 
 // causes returns the causes of a refusal; nil if there are none.
@@ -402,7 +410,8 @@ func droppedVersions(status *metav1.Status) string {
 		return ""
 	}
 	slices.Sort(versions)
-	return bounded("the module has dropped version " + strings.Join(versions, ", ") + ", in which objects may still be stored (status.storedVersions)")
+	return bounded("the module has dropped version " + strings.Join(versions, ", ") +
+		", in which objects may still be stored (status.storedVersions)")
 }
 
 // conflictingFields returns the fields that other managers own, and those managers.

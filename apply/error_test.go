@@ -13,19 +13,27 @@ import (
 
 // TestStableMessage: the message about a connection is the same each time.
 func TestStableMessage(t *testing.T) {
-	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 52756}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 6443}
-	reset := &net.OpError{Op: "write", Net: "tcp", Source: here, Addr: there, Err: os.NewSyscallError("write", syscall.EPIPE)}
+	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 52756},
+		&net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 6443}
+	reset := &net.OpError{Op: "write", Net: "tcp", Source: here, Addr: there,
+		Err: os.NewSyscallError("write", syscall.EPIPE)}
 	tests := map[string]struct {
 		reason string
 		err    error
 		want   string
 	}{
-		"Reset":    {"our own port is left out", reset, "write tcp 10.0.0.2:6443: write: broken pipe"},
-		"Nested":   {"wherever it is", fmt.Errorf("x: %w", &net.OpError{Op: "readfrom", Net: "tcp", Source: here, Addr: there, Err: reset}), "readfrom tcp 10.0.0.2:6443: write: broken pipe"},
-		"NoHost":   {"the name is enough", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: "api.example.com", Server: "10.0.0.10:53", Err: "no such host", IsNotFound: true}}, "looking up api.example.com: no such host"},
-		"NoServer": {"the name server does not answer", &net.DNSError{Name: "api.example.com", Err: "read udp 10.0.0.1:43423->10.0.0.10:53: i/o timeout", IsTimeout: true}, "looking up api.example.com: no answer"},
-		"DNS":      {"the name server fails", &net.DNSError{Name: "api.example.com", Err: "server misbehaving"}, "looking up api.example.com: it failed"},
-		"Other":    {"everything else as it is", io.ErrUnexpectedEOF, "unexpected EOF"},
+		"Reset": {"our own port is left out", reset, "write tcp 10.0.0.2:6443: write: broken pipe"},
+		"Nested": {"wherever it is", fmt.Errorf("x: %w", &net.OpError{Op: "readfrom", Net: "tcp", Source: here,
+			Addr: there, Err: reset}), "readfrom tcp 10.0.0.2:6443: write: broken pipe"},
+		"NoHost": {"the name is enough", &net.OpError{Op: "dial", Net: "tcp",
+			Err: &net.DNSError{Name: "api.example.com", Server: "10.0.0.10:53", Err: "no such host", IsNotFound: true}},
+			"looking up api.example.com: no such host"},
+		"NoServer": {"the name server does not answer",
+			&net.DNSError{Name: "api.example.com", Err: "read udp 10.0.0.1:43423->10.0.0.10:53: i/o timeout",
+				IsTimeout: true}, "looking up api.example.com: no answer"},
+		"DNS": {"the name server fails", &net.DNSError{Name: "api.example.com", Err: "server misbehaving"},
+			"looking up api.example.com: it failed"},
+		"Other": {"everything else as it is", io.ErrUnexpectedEOF, "unexpected EOF"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,14 +46,16 @@ func TestStableMessage(t *testing.T) {
 
 func TestClassOf(t *testing.T) {
 	e := &Error{Operation: "applying", reason: RuntimeUnreachable, err: io.EOF}
-	if ClassOf(fmt.Errorf("somewhere: %w", e)) != Unreachable || ClassOf(errors.Join(nil, e)) != Unreachable || !errors.Is(e, io.EOF) {
+	if ClassOf(fmt.Errorf("somewhere: %w", e)) != Unreachable || ClassOf(errors.Join(nil, e)) != Unreachable ||
+		!errors.Is(e, io.EOF) {
 		t.Error("a wrapped error keeps its class and its cause")
 	}
 	if ClassOf(io.EOF) != Transient || ClassOf(nil) != Transient {
 		t.Error("every other error is transient")
 	}
 	for reason, text := range advice {
-		if message := (&Error{Operation: "applying", Message: "no", reason: reason}).Error(); !strings.HasSuffix(message, text) {
+		if message := (&Error{Operation: "applying", Message: "no", reason: reason}).Error(); !strings.HasSuffix(
+			message, text) {
 			t.Errorf("%s: got %q, want advice at its end", reason, message)
 		}
 	}

@@ -10,10 +10,12 @@ import (
 
 func TestJoinFailures(t *testing.T) {
 	failure := func(i int, reason string) *Error {
-		return &Error{Operation: "reading", Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: fmt.Sprint("c", i)}, Message: "no", reason: reason}
+		return &Error{Operation: "reading", Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a",
+			Name: fmt.Sprint("c", i)}, Message: "no", reason: reason}
 	}
 	one := failure(1, RuntimeForbidden)
-	if err := JoinFailures([]*Error{one}); JoinFailures(nil) != nil || !errors.Is(err, one) || err.Error() != one.Error() {
+	if err := JoinFailures([]*Error{one}); JoinFailures(nil) != nil || !errors.Is(err, one) ||
+		err.Error() != one.Error() {
 		t.Error("none is nil, and one is itself")
 	}
 	var many []*Error
@@ -26,7 +28,8 @@ func TestJoinFailures(t *testing.T) {
 	}
 	err := JoinFailures(many)
 	text := err.Error()
-	for _, want := range []string{"ConfigMap a/c0: no", "ConfigMap a/c2: no", "; and 117 more: 107 RuntimeForbidden, 10 ServerFault"} {
+	for _, want := range []string{"ConfigMap a/c0: no", "ConfigMap a/c2: no",
+		"; and 117 more: 107 RuntimeForbidden, 10 ServerFault"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %q", want, text)
 		}
@@ -52,12 +55,15 @@ func TestFindDriftErrorBounded(t *testing.T) {
 	var texts []string
 	for i := range 120 {
 		name := fmt.Sprintf("controller-manager-%d", i)
-		texts = append(texts, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: "+name+", namespace: kyma-system}}")
+		texts = append(texts, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: "+name+
+			", namespace: kyma-system}}")
 		s.on("GET /apis/apps/v1/namespaces/kyma-system/deployments/"+name, refusing(http.StatusForbidden, "Forbidden",
-			`deployments.apps "`+name+`" is forbidden: User "system:serviceaccount:kyma-system:lifecycle-manager" cannot get resource "deployments" in API group "apps" in the namespace "kyma-system"`))
+			`deployments.apps "`+name+
+				`" is forbidden: User "system:serviceaccount:kyma-system:lifecycle-manager" cannot get resource "deployments" in API group "apps" in the namespace "kyma-system"`))
 	}
 	_, err := c.FindDrift(t.Context(), Set{Bundle: bundleOf(t, strings.Join(texts, "\n---\n"))}, nil)
-	if !reasonIs(err, RuntimeForbidden) || len(err.Error()) > 8<<10 || !strings.HasSuffix(err.Error(), "and 117 more: 117 RuntimeForbidden") {
+	if !reasonIs(err, RuntimeForbidden) || len(err.Error()) > 8<<10 ||
+		!strings.HasSuffix(err.Error(), "and 117 more: 117 RuntimeForbidden") {
 		t.Errorf("got %d bytes: %.2000v", len(fmt.Sprint(err)), err)
 	}
 }

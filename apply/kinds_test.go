@@ -51,7 +51,8 @@ func TestBuiltins(t *testing.T) {
 		}
 	}
 	for gk := range builtins {
-		if outside := gk.Group == "apiextensions.k8s.io" || gk.Group == "apiregistration.k8s.io"; !known[gk] && !outside {
+		if outside := gk.Group == "apiextensions.k8s.io" || gk.Group == "apiregistration.k8s.io"; !known[gk] &&
+			!outside {
 			t.Errorf("%s is in the table and not in client-go", gk)
 		}
 	}

@@ -37,7 +37,8 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 		return nil, err
 	}
 	u := &unstructured.Unstructured{}
-	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), operation: "reading", ref: ref}
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		operation: "reading", ref: ref}
 	err = c.send(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) })
 	if err != nil {
 		c.forgetIfUnknown(ref.GVK(), err)
@@ -63,9 +64,11 @@ func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstr
 	return c.create(ctx, obj, owner, false)
 }
 
-func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string, readFirst bool) (Ref, error) {
+func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string,
+	readFirst bool) (Ref, error) {
 	gvk := obj.GroupVersionKind()
-	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
+		Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if err := validateIdentity(ref); err != nil {
 		return ref, err
 	}
@@ -100,7 +103,8 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
 	err = c.send(ctx, &r, nil)
 	if reasonIs(err, ObjectConflict) {
-		return ref, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it", reason: ObjectExists}
+		return ref, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it",
+			reason: ObjectExists}
 	}
 	c.forgetIfUnknown(gvk, err)
 	return ref, err
@@ -152,7 +156,8 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 }
 
 // listPage reads one page of a list and returns the continue token of the next, "" for the last.
-func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []ObjectMetadata, next string, err error) {
+func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (
+	found []ObjectMetadata, next string, err error) {
 	var list struct {
 		Metadata struct {
 			Continue string `json:"continue"`
@@ -168,13 +173,15 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 			} `json:"metadata"`
 		} `json:"items"`
 	}
-	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), query: query, accept: listType, operation: "listing " + res.plural}
+	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), query: query, accept: listType,
+		operation: "listing " + res.plural}
 	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
 		return nil, "", err
 	}
 	for i := range list.Items {
 		m := &list.Items[i].Metadata
-		f := ObjectMetadata{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace, Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, annotations: m.Annotations}
+		f := ObjectMetadata{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace,
+			Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, annotations: m.Annotations}
 		if m.DeletionTimestamp != nil {
 			f.DeletionTime = m.DeletionTimestamp.Time
 		}

@@ -14,7 +14,8 @@ import (
 // Patch changes a part of one object, for data that has more than one writer. With a subresource, such as "status", it
 // changes that. kind is a merge or JSON patch, owner the field manager. It returns the object as it is now. Errors are
 // those of Get.
-func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subresource string, patch []byte, owner string) (*unstructured.Unstructured, error) {
+func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subresource string, patch []byte,
+	owner string) (*unstructured.Unstructured, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
 	}
@@ -33,7 +34,10 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 		method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		contentType: string(kind), body: body, operation: "changing", ref: ref,
 	}
-	if err := c.send(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) }); err != nil {
+	if err := c.send(ctx, &r, func(_ int, body []byte) error {
+		return utiljson.Unmarshal(
+			body, &u.Object)
+	}); err != nil {
 		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
 	}
@@ -42,7 +46,8 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 
 // Resource returns how the cluster serves the kind of ref: its plural name, and whether it is namespaced. Built-in and
 // cached kinds cost no request. An error with reason KindUnknown means that the kind is not served.
-func (c *Cluster) Resource(ctx context.Context, ref Ref) (resource schema.GroupVersionResource, namespaced bool, err error) {
+func (c *Cluster) Resource(ctx context.Context, ref Ref) (resource schema.GroupVersionResource,
+	namespaced bool, err error) {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err != nil {
 		return schema.GroupVersionResource{}, false, err

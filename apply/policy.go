@@ -56,7 +56,8 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 		case on:
 			return true
 		default:
-			problem = "annotation " + key + " is " + strconv.Quote(v) + ", want " + strconv.Quote(off) + " or " + strconv.Quote(on)
+			problem = "annotation " + key + " is " + strconv.Quote(v) + ", want " + strconv.Quote(
+				off) + " or " + strconv.Quote(on)
 			return false
 		}
 	}

@@ -19,7 +19,9 @@ func annotated(t *testing.T, data string, annotations map[string]string) Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Set{Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod, annotations: `+string(text)+`}, data: `+data+`}`)}
+	return Set{Bundle: bundleOf(
+		t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod, annotations: `+string(
+			text)+`}, data: `+data+`}`)}
 }
 
 // apply calls Apply and returns its result and the requests.
@@ -47,7 +49,8 @@ func TestTakeover(t *testing.T) {
 	set := annotated(t, `{a: "1", b: "2", c: "3"}`, nil)
 
 	result, sent := s.apply(c, set, nil)
-	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data.a", "data.b"}, Managers: []string{"flux", "kubectl-edit"}}}
+	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"},
+		Fields: []string{"data.a", "data.b"}, Managers: []string{"flux", "kubectl-edit"}}}
 	if diff := cmp.Diff(want, result.TakenOver); diff != "" || len(result.Applied) != 1 || !result.Done() {
 		t.Errorf("taken over (-want +got):\n%s\n%+v", diff, result)
 	}
@@ -113,7 +116,8 @@ func TestIgnorePaths(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	ignore := map[string]string{AnnotationIgnorePaths: "data.a, data[b.yaml]"}
-	set, newer := annotated(t, `{a: "1", b.yaml: "1", c: "1"}`, ignore), annotated(t, `{a: "2", b.yaml: "2", c: "2"}`, ignore)
+	set, newer := annotated(t, `{a: "1", b.yaml: "1", c: "1"}`, ignore),
+		annotated(t, `{a: "2", b.yaml: "2", c: "2"}`, ignore)
 	var p Progress
 
 	if result, sent := s.apply(c, set, &p); len(result.Applied) != 1 || len(sent) != 1 {
@@ -125,7 +129,8 @@ func TestIgnorePaths(t *testing.T) {
 	// Somebody takes one of the fields; the other is still ours.
 	s.change(configPath, func(o map[string]any) {
 		o["data"].(map[string]any)["a"] = "theirs"
-		fields := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)["fieldsV1"].(map[string]any)
+		entry := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)
+		fields := entry["fieldsV1"].(map[string]any)
 		delete(fields["f:data"].(map[string]any), "f:a")
 	})
 	if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !p.IsApplied(refOfConfig) {
@@ -136,7 +141,8 @@ func TestIgnorePaths(t *testing.T) {
 	}
 
 	s.take()
-	if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !strings.Contains(s.accepts["GET "+configPath], "PartialObjectMetadata") {
+	if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 ||
+		!strings.Contains(s.accepts["GET "+configPath], "PartialObjectMetadata") {
 		t.Errorf("and then it is seen by the record again: got %v, %v", drifted, err)
 	}
 
@@ -152,14 +158,16 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("again: got %v", sent)
 	}
 	s.change(configPath, func(o map[string]any) { o["data"].(map[string]any)["c"] = "theirs" })
-	if drifted, err := c.FindDrift(t.Context(), newer, nil); err != nil || len(drifted) != 1 || !slices.Equal(drifted[0].Fields, []string{"data.c"}) {
+	if drifted, err := c.FindDrift(t.Context(), newer, nil); err != nil || len(drifted) != 1 ||
+		!slices.Equal(drifted[0].Fields, []string{"data.c"}) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
 	// After a restart, with a conflict: in an ignored field it is nobody's business.
 	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
 	result, sent := s.apply(c, newer, nil)
-	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath, "GET " + configPath, "PATCH " + configPath}) || len(result.Applied) != 1 {
+	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath,
+		"GET " + configPath, "PATCH " + configPath}) || len(result.Applied) != 1 {
 		t.Errorf("after a restart: got %+v with %v", result, sent)
 	}
 	if len(result.TakenOver) != 1 || !slices.Equal(result.TakenOver[0].Fields, []string{"data.c"}) {
@@ -170,11 +178,15 @@ func TestIgnorePaths(t *testing.T) {
 	s.mu.Lock()
 	delete(s.stored, configPath)
 	s.mu.Unlock()
-	if result, _ := s.apply(c, set, &p); len(result.Applied) != 1 || cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()) != "" {
+	if result, _ := s.apply(c, set, &p); len(result.Applied) != 1 ||
+		cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()) != "" {
 		t.Errorf("created again with everything: %+v, %v", result, s.data())
 	}
 	// It is on its way out.
-	s.change(configPath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
+	s.change(configPath, func(
+		o map[string]any) {
+		o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+	})
 	if result, _ := s.apply(c, newer, &p); len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectTerminating {
 		t.Errorf("terminating: got %+v", result)
 	}
@@ -189,20 +201,33 @@ func TestPolicyInvalid(t *testing.T) {
 		message     string // a part of it
 		keep        bool
 	}{
-		"Policy":       {"an unknown word", map[string]string{AnnotationApplyPolicy: "sometimes"}, `apply-policy is "sometimes", want "enforce" or "create-only"`, false},
-		"Prune":        {"a misspelt protection protects", map[string]string{AnnotationPrune: "keeep"}, `prune is "keeep"`, true},
-		"Immutable":    {"an unknown word", map[string]string{AnnotationOnImmutable: "yes"}, `on-immutable is "yes"`, false},
-		"EmptyPath":    {"two commas", map[string]string{AnnotationIgnorePaths: "data.a,,data.b"}, `path "": `, false},
-		"Dots":         {"an empty step", map[string]string{AnnotationIgnorePaths: "data..a"}, `path "data..a": a key is empty`, false},
-		"OpenBracket":  {"not closed", map[string]string{AnnotationIgnorePaths: "data[a"}, `path "data[a": brackets`, false},
-		"EmptyBracket": {"nothing in it", map[string]string{AnnotationIgnorePaths: "data[]"}, `path "data[]": brackets`, false},
-		"AfterBracket": {"no dot", map[string]string{AnnotationIgnorePaths: "data[a]b"}, `path "data[a]b": a bracket must`, false},
-		"Keys":         {"a key without value", map[string]string{AnnotationIgnorePaths: "spec.ports[port=1,x]"}, `[key=value]`, false},
-		"Identity":     {"the name is not to be left to others", map[string]string{AnnotationIgnorePaths: "metadata.name"}, "of metadata only", false},
-		"Metadata":     {"nor all of metadata", map[string]string{AnnotationIgnorePaths: "metadata"}, "of metadata only", false},
-		"Status":       {"it is not ours", map[string]string{AnnotationIgnorePaths: "status.x"}, "status cannot be ignored", false},
-		"Deep":         {"too deep", map[string]string{AnnotationIgnorePaths: strings.Repeat("a.", 30) + "a"}, "more than 24 steps", false},
-		"Many":         {"too many", map[string]string{AnnotationIgnorePaths: strings.TrimSuffix(strings.Repeat("data.a,", 33), ",")}, "more than 32 paths", false},
+		"Policy": {"an unknown word", map[string]string{AnnotationApplyPolicy: "sometimes"},
+			`apply-policy is "sometimes", want "enforce" or "create-only"`, false},
+		"Prune": {"a misspelt protection protects", map[string]string{AnnotationPrune: "keeep"},
+			`prune is "keeep"`, true},
+		"Immutable": {"an unknown word", map[string]string{AnnotationOnImmutable: "yes"},
+			`on-immutable is "yes"`, false},
+		"EmptyPath": {"two commas", map[string]string{AnnotationIgnorePaths: "data.a,,data.b"}, `path "": `, false},
+		"Dots": {"an empty step", map[string]string{AnnotationIgnorePaths: "data..a"},
+			`path "data..a": a key is empty`, false},
+		"OpenBracket": {"not closed", map[string]string{AnnotationIgnorePaths: "data[a"},
+			`path "data[a": brackets`, false},
+		"EmptyBracket": {"nothing in it", map[string]string{AnnotationIgnorePaths: "data[]"},
+			`path "data[]": brackets`, false},
+		"AfterBracket": {"no dot", map[string]string{AnnotationIgnorePaths: "data[a]b"},
+			`path "data[a]b": a bracket must`, false},
+		"Keys": {"a key without value", map[string]string{AnnotationIgnorePaths: "spec.ports[port=1,x]"},
+			`[key=value]`, false},
+		"Identity": {"the name is not to be left to others", map[string]string{AnnotationIgnorePaths: "metadata.name"},
+			"of metadata only", false},
+		"Metadata": {"nor all of metadata", map[string]string{AnnotationIgnorePaths: "metadata"},
+			"of metadata only", false},
+		"Status": {"it is not ours", map[string]string{AnnotationIgnorePaths: "status.x"},
+			"status cannot be ignored", false},
+		"Deep": {"too deep", map[string]string{AnnotationIgnorePaths: strings.Repeat("a.", 30) + "a"},
+			"more than 24 steps", false},
+		"Many": {"too many", map[string]string{AnnotationIgnorePaths: strings.TrimSuffix(strings.Repeat("data.a,", 33),
+			",")}, "more than 32 paths", false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +235,8 @@ func TestPolicyInvalid(t *testing.T) {
 			c := s.cluster(ClusterOptions{})
 			set := annotated(t, `{a: "1"}`, tc.annotations)
 			result, sent := s.apply(c, set, nil)
-			if len(sent) != 0 || len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectRefused || !strings.Contains(result.Failed[0].Error(), tc.message) {
+			if len(sent) != 0 || len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectRefused ||
+				!strings.Contains(result.Failed[0].Error(), tc.message) {
 				t.Fatalf("%s: got %v with %v, want %q", tc.reason, result.Failed, sent, tc.message)
 			}
 			refs, err := c.Inventory(t.Context(), set)
@@ -240,10 +266,12 @@ func TestOnImmutable(t *testing.T) {
 	t.Run("Report", func(t *testing.T) {
 		s, c, set := start(t, nil)
 		result, sent := s.apply(c, set, nil)
-		if len(sent) != 1 || len(result.Failed) != 1 || result.Failed[0].Reason() != FieldImmutable || ClassOf(result.Failed[0]) != Terminal {
+		if len(sent) != 1 || len(result.Failed) != 1 || result.Failed[0].Reason() != FieldImmutable ||
+			ClassOf(result.Failed[0]) != Terminal {
 			t.Fatalf("got %+v with %v", result, sent)
 		}
-		if e := result.Failed[0]; e.Message != "data.a: field is immutable" || !slices.Equal(e.Fields, []string{"data.a"}) || !strings.Contains(e.Error(), "ConfigMap mod/config") {
+		if e := result.Failed[0]; e.Message != "data.a: field is immutable" ||
+			!slices.Equal(e.Fields, []string{"data.a"}) || !strings.Contains(e.Error(), "ConfigMap mod/config") {
 			t.Errorf("got %v, want object and field, without its value", e)
 		}
 	})
@@ -251,10 +279,12 @@ func TestOnImmutable(t *testing.T) {
 		s, c, set := start(t, recreate)
 		var p Progress
 		result, sent := s.apply(c, set, &p)
-		if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "DELETE " + configPath}) || len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectRecreated {
+		if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "DELETE " + configPath}) ||
+			len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectRecreated {
 			t.Fatalf("got %+v with %v", result, sent)
 		}
-		if !strings.Contains(s.bodies["DELETE "+configPath], `"preconditions":{"uid":"uid-`) || !strings.Contains(result.Waiting[0].Message, "data.a: field is immutable") {
+		if !strings.Contains(s.bodies["DELETE "+configPath], `"preconditions":{"uid":"uid-`) ||
+			!strings.Contains(result.Waiting[0].Message, "data.a: field is immutable") {
 			t.Errorf("got %s, %v", s.bodies["DELETE "+configPath], result.Waiting)
 		}
 		s.on("PATCH "+configPath, nil)
@@ -264,8 +294,12 @@ func TestOnImmutable(t *testing.T) {
 	})
 	t.Run("Terminating", func(t *testing.T) {
 		s, c, set := start(t, recreate)
-		s.change(configPath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
-		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectTerminating {
+		s.change(configPath, func(
+			o map[string]any) {
+			o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+		})
+		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Waiting) != 1 ||
+			result.Waiting[0].Reason != ObjectTerminating {
 			t.Errorf("it is deleted once: got %+v with %v", result, sent)
 		}
 	})
@@ -274,13 +308,15 @@ func TestOnImmutable(t *testing.T) {
 		s.change(configPath, func(o map[string]any) {
 			o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)["manager"] = "helm"
 		})
-		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Failed) != 1 || !strings.Contains(result.Failed[0].Message, "not created by this module") {
+		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Failed) != 1 ||
+			!strings.Contains(result.Failed[0].Message, "not created by this module") {
 			t.Errorf("what others made is not deleted: got %+v with %v", result, sent)
 		}
 	})
 	t.Run("Refused", func(t *testing.T) {
 		s, c, set := start(t, recreate)
-		s.on("DELETE "+configPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`))
+		s.on("DELETE "+configPath, refusing(http.StatusForbidden, "Forbidden",
+			`admission webhook "w" denied the request: no`))
 		if result, _ := s.apply(c, set, nil); len(result.Failed) != 1 || result.Failed[0].Reason() != AdmissionRefused {
 			t.Errorf("got %+v", result)
 		}
@@ -297,7 +333,9 @@ func TestOnImmutable(t *testing.T) {
 			refuseFor(w, "spec.scope", "FieldValueInvalid", `Invalid value: "Cluster": field is immutable`)
 		})
 		result, sent := s.apply(c, set, nil)
-		if len(result.Failed) != 1 || result.Failed[0].Reason() != FieldImmutable || !strings.Contains(result.Failed[0].Message, "never deleted") || slices.Contains(sent, "DELETE "+definitionPath) {
+		if len(result.Failed) != 1 || result.Failed[0].Reason() != FieldImmutable ||
+			!strings.Contains(result.Failed[0].Message, "never deleted") ||
+			slices.Contains(sent, "DELETE "+definitionPath) {
 			t.Errorf("got %+v with %v", result.Failed, sent)
 		}
 	})
@@ -312,17 +350,66 @@ func TestImmutableWords(t *testing.T) {
 		want         string // reason of the error
 		message      string
 	}{
-		"Selector": {"most built-in kinds", "Deployment", "spec.selector", "FieldValueInvalid", `Invalid value: {"matchLabels":{"a":"c"}}: field is immutable`, FieldImmutable, "spec.selector: field is immutable"},
-		"Class":    {"other words", "PriorityClass", "value", "FieldValueForbidden", "Forbidden: may not be changed in an update.", FieldImmutable, "value: may not be changed in an update."},
-		"Claim": {"with differences below", "PersistentVolumeClaim", "spec", "FieldValueForbidden", "Forbidden: spec is immutable after creation except resources.requests\n@@ -1,6 +1,6 @@\n {", FieldImmutable,
-			"spec: spec is immutable after creation except resources.requests"},
-		"Rule":     {"a rule of a custom resource", "Thing", "spec.a", "FieldValueInvalid", `Invalid value: "y": a is immutable`, FieldImmutable, "spec.a: a is immutable"},
-		"Invalid":  {"just wrong", "Deployment", "spec.replicas", "FieldValueInvalid", "Invalid value: -1: must be greater than or equal to 0", ObjectRefused, ""},
-		"Required": {"required, whatever it says", "Deployment", "spec.x", "FieldValueRequired", "Required value: immutable", ObjectRefused, ""},
-		"UID":      {"another object than we mean", "Deployment", "metadata.uid", "FieldValueInvalid", `Invalid value: "x": field is immutable`, ObjectConflict, ""},
-		"Stored": {"a stored version is missing", "CustomResourceDefinition", "status.storedVersions[0]", "FieldValueInvalid",
-			`Invalid value: "v1": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions`, StoredVersionDropped,
-			"the module has dropped version v1, in which objects may still be stored (status.storedVersions)"},
+		"Selector": {
+			reason:  "most built-in kinds",
+			kind:    "Deployment",
+			field:   "spec.selector",
+			cause:   "FieldValueInvalid",
+			words:   `Invalid value: {"matchLabels":{"a":"c"}}: field is immutable`,
+			want:    FieldImmutable,
+			message: "spec.selector: field is immutable",
+		},
+		"Class": {
+			reason:  "other words",
+			kind:    "PriorityClass",
+			field:   "value",
+			cause:   "FieldValueForbidden",
+			words:   "Forbidden: may not be changed in an update.",
+			want:    FieldImmutable,
+			message: "value: may not be changed in an update.",
+		},
+		"Claim": {reason: "with differences below", kind: "PersistentVolumeClaim", field: "spec",
+			cause:   "FieldValueForbidden",
+			words:   "Forbidden: spec is immutable after creation except resources.requests\n@@ -1,6 +1,6 @@\n {",
+			want:    FieldImmutable,
+			message: "spec: spec is immutable after creation except resources.requests"},
+		"Rule": {
+			reason:  "a rule of a custom resource",
+			kind:    "Thing",
+			field:   "spec.a",
+			cause:   "FieldValueInvalid",
+			words:   `Invalid value: "y": a is immutable`,
+			want:    FieldImmutable,
+			message: "spec.a: a is immutable",
+		},
+		"Invalid": {
+			reason: "just wrong",
+			kind:   "Deployment",
+			field:  "spec.replicas",
+			cause:  "FieldValueInvalid",
+			words:  "Invalid value: -1: must be greater than or equal to 0",
+			want:   ObjectRefused,
+		},
+		"Required": {
+			reason: "required, whatever it says",
+			kind:   "Deployment",
+			field:  "spec.x",
+			cause:  "FieldValueRequired",
+			words:  "Required value: immutable",
+			want:   ObjectRefused,
+		},
+		"UID": {
+			reason: "another object than we mean",
+			kind:   "Deployment",
+			field:  "metadata.uid",
+			cause:  "FieldValueInvalid",
+			words:  `Invalid value: "x": field is immutable`,
+			want:   ObjectConflict,
+		},
+		"Stored": {reason: "a stored version is missing", kind: "CustomResourceDefinition",
+			field: "status.storedVersions[0]", cause: "FieldValueInvalid",
+			words: `Invalid value: "v1": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions`, want: StoredVersionDropped,
+			message: "the module has dropped version v1, in which objects may still be stored (status.storedVersions)"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -332,9 +419,13 @@ func TestImmutableWords(t *testing.T) {
 			if tc.kind == "CustomResourceDefinition" {
 				path, yaml = definitionPath, module
 			}
-			s.on("PATCH "+path, func(w http.ResponseWriter, _ *http.Request) { refuseFor(w, tc.field, tc.cause, tc.words) })
+			s.on("PATCH "+path, func(w http.ResponseWriter,
+				_ *http.Request) {
+				refuseFor(w, tc.field, tc.cause, tc.words)
+			})
 			result, _ := s.apply(c, Set{Bundle: bundleOf(t, yaml)}, nil)
-			if len(result.Failed) != 1 || result.Failed[0].Reason() != tc.want || tc.message != "" && result.Failed[0].Message != tc.message {
+			if len(result.Failed) != 1 || result.Failed[0].Reason() != tc.want || tc.message != "" &&
+				result.Failed[0].Message != tc.message {
 				t.Errorf("%s: got %v", tc.reason, result.Failed)
 			}
 		})
@@ -345,8 +436,10 @@ func TestKeep(t *testing.T) {
 	s := newServer(t)
 	s.serve(thingKind)
 	c := s.cluster(ClusterOptions{})
-	kept := strings.NewReplacer("metadata: {name: default}", "metadata: {name: default, annotations: {"+AnnotationPrune+": keep}}",
-		"{name: config, namespace: mod}", "{name: config, namespace: mod, annotations: {"+AnnotationPrune+": keep}}").Replace(module)
+	kept := strings.NewReplacer("metadata: {name: default}",
+		"metadata: {name: default, annotations: {"+AnnotationPrune+": keep}}",
+		"{name: config, namespace: mod}", "{name: config, namespace: mod, annotations: {"+
+			AnnotationPrune+": keep}}").Replace(module)
 	set := Set{Bundle: bundleOf(t, kept)}
 	s.apply(c, set, nil)
 	refs, err := c.Inventory(t.Context(), set)
@@ -369,7 +462,8 @@ func TestKeep(t *testing.T) {
 	if sent := s.take(); len(sent) != 6 {
 		t.Errorf("it costs no request: %v", sent)
 	}
-	if !refs[0].SameObject(Ref{Group: "example.com", Version: "v9", Kind: "Thing", Namespace: "default", Name: "default"}) {
+	if !refs[0].SameObject(Ref{Group: "example.com", Version: "v9", Kind: "Thing",
+		Namespace: "default", Name: "default"}) {
 		t.Error("Keep is not part of the identity")
 	}
 }

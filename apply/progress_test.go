@@ -20,16 +20,66 @@ func TestObserveEvent(t *testing.T) {
 		version    string
 		want       bool
 	}{
-		"OwnWrite":       {"the very write", withGeneration, "u", 3, "100", true},
-		"Older":          {"an event from before", withGeneration, "u", 2, "90", true},
-		"Status":         {"status does not change the generation", withGeneration, "u", 3, "120", true},
-		"Spec":           {"another client changed the spec", withGeneration, "u", 4, "120", false},
-		"Recreated":      {"another object of that name starts with the same generation", withGeneration, "v", 3, "120", false},
-		"NoGeneration":   {"a kind without generation: a newer version is of another client", without, "u", 0, "101", false},
-		"SameVersion":    {"a kind without generation: the same version is an own write", without, "u", 0, "100", true},
-		"OpaqueVersion":  {"a version that is not a number is ignored", withGeneration, "u", 4, "abc", false},
-		"OnlyVersion":    {"an event may contain less", without, "", 0, "100", true},
-		"NothingIsKnown": {"an empty event", without, "", 0, "", false},
+		"OwnWrite": {
+			reason:     "the very write",
+			answer:     withGeneration,
+			uid:        "u",
+			generation: 3,
+			version:    "100",
+			want:       true,
+		},
+		"Older": {
+			reason:     "an event from before",
+			answer:     withGeneration,
+			uid:        "u",
+			generation: 2,
+			version:    "90",
+			want:       true,
+		},
+		"Status": {
+			reason:     "status does not change the generation",
+			answer:     withGeneration,
+			uid:        "u",
+			generation: 3,
+			version:    "120",
+			want:       true,
+		},
+		"Spec": {
+			reason:     "another client changed the spec",
+			answer:     withGeneration,
+			uid:        "u",
+			generation: 4,
+			version:    "120",
+		},
+		"Recreated": {
+			reason:     "another object of that name starts with the same generation",
+			answer:     withGeneration,
+			uid:        "v",
+			generation: 3,
+			version:    "120",
+		},
+		"NoGeneration": {
+			reason:  "a kind without generation: a newer version is of another client",
+			answer:  without,
+			uid:     "u",
+			version: "101",
+		},
+		"SameVersion": {
+			reason:  "a kind without generation: the same version is an own write",
+			answer:  without,
+			uid:     "u",
+			version: "100",
+			want:    true,
+		},
+		"OpaqueVersion": {
+			reason:     "a version that is not a number is ignored",
+			answer:     withGeneration,
+			uid:        "u",
+			generation: 4,
+			version:    "abc",
+		},
+		"OnlyVersion":    {reason: "an event may contain less", answer: without, version: "100", want: true},
+		"NothingIsKnown": {reason: "an empty event", answer: without},
 	}
 	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}
 	for name, tc := range tests {
@@ -62,16 +112,57 @@ func TestIsKnownVersion(t *testing.T) {
 		version string
 		want    bool
 	}{
-		"Nothing":     {"it was neither written nor read", false, nil, "u", "100", false},
-		"Written":     {"our own write", true, nil, "u", "100", true},
-		"Newer":       {"written by another client since", true, nil, "u", "101", false},
-		"Read":        {"read as it is told", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "120", true},
-		"Older":       {"a late event", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "110", true},
-		"ReadSince":   {"its status, after our write", true, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "120", true},
-		"SpecChanged": {"read, but not compared", true, &metadata{UID: "u", ResourceVersion: "120", Generation: 4}, "u", "120", false},
-		"Recreated":   {"another object of that name", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 1}, "v", "110", false},
-		"Replaced":    {"the object that was read is not the one that was written", true, &metadata{UID: "v", ResourceVersion: "120", Generation: 3}, "v", "120", false},
-		"Opaque":      {"a version that is not a number is ignored", false, &metadata{UID: "u", ResourceVersion: "abc", Generation: 1}, "u", "abc", false},
+		"Nothing": {reason: "it was neither written nor read", uid: "u", version: "100"},
+		"Written": {reason: "our own write", applied: true, uid: "u", version: "100", want: true},
+		"Newer":   {reason: "written by another client since", applied: true, uid: "u", version: "101"},
+		"Read": {
+			reason:  "read as it is told",
+			read:    &metadata{UID: "u", ResourceVersion: "120", Generation: 3},
+			uid:     "u",
+			version: "120",
+			want:    true,
+		},
+		"Older": {
+			reason:  "a late event",
+			read:    &metadata{UID: "u", ResourceVersion: "120", Generation: 3},
+			uid:     "u",
+			version: "110",
+			want:    true,
+		},
+		"ReadSince": {
+			reason:  "its status, after our write",
+			applied: true,
+			read:    &metadata{UID: "u", ResourceVersion: "120", Generation: 3},
+			uid:     "u",
+			version: "120",
+			want:    true,
+		},
+		"SpecChanged": {
+			reason:  "read, but not compared",
+			applied: true,
+			read:    &metadata{UID: "u", ResourceVersion: "120", Generation: 4},
+			uid:     "u",
+			version: "120",
+		},
+		"Recreated": {
+			reason:  "another object of that name",
+			read:    &metadata{UID: "u", ResourceVersion: "120", Generation: 1},
+			uid:     "v",
+			version: "110",
+		},
+		"Replaced": {
+			reason:  "the object that was read is not the one that was written",
+			applied: true,
+			read:    &metadata{UID: "v", ResourceVersion: "120", Generation: 3},
+			uid:     "v",
+			version: "120",
+		},
+		"Opaque": {
+			reason:  "a version that is not a number is ignored",
+			read:    &metadata{UID: "u", ResourceVersion: "abc", Generation: 1},
+			uid:     "u",
+			version: "abc",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,11 +195,28 @@ func TestObserveEventInFlight(t *testing.T) {
 		version    int
 		want       bool // done with it
 	}{
-		"OwnWrite":      {"the event of this very write", deployment, 1, 101, true},
-		"Status":        {"a controller wrote status right after", deployment, 1, 150, true},
-		"ChangedSpec":   {"another client changed the spec right after", deployment, 2, 150, false},
-		"OwnConfig":     {"the event of this very write", config, 0, 101, true},
-		"ChangedConfig": {"another client changed it right after", config, 0, 150, false},
+		"OwnWrite": {
+			reason:     "the event of this very write",
+			ref:        deployment,
+			generation: 1,
+			version:    101,
+			want:       true,
+		},
+		"Status": {
+			reason:     "a controller wrote status right after",
+			ref:        deployment,
+			generation: 1,
+			version:    150,
+			want:       true,
+		},
+		"ChangedSpec": {
+			reason:     "another client changed the spec right after",
+			ref:        deployment,
+			generation: 2,
+			version:    150,
+		},
+		"OwnConfig":     {reason: "the event of this very write", ref: config, version: 101, want: true},
+		"ChangedConfig": {reason: "another client changed it right after", ref: config, version: 150},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +240,8 @@ func TestObserveEventInFlight(t *testing.T) {
 			if err != nil || result.Done() != tc.want || p.IsApplied(tc.ref) != tc.want {
 				t.Fatalf("%s: got %v, %+v", tc.reason, err, result)
 			}
-			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile || !strings.Contains(result.Waiting[0].Message, "another client")) {
+			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile ||
+				!strings.Contains(result.Waiting[0].Message, "another client")) {
 				t.Errorf("got %+v, want ChangedMeanwhile", result.Waiting)
 			}
 			s.before = nil
@@ -162,7 +271,8 @@ func TestForgetDuringRequest(t *testing.T) {
 	}
 	s.before = nil
 	s.take()
-	if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() || len(s.take()) != 1 || !p.IsApplied(ref) {
+	if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() ||
+		len(s.take()) != 1 || !p.IsApplied(ref) {
 		t.Fatalf("again: %v, %+v", err, result)
 	}
 
@@ -173,7 +283,8 @@ func TestForgetDuringRequest(t *testing.T) {
 		}
 		s.before = func(*http.Request) { p.Forget(ref) }
 		if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || p.IsApplied(ref) {
-			t.Errorf("known %t: %v, %v, applied %t; want what was read not to be recorded", known, drifted, err, p.IsApplied(ref))
+			t.Errorf("known %t: %v, %v, applied %t; want what was read not to be recorded", known,
+				drifted, err, p.IsApplied(ref))
 		}
 		s.before = nil
 		if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !p.IsApplied(ref) {

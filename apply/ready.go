@@ -55,7 +55,10 @@ func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]No
 // CheckReadyWithoutPods is CheckReady without listing pods. Right after a workload was created these two requests are
 // of no use: nothing can have failed yet.
 func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
-	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (string, bool, error) { return "", false, nil })
+	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (
+		string, bool, error) {
+		return "", false, nil
+	})
 }
 
 // explainer returns the reason why a workload is not ready.
@@ -104,7 +107,8 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 		} `json:"status"`
 	}
 	res := builtins[crdKind].resource
-	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), "", ref.Name), operation: "reading", ref: ref}
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), "", ref.Name),
+		operation: "reading", ref: ref}
 	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &crd) }); err != nil {
 		return nil, err
 	}
@@ -117,7 +121,8 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 				p.setMaybeUnserved(ref, false)
 			}
 			return nil, nil
-		case condition.Type == "NamesAccepted" && condition.Status == metav1.ConditionFalse && condition.Reason != "Pending":
+		case condition.Type == "NamesAccepted" && condition.Status == metav1.ConditionFalse &&
+			condition.Reason != "Pending":
 			answer.Failed = true
 			answer.Message = ref.String() + ": its names are not accepted: " + bounded(condition.Message)
 		}
@@ -138,7 +143,8 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	if err != nil {
 		return &NotReady{Ref: ref, Message: ref.String() + ": its status cannot be read: " + bounded(err.Error())}, nil
 	}
-	answer := &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus, Message: ref.String() + ": " + bounded(verdict.Message)}
+	answer := &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus,
+		Message: ref.String() + ": " + bounded(verdict.Message)}
 	switch {
 	case verdict.Status == status.TerminatingStatus:
 		return answer, nil
@@ -181,7 +187,8 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 
 // explainNotReady returns the reason why a workload is not ready: its own condition, or the worst problem of its newest
 // pods. It costs at most two requests. Without the rights for them, only the reason is missing.
-func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (reason string, failed bool, err error) {
+func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (
+	reason string, failed bool, err error) {
 	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
 		return bounded(message), true, nil
 	}
@@ -243,8 +250,10 @@ func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstruc
 }
 
 // newestTemplateHash returns the pod-template-hash of a Deployment's newest ReplicaSet.
-func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstructured, selector string) (string, error) {
-	sets, _, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"}, resource{"replicasets", inNamespace}, u.GetNamespace(),
+func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstructured,
+	selector string) (string, error) {
+	sets, _, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"},
+		resource{"replicasets", inNamespace}, u.GetNamespace(),
 		"limit=50&labelSelector="+url.QueryEscape(selector))
 	if err != nil {
 		return "", err
@@ -260,7 +269,8 @@ func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstru
 }
 
 // failedWaitReasons are reasons of waiting containers that need a change by a person.
-var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName",
+var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull",
+	"ErrImageNeverPull", "InvalidImageName",
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 // worstPodProblem returns what is wrong with pods; a failure precedes a wait. Pods are checked in the order of their
@@ -332,7 +342,8 @@ func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 		return strings.TrimSuffix(name+": "+waiting.Reason+": "+bounded(detail), ": "), true
 	case !c.Ready && c.RestartCount >= 2 && ended != "":
 		return name + ": CrashLoopBackOff: " + ended, true // the same text as while it waits
-	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing":
+	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" &&
+		waiting.Reason != "PodInitializing":
 		return name + ": " + waiting.Reason, false
 	default:
 		return "", false

@@ -39,22 +39,92 @@ func TestCheckReady(t *testing.T) {
 		want       string // part of the message; "" is ready
 		failed     bool
 	}{
-		"Ready":    {"available and observed", readyDeployment, crash, "", false},
-		"Missing":  {"it was deleted", "", crash, "Deployment.apps mod/manager: not found", false},
-		"Observed": {"the newest generation was not seen yet", strings.Replace(readyDeployment, "generation: 2}", "generation: 3}", 1), `{}`, "generation is 3", false},
-		"Deadline": {"it did not come up in time", strings.Replace(brokenDeployment, `"True", reason: ReplicaSetUpdated`, `"False", reason: ProgressDeadlineExceeded`, 1), `{}`, "Progress deadline exceeded", true},
-		"Refused":  {"no pod could be made", strings.Replace(brokenDeployment, "conditions: [", `conditions: [{type: ReplicaFailure, status: "True", message: exceeded quota}, `, 1), `{}`, "exceeded quota", true},
-		"Going":    {"it is being deleted", strings.Replace(readyDeployment, "metadata: {", `metadata: {deletionTimestamp: "2026-01-02T03:04:05Z", `, 1), `{}`, "scheduled for deletion", false},
-		"Crash":    {"the container's own last words, without the growing time", brokenDeployment, crash, `pod manager-1: container "manager": CrashLoopBackOff: exit code 1: no such host`, true},
-		"Again": {"between two crashes it runs, and still counts as failed", brokenDeployment,
-			`{containerStatuses: [{name: manager, restartCount: 2, state: {running: {}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]}`, "CrashLoopBackOff: exit code 137 OOMKilled", true},
-		"Once":          {"one crash may happen", brokenDeployment, `{containerStatuses: [{name: manager, restartCount: 1, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}]}`, "Available: 0/1", false},
-		"Image":         {"the image cannot be pulled", brokenDeployment, `{containerStatuses: [{name: manager, image: "example.com/m:1", state: {waiting: {reason: ImagePullBackOff, message: Back-off}}}]}`, "ImagePullBackOff: image example.com/m:1", true},
-		"Config":        {"a Secret is missing", brokenDeployment, `{containerStatuses: [{name: manager, state: {waiting: {reason: CreateContainerConfigError, message: secret "x" not found}}}]}`, `secret "x" not found`, true},
-		"Init":          {"an init container fails", brokenDeployment, `{initContainerStatuses: [{name: init, state: {waiting: {reason: CrashLoopBackOff}}}], containerStatuses: [{name: manager, state: {waiting: {reason: PodInitializing}}}]}`, `container "init": CrashLoopBackOff`, true},
-		"Starting":      {"it just needs time", brokenDeployment, `{containerStatuses: [{name: manager, state: {waiting: {reason: ContainerCreating}}}]}`, "Available: 0/1", false},
-		"Unschedulable": {"no node has room", brokenDeployment, `{conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: 0/1 nodes are available}]}`, "0/1 nodes are available", false},
-		"Evicted":       {"the pod has failed", brokenDeployment, `{phase: Failed, reason: Evicted, message: the node was low on memory}`, "Evicted the node was low", true},
+		"Ready":   {reason: "available and observed", deployment: readyDeployment, pod: crash},
+		"Missing": {reason: "it was deleted", pod: crash, want: "Deployment.apps mod/manager: not found"},
+		"Observed": {
+			reason:     "the newest generation was not seen yet",
+			deployment: strings.Replace(readyDeployment, "generation: 2}", "generation: 3}", 1),
+			pod:        `{}`,
+			want:       "generation is 3",
+		},
+		"Deadline": {
+			reason: "it did not come up in time",
+			deployment: strings.Replace(brokenDeployment, `"True", reason: ReplicaSetUpdated`,
+				`"False", reason: ProgressDeadlineExceeded`, 1),
+			pod:    `{}`,
+			want:   "Progress deadline exceeded",
+			failed: true,
+		},
+		"Refused": {
+			reason: "no pod could be made",
+			deployment: strings.Replace(brokenDeployment, "conditions: [",
+				`conditions: [{type: ReplicaFailure, status: "True", message: exceeded quota}, `, 1),
+			pod:    `{}`,
+			want:   "exceeded quota",
+			failed: true,
+		},
+		"Going": {
+			reason: "it is being deleted",
+			deployment: strings.Replace(readyDeployment, "metadata: {",
+				`metadata: {deletionTimestamp: "2026-01-02T03:04:05Z", `, 1),
+			pod:  `{}`,
+			want: "scheduled for deletion",
+		},
+		"Crash": {
+			reason:     "the container's own last words, without the growing time",
+			deployment: brokenDeployment,
+			pod:        crash,
+			want:       `pod manager-1: container "manager": CrashLoopBackOff: exit code 1: no such host`,
+			failed:     true,
+		},
+		"Again": {reason: "between two crashes it runs, and still counts as failed", deployment: brokenDeployment,
+			pod: `{containerStatuses: [{name: manager, restartCount: 2, state: {running: {}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]}`, want: "CrashLoopBackOff: exit code 137 OOMKilled", failed: true},
+		"Once": {
+			reason:     "one crash may happen",
+			deployment: brokenDeployment,
+			pod:        `{containerStatuses: [{name: manager, restartCount: 1, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}]}`,
+			want:       "Available: 0/1",
+		},
+		"Image": {
+			reason:     "the image cannot be pulled",
+			deployment: brokenDeployment,
+			pod:        `{containerStatuses: [{name: manager, image: "example.com/m:1", state: {waiting: {reason: ImagePullBackOff, message: Back-off}}}]}`,
+			want:       "ImagePullBackOff: image example.com/m:1",
+			failed:     true,
+		},
+		"Config": {
+			reason:     "a Secret is missing",
+			deployment: brokenDeployment,
+			pod:        `{containerStatuses: [{name: manager, state: {waiting: {reason: CreateContainerConfigError, message: secret "x" not found}}}]}`,
+			want:       `secret "x" not found`,
+			failed:     true,
+		},
+		"Init": {
+			reason:     "an init container fails",
+			deployment: brokenDeployment,
+			pod:        `{initContainerStatuses: [{name: init, state: {waiting: {reason: CrashLoopBackOff}}}], containerStatuses: [{name: manager, state: {waiting: {reason: PodInitializing}}}]}`,
+			want:       `container "init": CrashLoopBackOff`,
+			failed:     true,
+		},
+		"Starting": {
+			reason:     "it just needs time",
+			deployment: brokenDeployment,
+			pod:        `{containerStatuses: [{name: manager, state: {waiting: {reason: ContainerCreating}}}]}`,
+			want:       "Available: 0/1",
+		},
+		"Unschedulable": {
+			reason:     "no node has room",
+			deployment: brokenDeployment,
+			pod:        `{conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: 0/1 nodes are available}]}`,
+			want:       "0/1 nodes are available",
+		},
+		"Evicted": {
+			reason:     "the pod has failed",
+			deployment: brokenDeployment,
+			pod:        `{phase: Failed, reason: Evicted, message: the node was low on memory}`,
+			want:       "Evicted the node was low",
+			failed:     true,
+		},
 	}
 	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
 	for name, tc := range tests {
@@ -63,8 +133,10 @@ func TestCheckReady(t *testing.T) {
 			if tc.deployment != "" {
 				s.put(t, managerPath, tc.deployment)
 			}
-			s.put(t, setsPath+"/manager-old", `{metadata: {name: manager-old, namespace: mod, labels: {pod-template-hash: old}, annotations: {deployment.kubernetes.io/revision: "9"}}}`)
-			s.put(t, setsPath+"/manager-new", `{metadata: {name: manager-new, namespace: mod, labels: {pod-template-hash: new}, annotations: {deployment.kubernetes.io/revision: "10"}}}`)
+			s.put(t, setsPath+"/manager-old",
+				`{metadata: {name: manager-old, namespace: mod, labels: {pod-template-hash: old}, annotations: {deployment.kubernetes.io/revision: "9"}}}`)
+			s.put(t, setsPath+"/manager-new",
+				`{metadata: {name: manager-new, namespace: mod, labels: {pod-template-hash: new}, annotations: {deployment.kubernetes.io/revision: "10"}}}`)
 			s.put(t, podsPath+"/manager-1", pod("manager-1", tc.pod))
 			selector := ""
 			s.before = func(r *http.Request) {
@@ -72,7 +144,8 @@ func TestCheckReady(t *testing.T) {
 					selector = r.URL.Query().Get("labelSelector")
 				}
 			}
-			notReady, err := s.cluster(ClusterOptions{}).CheckReady(t.Context(), []Ref{ref, {Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}}, nil)
+			notReady, err := s.cluster(ClusterOptions{}).CheckReady(
+				t.Context(), []Ref{ref, {Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +156,9 @@ func TestCheckReady(t *testing.T) {
 				}
 				return
 			}
-			if len(notReady) != 1 || notReady[0].Failed != tc.failed || !strings.Contains(notReady[0].Message, tc.want) || !strings.Contains(notReady[0].Message, "mod/manager") {
+			if len(notReady) != 1 || notReady[0].Failed != tc.failed ||
+				!strings.Contains(notReady[0].Message, tc.want) ||
+				!strings.Contains(notReady[0].Message, "mod/manager") {
 				t.Errorf("%s: got %+v, want %q, failed %t", tc.reason, notReady, tc.want, tc.failed)
 			}
 			if len(sent) > 3 {
@@ -106,16 +181,77 @@ func TestCheckReadyKinds(t *testing.T) {
 		want       string
 		failed     bool
 	}{
-		"StatefulSet": {"all replicas", Ref{Group: "apps", Version: "v1", Kind: "StatefulSet", Namespace: "mod", Name: "x"}, "/apis/apps/v1/namespaces/mod/statefulsets/x",
-			set + `replicas: 1, readyReplicas: 1, currentReplicas: 1, updatedReplicas: 1, currentRevision: x-2}}`, "", false},
-		"StatefulSetNot": {"no replica", Ref{Group: "apps", Version: "v1", Kind: "StatefulSet", Namespace: "mod", Name: "x"}, "/apis/apps/v1/namespaces/mod/statefulsets/x", set + `replicas: 1}}`, "Ready: 0/1", false},
-		"JobRuns":        {"a Job counts once it is complete", Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"}, "/apis/batch/v1/namespaces/mod/jobs/x", job + `{startTime: "2026-01-02T03:04:05Z", active: 1}}`, "in progress", false},
-		"JobComplete":    {"complete", Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"}, "/apis/batch/v1/namespaces/mod/jobs/x", job + `{conditions: [{type: Complete, status: "True"}]}}`, "", false},
-		"JobFailed":      {"failed", Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"}, "/apis/batch/v1/namespaces/mod/jobs/x", job + `{conditions: [{type: Failed, status: "True"}]}}`, "Job Failed", true},
-		"Claim":          {"not bound", Ref{Version: "v1", Kind: "PersistentVolumeClaim", Namespace: "mod", Name: "x"}, "/api/v1/namespaces/mod/persistentvolumeclaims/x", `{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: x}, status: {phase: Pending}}`, "not Bound", false},
-		"Pod":            {"its own container", Ref{Version: "v1", Kind: "Pod", Namespace: "mod", Name: "x"}, podsPath + "/x", `{kind: Pod, apiVersion: v1, metadata: {name: x, namespace: mod}, status: {phase: Pending, containerStatuses: [{name: c, image: i, state: {waiting: {reason: ErrImagePull}}}]}}`, "ErrImagePull: image i", true},
-		"Definition":     {"not established yet", Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}, definitionPath, `{status: {conditions: []}}`, "not established", false},
-		"Names":          {"another definition has the name", Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}, definitionPath, `{status: {conditions: [{type: NamesAccepted, status: "False", reason: ListKindConflict, message: "\"ThingList\" is already in use"}]}}`, "already in use", true},
+		"StatefulSet": {reason: "all replicas", ref: Ref{Group: "apps", Version: "v1", Kind: "StatefulSet",
+			Namespace: "mod", Name: "x"}, path: "/apis/apps/v1/namespaces/mod/statefulsets/x",
+			text: set + `replicas: 1, readyReplicas: 1, currentReplicas: 1, updatedReplicas: 1, currentRevision: x-2}}`},
+		"StatefulSetNot": {
+			reason: "no replica",
+			ref:    Ref{Group: "apps", Version: "v1", Kind: "StatefulSet", Namespace: "mod", Name: "x"},
+			path:   "/apis/apps/v1/namespaces/mod/statefulsets/x",
+			text:   set + `replicas: 1}}`,
+			want:   "Ready: 0/1",
+		},
+		"JobRuns": {
+			reason: "a Job counts once it is complete",
+			ref:    Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"},
+			path:   "/apis/batch/v1/namespaces/mod/jobs/x",
+			text:   job + `{startTime: "2026-01-02T03:04:05Z", active: 1}}`,
+			want:   "in progress",
+		},
+		"JobComplete": {
+			reason: "complete",
+			ref:    Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"},
+			path:   "/apis/batch/v1/namespaces/mod/jobs/x",
+			text:   job + `{conditions: [{type: Complete, status: "True"}]}}`,
+		},
+		"JobFailed": {
+			reason: "failed",
+			ref:    Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"},
+			path:   "/apis/batch/v1/namespaces/mod/jobs/x",
+			text:   job + `{conditions: [{type: Failed, status: "True"}]}}`,
+			want:   "Job Failed",
+			failed: true,
+		},
+		"Claim": {
+			reason: "not bound",
+			ref:    Ref{Version: "v1", Kind: "PersistentVolumeClaim", Namespace: "mod", Name: "x"},
+			path:   "/api/v1/namespaces/mod/persistentvolumeclaims/x",
+			text:   `{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: x}, status: {phase: Pending}}`,
+			want:   "not Bound",
+		},
+		"Pod": {
+			reason: "its own container",
+			ref:    Ref{Version: "v1", Kind: "Pod", Namespace: "mod", Name: "x"},
+			path:   podsPath + "/x",
+			text:   `{kind: Pod, apiVersion: v1, metadata: {name: x, namespace: mod}, status: {phase: Pending, containerStatuses: [{name: c, image: i, state: {waiting: {reason: ErrImagePull}}}]}}`,
+			want:   "ErrImagePull: image i",
+			failed: true,
+		},
+		"Definition": {
+			reason: "not established yet",
+			ref: Ref{
+				Group:   "apiextensions.k8s.io",
+				Version: "v1",
+				Kind:    "CustomResourceDefinition",
+				Name:    "things.example.com",
+			},
+			path: definitionPath,
+			text: `{status: {conditions: []}}`,
+			want: "not established",
+		},
+		"Names": {
+			reason: "another definition has the name",
+			ref: Ref{
+				Group:   "apiextensions.k8s.io",
+				Version: "v1",
+				Kind:    "CustomResourceDefinition",
+				Name:    "things.example.com",
+			},
+			path:   definitionPath,
+			text:   `{status: {conditions: [{type: NamesAccepted, status: "False", reason: ListKindConflict, message: "\"ThingList\" is already in use"}]}}`,
+			want:   "already in use",
+			failed: true,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +267,8 @@ func TestCheckReadyKinds(t *testing.T) {
 				}
 				return
 			}
-			if len(notReady) != 1 || notReady[0].Failed != tc.failed || !strings.Contains(notReady[0].Message, tc.want) {
+			if len(notReady) != 1 || notReady[0].Failed != tc.failed ||
+				!strings.Contains(notReady[0].Message, tc.want) {
 				t.Errorf("%s: got %+v, want %q, failed %t", tc.reason, notReady, tc.want, tc.failed)
 			}
 		})
@@ -141,7 +278,8 @@ func TestCheckReadyKinds(t *testing.T) {
 func TestCheckReadyCRDOnce(t *testing.T) {
 	s := newServer(t)
 	s.put(t, definitionPath, `{status: {conditions: [{type: Established, status: "True"}]}}`)
-	ref := Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}
+	ref := Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: "things.example.com"}
 	c := s.cluster(ClusterOptions{})
 	var done Progress
 	for range 2 {
@@ -158,7 +296,8 @@ func TestCheckReadyErrors(t *testing.T) {
 	s := newServer(t)
 	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
 	c := s.cluster(ClusterOptions{})
-	s.on("GET "+managerPath, refusing(http.StatusForbidden, "Forbidden", `deployments.apps "manager" is forbidden: User "x" cannot get`))
+	s.on("GET "+managerPath, refusing(http.StatusForbidden, "Forbidden",
+		`deployments.apps "manager" is forbidden: User "x" cannot get`))
 	notReady, err := c.CheckReady(t.Context(), []Ref{ref}, nil)
 	if err != nil || len(notReady) != 1 || !notReady[0].Failed || !strings.Contains(notReady[0].Message, "cannot get") {
 		t.Errorf("a missing right: got %+v, %v", notReady, err)
@@ -171,7 +310,8 @@ func TestCheckReadyErrors(t *testing.T) {
 	s.on("GET "+managerPath, nil)
 	s.put(t, managerPath, brokenDeployment)
 	s.on("GET "+podsPath, refusing(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))
-	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); err != nil || len(notReady) != 1 || notReady[0].Failed {
+	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); err != nil ||
+		len(notReady) != 1 || notReady[0].Failed {
 		t.Errorf("no right to list pods: got %+v, %v", notReady, err)
 	}
 }

@@ -107,7 +107,8 @@ func (r *request) isIdempotent() bool {
 // isConnectionCut reports whether an established connection has ended. An address that cannot be reached at all does
 // not count.
 func isConnectionCut(err error) bool {
-	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, syscall.EPIPE)
+	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		errors.Is(err, syscall.EPIPE)
 }
 
 // httpRequest returns r as a request of net/http.

@@ -37,8 +37,10 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	case w.DeletionTimestamp != nil:
 		a.done.writeFailed(it.ref)
 		return a.recordTerminating(ctx, it, &w.metadata)
-	case !a.done.recordApplied(it.ref, it.content, &w.metadata, it.ownedFieldsHash(&w.metadata, a.set.owner()), w.created):
-		a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by another client right after it was applied"})
+	case !a.done.recordApplied(it.ref, it.content, &w.metadata, it.ownedFieldsHash(&w.metadata, a.set.owner()),
+		w.created):
+		a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ChangedMeanwhile,
+			Message: "was changed by another client right after it was applied"})
 		return nil
 	}
 	a.mu.Lock()
@@ -92,7 +94,8 @@ func (a *applyCall) encode(it *item) *buffer {
 
 // patch sends one PATCH of server-side apply and releases body.
 func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, force string) (writeResult, error) {
-	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + force, accept: metadataType, contentType: applyType, body: body,
+	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + force, accept: metadataType,
+		contentType: applyType, body: body,
 		operation: "applying", ref: it.ref}
 	var (
 		answer  partialObject
@@ -140,7 +143,8 @@ func deletedMeanwhile(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {
 		return err
 	}
-	return &Error{Operation: "applying", Ref: it.ref, Message: "it was deleted at the same time", reason: ObjectConflict}
+	return &Error{Operation: "applying", Ref: it.ref, Message: "it was deleted at the same time",
+		reason: ObjectConflict}
 }
 
 // applyExceptIgnored applies the object without changing its ignored paths once it exists. They are written when it is
@@ -299,7 +303,8 @@ func (a *applyCall) recordInvalidPolicy(it *item) {
 // object that this owner has applied, by the UID that was read.
 func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) error {
 	if !canRecreate(it.ref) {
-		refusal.Message += " (a " + it.ref.Kind + " is never deleted to be created again: objects of others would be deleted with it)"
+		refusal.Message += " (a " + it.ref.Kind +
+			" is never deleted to be created again: objects of others would be deleted with it)"
 		a.recordFailure(it, refusal)
 		return nil
 	}
@@ -325,7 +330,8 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 		a.recordFailure(it, e)
 		return nil
 	}
-	a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ObjectRecreated, Message: "was deleted to be created again: " + refusal.Message})
+	a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ObjectRecreated,
+		Message: "was deleted to be created again: " + refusal.Message})
 	return nil
 }
 
@@ -338,8 +344,10 @@ func canRecreate(ref Ref) bool {
 // deleteByUID deletes the object with this UID and no other.
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
 	body := newBuffer()
-	body.data = fmt.Appendf(body.data, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":%q}}`, uid)
-	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType, body: body, operation: "deleting", ref: it.ref}
+	body.data = fmt.Appendf(body.data,
+		`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":%q}}`, uid)
+	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType, body: body,
+		operation: "deleting", ref: it.ref}
 	return a.send(ctx, &r, nil)
 }
 

@@ -24,8 +24,9 @@ type server struct {
 	*httptest.Server
 	t testing.TB
 
-	mu       sync.Mutex
-	requests []string                                            // "PATCH /api/v1/namespaces/a/configmaps/b", in the order they came
+	mu sync.Mutex
+	// "PATCH /api/v1/namespaces/a/configmaps/b", in the order they came
+	requests []string
 	stored   map[string]map[string]any                           // by path
 	serves   map[string]bool                                     // "example.com/v1 Thing things": custom kinds
 	scripts  map[string]func(http.ResponseWriter, *http.Request) // by "METHOD path"; answers instead of the server
@@ -39,7 +40,8 @@ type server struct {
 }
 
 func newServer(t testing.TB) *server {
-	s := &server{t: t, stored: map[string]map[string]any{}, serves: map[string]bool{}, scripts: map[string]func(http.ResponseWriter, *http.Request){},
+	s := &server{t: t, stored: map[string]map[string]any{}, serves: map[string]bool{},
+		scripts: map[string]func(http.ResponseWriter, *http.Request){},
 		accepts: map[string]string{}, bodies: map[string]string{}, held: map[string]map[string]string{}, version: 100}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
@@ -161,7 +163,8 @@ func (s *server) discovery(w http.ResponseWriter, path string) bool {
 		if group == parts[0] {
 			versions = append(versions, map[string]any{"version": version, "groupVersion": words[0]})
 			if len(parts) == 2 && version == parts[1] {
-				resources = append(resources, map[string]any{"name": words[2], "kind": words[1], "namespaced": len(words) < 4},
+				resources = append(resources, map[string]any{"name": words[2], "kind": words[1],
+					"namespaced": len(words) < 4},
 					map[string]any{"name": words[2] + "/status", "kind": words[1], "namespaced": len(words) < 4})
 			}
 		}
@@ -170,9 +173,11 @@ func (s *server) discovery(w http.ResponseWriter, path string) bool {
 	case len(versions) == 0, len(parts) == 2 && len(resources) == 0:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case len(parts) == 1:
-		write(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions, "preferredVersion": versions[0]})
+		write(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions,
+			"preferredVersion": versions[0]})
 	default:
-		write(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1], "resources": resources})
+		write(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1],
+			"resources": resources})
 	}
 	return true
 }
@@ -217,7 +222,8 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
 	for _, path := range slices.Sorted(maps.Keys(s.stored)) {
 		have := strings.Split(path, "/")
-		sameKind := have[len(have)-2] == parts[len(parts)-1] && strings.Join(have[:4], "/") == strings.Join(append(slices.Clone(parts), "", "")[:4], "/")
+		sameKind := have[len(have)-2] == parts[len(parts)-1] && strings.Join(have[:4], "/") == strings.Join(
+			append(slices.Clone(parts), "", "")[:4], "/")
 		if strings.HasPrefix(path, r.URL.Path+"/") || sameKind {
 			items = append(items, s.stored[path])
 		}
@@ -250,7 +256,8 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 	delete(m, "resourceVersion")
 	delete(m, "uid")
 	switch {
-	case old == nil && uid != nil, old != nil && version != nil && version != old["metadata"].(map[string]any)["resourceVersion"]:
+	case old == nil && uid != nil, old != nil && version != nil &&
+		version != old["metadata"].(map[string]any)["resourceVersion"]:
 		refuse(w, http.StatusConflict, "Conflict", "the object has been modified", "x", "things")
 		return false
 	case old != nil && uid != nil && uid != old["metadata"].(map[string]any)["uid"]:
@@ -265,11 +272,13 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 			at = step.childIn(at)
 		}
 		if at != nil {
-			causes = append(causes, map[string]any{"reason": "FieldManagerConflict", "field": field, "message": fmt.Sprintf("conflict with %q using v1", manager)})
+			causes = append(causes, map[string]any{"reason": "FieldManagerConflict", "field": field,
+				"message": fmt.Sprintf("conflict with %q using v1", manager)})
 		}
 	}
 	if len(causes) > 0 && r.URL.Query().Get("force") != "true" {
-		write(w, http.StatusConflict, map[string]any{"kind": "Status", "reason": "Conflict", "message": "Apply failed with 1 conflict", "details": map[string]any{"causes": causes}})
+		write(w, http.StatusConflict, map[string]any{"kind": "Status", "reason": "Conflict",
+			"message": "Apply failed with 1 conflict", "details": map[string]any{"causes": causes}})
 		return false
 	}
 	if len(causes) > 0 {
@@ -280,8 +289,9 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 
 // refuseFor answers 422 because of one field.
 func refuseFor(w http.ResponseWriter, field, reason, message string) {
-	write(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid", "message": "it is invalid", "details": map[string]any{
-		"name": "x", "causes": []any{map[string]any{"reason": reason, "field": field, "message": message}}}})
+	write(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid",
+		"message": "it is invalid", "details": map[string]any{
+			"name": "x", "causes": []any{map[string]any{"reason": reason, "field": field, "message": message}}}})
 }
 
 // store writes an object. Nothing changes if it is equal to the stored one.
@@ -357,7 +367,8 @@ func write(w http.ResponseWriter, code int, v any) {
 
 // refuse answers as an API server refuses.
 func refuse(w http.ResponseWriter, code int, reason, message, name, kind string) {
-	write(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
+	write(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+		"reason": reason, "message": message,
 		"details": map[string]any{"name": name, "kind": kind}})
 }
 

@@ -35,7 +35,8 @@ func (k *Kinds) addCRD(crd render.CRD) {
 		k.known = map[schema.GroupVersionKind]resource{}
 	}
 	for _, version := range crd.Versions {
-		k.known[schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}] = resource{crd.Plural, crd.Namespaced}
+		k.known[schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}] = resource{crd.Plural,
+			crd.Namespaced}
 	}
 }
 

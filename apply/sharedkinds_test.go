@@ -14,11 +14,13 @@ func TestKindsAreShared(t *testing.T) {
 	ref := Ref{Group: thing.Group, Version: thing.Version, Kind: thing.Kind, Namespace: "n", Name: "a"}
 	s := newServer(t)
 	k := &Kinds{}
-	k.addCRD(render.CRD{Group: thing.Group, Versions: []string{thing.Version}, Kind: thing.Kind, Plural: "things", Namespaced: true})
+	k.addCRD(render.CRD{Group: thing.Group, Versions: []string{thing.Version}, Kind: thing.Kind,
+		Plural: "things", Namespaced: true})
 	if res, ok := k.Resource(ref); !ok || res.Resource != "things" {
 		t.Errorf("got %v, %v, want what the bundle says", res, ok)
 	}
-	if res, ok := k.Resource(Ref{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok || res.Resource != "deployments" {
+	if res, ok := k.Resource(Ref{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok ||
+		res.Resource != "deployments" {
 		t.Errorf("got %v, %v, want what is built in", res, ok)
 	}
 	if res, ok := k.Resource(Ref{Group: "example.com", Version: "v1", Kind: "Other"}); ok {
@@ -35,7 +37,8 @@ func TestKindsAreShared(t *testing.T) {
 	// This cluster serves it under another name, which counts for this cluster only.
 	s.on("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"APIResourceList","resources":[{"name":"thingies","kind":"Thing","namespaced":true}]}`))
+		_, _ = w.Write([]byte(
+			`{"kind":"APIResourceList","resources":[{"name":"thingies","kind":"Thing","namespaced":true}]}`))
 	})
 	c.forgetKind(thing)
 	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" {
@@ -47,7 +50,8 @@ func TestKindsAreShared(t *testing.T) {
 	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" || len(s.take()) > 0 {
 		t.Errorf("got %v, %v, want that remembered", res, err)
 	}
-	if res, _, err := s.cluster(ClusterOptions{Kinds: k}).Resource(t.Context(), ref); err != nil || res.Resource != "things" {
+	if res, _, err := s.cluster(ClusterOptions{Kinds: k}).Resource(t.Context(), ref); err != nil ||
+		res.Resource != "things" {
 		t.Errorf("another cluster has %v, %v: nobody decides for others", res, err)
 	}
 }

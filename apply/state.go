@@ -127,7 +127,8 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 	case StateDeleting:
 		return StateResult{StateProcessing, ref.String() + " is in state " + word + statusMessage(cr)}
 	default:
-		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(bounded(word)) + statusMessage(cr)}
+		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(
+			bounded(word)) + statusMessage(cr)}
 	}
 }
 
@@ -188,7 +189,8 @@ func (s *StateEvaluator) compiled(rules StateRules) (*stateProgram, error) {
 }
 
 func ruleError(ref Ref, problem string) *Error {
-	return &Error{Operation: "reading the state of the custom resource", Ref: ref, Message: bounded(problem), reason: StateRuleInvalid}
+	return &Error{Operation: "reading the state of the custom resource", Ref: ref,
+		Message: bounded(problem), reason: StateRuleInvalid}
 }
 
 // key identifies rules in the cache.
@@ -209,7 +211,8 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 		return p
 	}
 	if len(rules.Rules) > maxRules {
-		return &stateProgram{problem: fmt.Sprintf("there are %d rules, at most %d are allowed", len(rules.Rules), maxRules)}
+		return &stateProgram{problem: fmt.Sprintf("there are %d rules, at most %d are allowed",
+			len(rules.Rules), maxRules)}
 	}
 	for i, rule := range rules.Rules {
 		path, problem := compilePath(rule.JSONPath)
@@ -235,7 +238,8 @@ func (s *StateEvaluator) environment() (*cel.Env, error) {
 		return s.env, nil
 	}
 	var err error
-	s.env, err = cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Sets(),
+	s.env, err = cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(),
+		ext.Strings(), ext.Lists(), ext.Sets(),
 		cel.ParserRecursionLimit(64), cel.ParserExpressionSizeLimit(maxExpression))
 	return s.env, err
 }
@@ -272,7 +276,8 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object})
 	if err != nil {
 		if missing := missingField(err, out); missing != "" {
-			return StateResult{StateProcessing, object.String() + " has no " + missing + " yet, from which its state is read" + statusMessage(cr)}, nil
+			return StateResult{StateProcessing, object.String() + " has no " + missing +
+				" yet, from which its state is read" + statusMessage(cr)}, nil
 		}
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
 	}
@@ -281,14 +286,17 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 		if result {
 			return StateResult{State: StateReady}, nil
 		}
-		return StateResult{StateProcessing, fmt.Sprintf("%s: %q is not true yet%s", object, bounded(p.source), statusMessage(cr))}, nil
+		return StateResult{StateProcessing, fmt.Sprintf("%s: %q is not true yet%s", object,
+			bounded(p.source), statusMessage(cr))}, nil
 	case string:
 		if !slices.Contains(allStates, State(result)) {
-			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %q, want one of %v", bounded(p.source), bounded(result), allStates))
+			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %q, want one of %v",
+				bounded(p.source), bounded(result), allStates))
 		}
 		return resultForWord(object, cr, result), nil
 	default:
-		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %s, want bool or string", bounded(p.source), out.Type().TypeName()))
+		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %s, want bool or string",
+			bounded(p.source), out.Type().TypeName()))
 	}
 }
 
@@ -362,7 +370,8 @@ func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) 
 			seen = append(seen, text)
 		}
 	}
-	return StateResult{StateProcessing, object.String() + " matches none of the state rules yet: " + bounded(strings.Join(seen, ", ")) + statusMessage(cr)}, nil
+	return StateResult{StateProcessing, object.String() + " matches none of the state rules yet: " + bounded(
+		strings.Join(seen, ", ")) + statusMessage(cr)}, nil
 }
 
 // findValues returns the texts of the values that a path selects.

@@ -15,14 +15,16 @@ var thingRef = Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace
 func customResource(t testing.TB, status string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte("{apiVersion: example.com/v1, kind: Thing, metadata: {name: default}, "+status+"}"), &u.Object); err != nil {
+	if err := yaml.Unmarshal([]byte("{apiVersion: example.com/v1, kind: Thing, metadata: {name: default}, "+status+"}"),
+		&u.Object); err != nil {
 		t.Fatal(err)
 	}
 	return u
 }
 
 func TestJudge(t *testing.T) {
-	rules := []StateRule{{"status.health", "red", StateError}, {".status.health", "green", StateReady}, {`{.status.conditions[?(@.type=="Ready")].status}`, "True", StateReady},
+	rules := []StateRule{{"status.health", "red", StateError}, {".status.health", "green", StateReady},
+		{`{.status.conditions[?(@.type=="Ready")].status}`, "True", StateReady},
 		{"status.replicas", "3", StateWarning}}
 	tests := map[string]struct {
 		reason  string
@@ -31,31 +33,158 @@ func TestJudge(t *testing.T) {
 		want    State
 		message string // "" for none, else a part of it
 	}{
-		"Ready":      {"the contract", StateRules{}, `status: {state: Ready}`, StateReady, ""},
-		"Warning":    {"with its first condition that is not true", StateRules{}, `status: {state: Warning, conditions: [{status: "True", message: good}, {status: "False", message: "no disk"}]}`, StateWarning, "Thing.example.com mod/default is in state Warning: no disk"},
-		"Error":      {"with its description", StateRules{}, `status: {state: Error, description: "it burns"}`, StateError, "is in state Error: it burns"},
-		"Processing": {"nothing to say", StateRules{}, `status: {state: Processing}`, StateProcessing, "is in state Processing"},
-		"Deleting":   {"it will come back, or block", StateRules{}, `status: {state: Deleting}`, StateProcessing, "is in state Deleting"},
-		"None":       {"its operator has not reconciled it", StateRules{}, `spec: {}`, StateProcessing, "has no state yet"},
-		"Unknown":    {"it breaks the contract", StateRules{}, `status: {state: Fine}`, StateWarning, `reports the unknown state "Fine"`},
-		"Odd":        {"a state that is no text", StateRules{}, `status: {state: 3, conditions: [3, {status: 4, message: 5}]}`, StateProcessing, "has no state yet"},
-		"Long":       {"messages are bounded", StateRules{}, `status: {state: Error, description: "` + strings.Repeat("x", 5000) + `"}`, StateError, "x…"},
+		"Ready": {reason: "the contract", rules: StateRules{}, cr: `status: {state: Ready}`, want: StateReady},
+		"Warning": {
+			reason:  "with its first condition that is not true",
+			rules:   StateRules{},
+			cr:      `status: {state: Warning, conditions: [{status: "True", message: good}, {status: "False", message: "no disk"}]}`,
+			want:    StateWarning,
+			message: "Thing.example.com mod/default is in state Warning: no disk",
+		},
+		"Error": {
+			reason:  "with its description",
+			rules:   StateRules{},
+			cr:      `status: {state: Error, description: "it burns"}`,
+			want:    StateError,
+			message: "is in state Error: it burns",
+		},
+		"Processing": {
+			reason:  "nothing to say",
+			rules:   StateRules{},
+			cr:      `status: {state: Processing}`,
+			want:    StateProcessing,
+			message: "is in state Processing",
+		},
+		"Deleting": {
+			reason:  "it will come back, or block",
+			rules:   StateRules{},
+			cr:      `status: {state: Deleting}`,
+			want:    StateProcessing,
+			message: "is in state Deleting",
+		},
+		"None": {
+			reason:  "its operator has not reconciled it",
+			rules:   StateRules{},
+			cr:      `spec: {}`,
+			want:    StateProcessing,
+			message: "has no state yet",
+		},
+		"Unknown": {
+			reason:  "it breaks the contract",
+			rules:   StateRules{},
+			cr:      `status: {state: Fine}`,
+			want:    StateWarning,
+			message: `reports the unknown state "Fine"`,
+		},
+		"Odd": {
+			reason:  "a state that is no text",
+			rules:   StateRules{},
+			cr:      `status: {state: 3, conditions: [3, {status: 4, message: 5}]}`,
+			want:    StateProcessing,
+			message: "has no state yet",
+		},
+		"Long": {
+			reason:  "messages are bounded",
+			rules:   StateRules{},
+			cr:      `status: {state: Error, description: "` + strings.Repeat("x", 5000) + `"}`,
+			want:    StateError,
+			message: "x…",
+		},
 
-		"RuleFirst":    {"the first that matches wins", StateRules{Rules: rules}, `status: {health: red, replicas: 3}`, StateError, "is in state Error"},
-		"RuleSecond":   {"then the next", StateRules{Rules: rules}, `status: {health: green, replicas: 3}`, StateReady, ""},
-		"RuleFilter":   {"a path with a filter", StateRules{Rules: rules}, `status: {conditions: [{type: Ready, status: "True"}]}`, StateReady, ""},
-		"RuleNumber":   {"numbers are compared as text", StateRules{Rules: rules}, `status: {replicas: 3}`, StateWarning, "is in state Warning"},
-		"RuleNone":     {"the value is in the message", StateRules{Rules: rules}, `status: {health: yellow}`, StateProcessing, `matches none of the state rules yet: status.health is "yellow"`},
-		"RuleMissing":  {"a missing value, too", StateRules{Rules: rules[:1]}, `spec: {}`, StateProcessing, `status.health is missing`},
-		"RuleDeleting": {"a rule can result in Deleting", StateRules{Rules: []StateRule{{"status.health", "red", StateDeleting}}}, `status: {health: red}`, StateProcessing, `is in state Deleting`},
+		"RuleFirst": {
+			reason:  "the first that matches wins",
+			rules:   StateRules{Rules: rules},
+			cr:      `status: {health: red, replicas: 3}`,
+			want:    StateError,
+			message: "is in state Error",
+		},
+		"RuleSecond": {
+			reason: "then the next",
+			rules:  StateRules{Rules: rules},
+			cr:     `status: {health: green, replicas: 3}`,
+			want:   StateReady,
+		},
+		"RuleFilter": {
+			reason: "a path with a filter",
+			rules:  StateRules{Rules: rules},
+			cr:     `status: {conditions: [{type: Ready, status: "True"}]}`,
+			want:   StateReady,
+		},
+		"RuleNumber": {
+			reason:  "numbers are compared as text",
+			rules:   StateRules{Rules: rules},
+			cr:      `status: {replicas: 3}`,
+			want:    StateWarning,
+			message: "is in state Warning",
+		},
+		"RuleNone": {
+			reason:  "the value is in the message",
+			rules:   StateRules{Rules: rules},
+			cr:      `status: {health: yellow}`,
+			want:    StateProcessing,
+			message: `matches none of the state rules yet: status.health is "yellow"`,
+		},
+		"RuleMissing": {
+			reason:  "a missing value, too",
+			rules:   StateRules{Rules: rules[:1]},
+			cr:      `spec: {}`,
+			want:    StateProcessing,
+			message: `status.health is missing`,
+		},
+		"RuleDeleting": {
+			reason:  "a rule can result in Deleting",
+			rules:   StateRules{Rules: []StateRule{{"status.health", "red", StateDeleting}}},
+			cr:      `status: {health: red}`,
+			want:    StateProcessing,
+			message: `is in state Deleting`,
+		},
 
-		"ExprTrue":     {"true is Ready", StateRules{Expression: `self.status.ready == self.spec.replicas`}, `{spec: {replicas: 2}, status: {ready: 2}}`, StateReady, ""},
-		"ExprFalse":    {"false is not yet", StateRules{Expression: `self.status.ready > 2`}, `status: {ready: 2, description: "one more"}`, StateProcessing, `: "self.status.ready > 2" is not true yet: one more`},
-		"ExprWord":     {"a word is that state", StateRules{Expression: `has(self.status.bad) ? 'Error' : 'Ready'`}, `status: {bad: 1}`, StateError, "is in state Error"},
-		"ExprMissing":  {"a missing field is expected to be set later", StateRules{Expression: `self.status.ready > 2`}, `spec: {}`, StateProcessing, `has no status yet`},
-		"ExprOptional": {"optional fields", StateRules{Expression: `self.?status.?ready.orValue(0) > 2`}, `spec: {}`, StateProcessing, `is not true yet`},
-		"ExprOver":     {"it precedes rules", StateRules{Expression: `true`, Rules: rules}, `status: {health: red}`, StateReady, ""},
-		"ExprList":     {"lists", StateRules{Expression: `self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')`}, `status: {conditions: [{type: Ready, status: "True"}]}`, StateReady, ""},
+		"ExprTrue": {
+			reason: "true is Ready",
+			rules:  StateRules{Expression: `self.status.ready == self.spec.replicas`},
+			cr:     `{spec: {replicas: 2}, status: {ready: 2}}`,
+			want:   StateReady,
+		},
+		"ExprFalse": {
+			reason:  "false is not yet",
+			rules:   StateRules{Expression: `self.status.ready > 2`},
+			cr:      `status: {ready: 2, description: "one more"}`,
+			want:    StateProcessing,
+			message: `: "self.status.ready > 2" is not true yet: one more`,
+		},
+		"ExprWord": {
+			reason:  "a word is that state",
+			rules:   StateRules{Expression: `has(self.status.bad) ? 'Error' : 'Ready'`},
+			cr:      `status: {bad: 1}`,
+			want:    StateError,
+			message: "is in state Error",
+		},
+		"ExprMissing": {
+			reason:  "a missing field is expected to be set later",
+			rules:   StateRules{Expression: `self.status.ready > 2`},
+			cr:      `spec: {}`,
+			want:    StateProcessing,
+			message: `has no status yet`,
+		},
+		"ExprOptional": {
+			reason:  "optional fields",
+			rules:   StateRules{Expression: `self.?status.?ready.orValue(0) > 2`},
+			cr:      `spec: {}`,
+			want:    StateProcessing,
+			message: `is not true yet`,
+		},
+		"ExprOver": {
+			reason: "it precedes rules",
+			rules:  StateRules{Expression: `true`, Rules: rules},
+			cr:     `status: {health: red}`,
+			want:   StateReady,
+		},
+		"ExprList": {
+			reason: "lists",
+			rules:  StateRules{Expression: `self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')`},
+			cr:     `status: {conditions: [{type: Ready, status: "True"}]}`,
+			want:   StateReady,
+		},
 	}
 	var states StateEvaluator
 	for name, tc := range tests {
@@ -65,7 +194,8 @@ func TestJudge(t *testing.T) {
 				cr = tc.cr
 			}
 			got, err := states.Evaluate(thingRef, customResource(t, cr), tc.rules)
-			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) || (tc.message == "") != (got.Message == "") {
+			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) ||
+				(tc.message == "") != (got.Message == "") {
 				t.Errorf("%s: got %+v, %v, want %s with %q", tc.reason, got, err, tc.want, tc.message)
 			}
 			if got.Message != "" && !strings.Contains(got.Message, thingRef.String()) || len(got.Message) > 3000 {
@@ -75,7 +205,8 @@ func TestJudge(t *testing.T) {
 	}
 	going := customResource(t, `status: {state: Ready}`)
 	going.SetDeletionTimestamp(new(metav1.Now()))
-	if got, err := states.Evaluate(thingRef, going, StateRules{}); err != nil || got.State != StateProcessing || !strings.Contains(got.Message, "is being deleted") {
+	if got, err := states.Evaluate(thingRef, going, StateRules{}); err != nil || got.State != StateProcessing ||
+		!strings.Contains(got.Message, "is being deleted") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -87,20 +218,33 @@ func TestStateRulesInvalid(t *testing.T) {
 		late    bool // only an object shows it
 		message string
 	}{
-		"Syntax":   {"the place is told", StateRules{Expression: "self.status. == 3"}, false, `expression "self.status. == 3": 1:`},
-		"Type":     {"a type error at compile time", StateRules{Expression: `1 + 'a' == self.x`}, false, "no matching overload"},
-		"Result":   {"a number is no state", StateRules{Expression: "1 + 2"}, false, "returns int, want bool or string"},
-		"Name":     {"only self is known", StateRules{Expression: "object.status.state == 'Ready'"}, false, "undeclared reference"},
-		"Long":     {"bounded", StateRules{Expression: "true || '" + strings.Repeat("x", 9000) + "' == ''"}, false, "at most 8192"},
-		"Word":     {"a word that is no state", StateRules{Expression: "'Fine'"}, true, `returns "Fine", want one of [Ready`},
-		"Dynamic":  {"a type that only the object shows", StateRules{Expression: "self.list"}, true, "returns list, want bool or string"},
+		"Syntax": {"the place is told", StateRules{Expression: "self.status. == 3"}, false,
+			`expression "self.status. == 3": 1:`},
+		"Type": {"a type error at compile time", StateRules{Expression: `1 + 'a' == self.x`},
+			false, "no matching overload"},
+		"Result": {"a number is no state", StateRules{Expression: "1 + 2"}, false,
+			"returns int, want bool or string"},
+		"Name": {"only self is known", StateRules{Expression: "object.status.state == 'Ready'"},
+			false, "undeclared reference"},
+		"Long": {"bounded", StateRules{Expression: "true || '" + strings.Repeat("x", 9000) + "' == ''"}, false,
+			"at most 8192"},
+		"Word": {"a word that is no state", StateRules{Expression: "'Fine'"}, true,
+			`returns "Fine", want one of [Ready`},
+		"Dynamic": {"a type that only the object shows", StateRules{Expression: "self.list"}, true,
+			"returns list, want bool or string"},
 		"Overload": {"types that do not fit", StateRules{Expression: "self.list > 3"}, true, "no such overload"},
-		"Cost":     {"an expensive expression is stopped", StateRules{Expression: "self.list.all(a, self.list.all(b, self.list.all(c, self.list.all(d, a + b + c + d >= 0))))"}, true, "cost limit exceeded"},
-		"Path":     {"the path is named", StateRules{Rules: []StateRule{{"status.x", "", StateReady}, {"status[", "x", StateReady}}}, false, `rule 2: jsonPath "status["`},
-		"NoPath":   {"there must be one", StateRules{Rules: []StateRule{{"", "x", StateReady}}}, false, "rule 1: jsonPath is empty"},
-		"Braces":   {"one path a rule", StateRules{Rules: []StateRule{{"{.a}{.b}", "x", StateReady}}}, false, "contains braces"},
-		"State":    {"a mapped state that is none", StateRules{Rules: []StateRule{{"a", "x", "Fine"}}}, false, `mappedState "Fine"`},
-		"Many":     {"bounded", StateRules{Rules: make([]StateRule, 65)}, false, "at most 64"},
+		"Cost": {"an expensive expression is stopped",
+			StateRules{Expression: "self.list.all(a, self.list.all(b, self.list.all(c, self.list.all(d, a + b + c + " +
+				"d >= 0))))"}, true, "cost limit exceeded"},
+		"Path": {"the path is named", StateRules{Rules: []StateRule{{"status.x", "", StateReady},
+			{"status[", "x", StateReady}}}, false, `rule 2: jsonPath "status["`},
+		"NoPath": {"there must be one", StateRules{Rules: []StateRule{{"", "x", StateReady}}}, false,
+			"rule 1: jsonPath is empty"},
+		"Braces": {"one path a rule", StateRules{Rules: []StateRule{{"{.a}{.b}", "x", StateReady}}}, false,
+			"contains braces"},
+		"State": {"a mapped state that is none", StateRules{Rules: []StateRule{{"a", "x", "Fine"}}},
+			false, `mappedState "Fine"`},
+		"Many": {"bounded", StateRules{Rules: make([]StateRule, 65)}, false, "at most 64"},
 	}
 	cr := customResource(t, "list: ["+strings.TrimSuffix(strings.Repeat("1,", 300), ",")+"]")
 	var states StateEvaluator
@@ -109,7 +253,8 @@ func TestStateRulesInvalid(t *testing.T) {
 			for range 2 { // the second time from memory
 				start := time.Now()
 				_, err := states.Evaluate(thingRef, cr, tc.rules)
-				if !reasonIs(err, StateRuleInvalid) || ClassOf(err) != Terminal || !strings.Contains(err.Error(), tc.message) {
+				if !reasonIs(err, StateRuleInvalid) || ClassOf(err) != Terminal ||
+					!strings.Contains(err.Error(), tc.message) {
 					t.Errorf("%s: got %v, want %q", tc.reason, err, tc.message)
 				}
 				if took := time.Since(start); took > 5*time.Second {
@@ -141,7 +286,8 @@ func TestJudgeParallel(t *testing.T) {
 		go func() {
 			var err error
 			for range 100 {
-				for _, rules := range []StateRules{{Expression: "self.status.ready"}, {Rules: []StateRule{{"status.list[*].a", "2", StateReady}}}} {
+				for _, rules := range []StateRules{{Expression: "self.status.ready"},
+					{Rules: []StateRule{{"status.list[*].a", "2", StateReady}}}} {
 					if v, e := states.Evaluate(thingRef, cr, rules); e != nil || v.State != StateReady {
 						err = e
 					}

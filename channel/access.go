@@ -26,7 +26,8 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 // isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected. It
 // returns an error if that is undefined: the module is then for no further runtime until the ModuleReleaseMeta is
 // corrected. meta is nil for a legacy module.
-func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (bool, error) {
+func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
+	bool, error) {
 	var selector *v1beta2.Selector
 	if meta != nil {
 		selector = meta.Spec.KymaSelector
@@ -35,8 +36,9 @@ func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseM
 	case !listed && selector == nil:
 		return true, nil
 	case !listed:
-		return false, fmt.Errorf("the ModuleReleaseMeta of module %s has a spec.kymaSelector, but the module is not restricted: "+
-			"add it to --restricted-default-modules, or remove the selector", module)
+		return false, fmt.Errorf(
+			"the ModuleReleaseMeta of module %s has a spec.kymaSelector, but the module is not restricted: "+
+				"add it to --restricted-default-modules, or remove the selector", module)
 	case selector.IsEmpty():
 		return false, fmt.Errorf("module %s is restricted, but its ModuleReleaseMeta selects no Kymas: "+
 			"set spec.kymaSelector, or remove the module from --restricted-default-modules", module)

@@ -36,7 +36,8 @@ func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 		}
 	}
 	slices.Sort(selected)
-	return Access{Beta: kyma.IsBeta(), Internal: kyma.IsInternal(), Selected: strings.Join(slices.Compact(selected), ",")}
+	return Access{Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
+		Selected: strings.Join(slices.Compact(selected), ",")}
 }
 
 // Contents is the whole catalog of the control plane, in any order. It is read only.
@@ -75,12 +76,14 @@ type CopiedObject struct {
 // A runtime must not learn for which Kymas a module is restricted: spec.kymaSelector is left out. It fails if a
 // descriptor is not JSON, which an API server does not accept.
 func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy, error) {
-	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
+	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{},
+		hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
 	for _, t := range all.Templates {
 		s.templates[t.Name] = t
 	}
 	var templates, releases encodedObjects
-	for _, r := range slices.SortedFunc(slices.Values(all.Releases), func(a, b *v1beta2.ModuleReleaseMeta) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, r := range slices.SortedFunc(slices.Values(all.Releases),
+		func(a, b *v1beta2.ModuleReleaseMeta) int { return strings.Compare(a.Name, b.Name) }) {
 		s.hasRelease[r.Name] = true
 		copied := s.copyRelease(r)
 		if copied == nil {
@@ -93,7 +96,8 @@ func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy,
 		if !s.inChannel[t.Name] && !s.isLegacyVisible(t) {
 			continue
 		}
-		copied := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate), ObjectMeta: copiedMetadata(t), Spec: t.Spec}
+		copied := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate),
+			ObjectMeta: copiedMetadata(t), Spec: t.Spec}
 		copied.Namespace = namespace
 		if len(copied.Spec.Descriptor.Raw) == 0 {
 			copied.Spec.Descriptor.Raw = []byte("{}")
@@ -139,14 +143,16 @@ func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleR
 	if len(channels) == 0 {
 		return nil
 	}
-	copied := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta), ObjectMeta: copiedMetadata(r), Spec: r.Spec}
+	copied := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta),
+		ObjectMeta: copiedMetadata(r), Spec: r.Spec}
 	copied.Spec.Channels, copied.Spec.KymaSelector = channels, nil
 	return copied
 }
 
 func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
 	module := ModuleOf(t)
-	return isLegacy(t) && !s.hasRelease[module] && s.selects(module, nil) && missingRight(t, s.access.Beta, s.access.Internal) == ""
+	return isLegacy(t) && !s.hasRelease[module] && s.selects(module, nil) &&
+		missingRight(t, s.access.Beta, s.access.Internal) == ""
 }
 
 // selects reports whether the selection of Kymas allows the module.

@@ -19,7 +19,8 @@ import (
 
 func shopStock() Contents {
 	return Contents{
-		Releases: slices.Collect(maps.Values(shopReleases())), Templates: slices.Collect(maps.Values(shopTemplates())), Restricted: shop().Restricted,
+		Releases: slices.Collect(maps.Values(shopReleases())), Templates: slices.Collect(maps.Values(shopTemplates())),
+		Restricted: shop().Restricted,
 	}
 }
 
@@ -67,10 +68,12 @@ func TestGroupOf(t *testing.T) {
 		labels map[string]string
 		want   Access
 	}{
-		"None":     {"no rights", nil, Access{}},
-		"Beta":     {"by label", map[string]string{v1beta2.LabelBeta: "True"}, Access{Beta: true}},
-		"Internal": {"by label", map[string]string{v1beta2.LabelInternal: "true", v1beta2.LabelBeta: "false"}, Access{Internal: true}},
-		"Selected": {"by the selector of a restricted module; an invalid selector selects no Kyma", map[string]string{"tier": "gold", "else": "x"}, Access{Selected: "vip"}},
+		"None": {"no rights", nil, Access{}},
+		"Beta": {"by label", map[string]string{v1beta2.LabelBeta: "True"}, Access{Beta: true}},
+		"Internal": {"by label", map[string]string{v1beta2.LabelInternal: "true", v1beta2.LabelBeta: "false"},
+			Access{Internal: true}},
+		"Selected": {"by the selector of a restricted module; an invalid selector selects no Kyma",
+			map[string]string{"tier": "gold", "else": "x"}, Access{Selected: "vip"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +85,8 @@ func TestGroupOf(t *testing.T) {
 }
 
 func TestCatalogCopyFor(t *testing.T) {
-	legacyNames := []string{"kyma-labelled", "modern-regular", "mute-regular", "numb-regular", "pair-fast", "pair-regular", "spoken-regular", "twin-a", "twin-b"}
+	legacyNames := []string{"kyma-labelled", "modern-regular", "mute-regular", "numb-regular", "pair-fast",
+		"pair-regular", "spoken-regular", "twin-a", "twin-b"}
 	cases := map[string]struct {
 		reason    string
 		group     Access
@@ -95,12 +99,14 @@ func TestCatalogCopyFor(t *testing.T) {
 		},
 		"Beta": {
 			"and beta", Access{Beta: true},
-			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/slow"}, []string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-5.0.0"},
+			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/slow"},
+			[]string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-5.0.0"},
 		},
 		"All": {
 			"and internal, and restricted; mandatory for nobody", Access{Beta: true, Internal: true, Selected: "vip"},
 			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/internal", "keda/slow", "vip/regular"},
-			[]string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-3.0.0", "keda-5.0.0", "pair-secret", "vip-1.0.0"},
+			[]string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-3.0.0", "keda-5.0.0",
+				"pair-secret", "vip-1.0.0"},
 		},
 	}
 	for name, c := range cases {
@@ -126,10 +132,12 @@ func TestCopiedObjects(t *testing.T) {
 	r := shopReleases()["vip"]
 	r.Namespace, r.UID, r.ResourceVersion, r.Generation, r.Finalizers = "kcp-system", "u", "7", 3, []string{"x"}
 	r.Labels = map[string]string{"a": "b", v1beta2.LabelManagedBy: "me"}
-	r.Annotations = map[string]string{"c": "d", corev1.LastAppliedConfigAnnotation: `{"spec":{"channels":"all of them"}}`}
+	r.Annotations = map[string]string{"c": "d",
+		corev1.LastAppliedConfigAnnotation: `{"spec":{"channels":"all of them"}}`}
 	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	before := r.DeepCopy()
-	v := mustView(t, Access{Selected: "vip"}, Contents{Releases: []*v1beta2.ModuleReleaseMeta{r}, Templates: []*v1beta2.ModuleTemplate{shopTemplates()["vip-1.0.0"]}, Restricted: []string{"vip"}})
+	v := mustView(t, Access{Selected: "vip"}, Contents{Releases: []*v1beta2.ModuleReleaseMeta{r},
+		Templates: []*v1beta2.ModuleTemplate{shopTemplates()["vip-1.0.0"]}, Restricted: []string{"vip"}})
 	want := []string{
 		`{"kind":"ModuleTemplate","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip-1.0.0","namespace":"kyma-system","labels":{"operator.kyma-project.io/managed-by":"kyma"}},"spec":{"descriptor":{}}}`,
 		`{"kind":"ModuleReleaseMeta","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip","namespace":"kyma-system","labels":{"a":"b","operator.kyma-project.io/managed-by":"kyma"},"annotations":{"c":"d"}},` +
@@ -146,9 +154,12 @@ func TestCopiedObjects(t *testing.T) {
 		t.Errorf("the release in the control plane was changed:\n%s", diff)
 	}
 	for kind, broken := range map[string]Contents{
-		v1beta2.KindModuleTemplate: {Templates: []*v1beta2.ModuleTemplate{{Spec: v1beta2.ModuleTemplateSpec{Channel: "regular", Descriptor: runtime.RawExtension{Raw: []byte("{")}}}}},
+		v1beta2.KindModuleTemplate: {Templates: []*v1beta2.ModuleTemplate{
+			{Spec: v1beta2.ModuleTemplateSpec{Channel: "regular",
+				Descriptor: runtime.RawExtension{Raw: []byte("{")}}}}},
 	} {
-		if _, err := CatalogCopyFor(Access{}, broken, "kyma-system"); err == nil || !strings.Contains(err.Error(), "encoding "+kind) {
+		if _, err := CatalogCopyFor(Access{}, broken, "kyma-system"); err == nil ||
+			!strings.Contains(err.Error(), "encoding "+kind) {
 			t.Errorf("a broken %s: %v", kind, err)
 		}
 	}
@@ -166,10 +177,21 @@ func TestCatalogCopyDigest(t *testing.T) {
 		"Metadata": {"a write that changes nothing", func(r *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) {
 			r.ResourceVersion, t.Generation = "9", 9
 		}, false},
-		"Unseen":   {"a channel that the group does not see", func(r *v1beta2.ModuleReleaseMeta, _ *v1beta2.ModuleTemplate) { r.Spec.Channels[2].Version = "3.0.0" }, false},
-		"Channel":  {"a channel that it sees", func(r *v1beta2.ModuleReleaseMeta, _ *v1beta2.ModuleTemplate) { r.Spec.Channels[0].Version = "1.1.0" }, true},
-		"Template": {"a template", func(_ *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) { t.Spec.RequiresDowntime = true }, true},
-		"Label":    {"a label", func(_ *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) { t.Labels = map[string]string{"a": "b"} }, true},
+		"Unseen": {"a channel that the group does not see",
+			func(r *v1beta2.ModuleReleaseMeta, _ *v1beta2.ModuleTemplate) { r.Spec.Channels[2].Version = "3.0.0" },
+			false},
+		"Channel": {"a channel that it sees", func(r *v1beta2.ModuleReleaseMeta,
+			_ *v1beta2.ModuleTemplate) {
+			r.Spec.Channels[0].Version = "1.1.0"
+		}, true},
+		"Template": {"a template", func(_ *v1beta2.ModuleReleaseMeta,
+			t *v1beta2.ModuleTemplate) {
+			t.Spec.RequiresDowntime = true
+		}, true},
+		"Label": {"a label", func(_ *v1beta2.ModuleReleaseMeta,
+			t *v1beta2.ModuleTemplate) {
+			t.Labels = map[string]string{"a": "b"}
+		}, true},
 		"Right": {"a template that becomes beta", func(_ *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) {
 			t.Labels = map[string]string{v1beta2.LabelBeta: "true"}
 		}, true},
@@ -178,8 +200,12 @@ func TestCatalogCopyDigest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			releases, templates := shopReleases(), shopTemplates()
 			c.change(releases["keda"], templates["keda-1.0.0"])
-			s := Contents{slices.Collect(maps.Values(releases)), slices.Collect(maps.Values(templates)), shop().Restricted}
-			rand.Shuffle(len(s.Templates), func(i, j int) { s.Templates[i], s.Templates[j] = s.Templates[j], s.Templates[i] })
+			s := Contents{slices.Collect(maps.Values(releases)),
+				slices.Collect(maps.Values(templates)), shop().Restricted}
+			rand.Shuffle(len(s.Templates), func(i, j int) {
+				s.Templates[i],
+					s.Templates[j] = s.Templates[j], s.Templates[i]
+			})
 			if after := mustView(t, Access{}, s).Digest; (after != before) != c.changes {
 				t.Errorf("%s: the digest was %s and is %s", c.reason, before, after)
 			}
@@ -190,10 +216,13 @@ func TestCatalogCopyDigest(t *testing.T) {
 // TestCatalogCopyMatchesResolve: a runtime can have exactly the versions in its catalog copy, for every right,
 // module and channel.
 func TestCatalogCopyMatchesResolve(t *testing.T) {
-	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound, v1beta2.ReasonTemplateNotFound}
-	channels := []string{"regular", "fast", "beta", "internal", "lost", "must", "slow", "odd", "empty", "secret", "alpha"}
+	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound,
+		v1beta2.ReasonTemplateNotFound}
+	channels := []string{"regular", "fast", "beta", "internal", "lost", "must", "slow", "odd",
+		"empty", "secret", "alpha"}
 	for flags := range 8 {
-		labels := map[string]string{v1beta2.LabelBeta: fmt.Sprint(flags&1 != 0), v1beta2.LabelInternal: fmt.Sprint(flags&2 != 0)}
+		labels := map[string]string{v1beta2.LabelBeta: fmt.Sprint(flags&1 != 0),
+			v1beta2.LabelInternal: fmt.Sprint(flags&2 != 0)}
 		if flags&4 != 0 {
 			labels["tier"] = "gold"
 		}
@@ -219,7 +248,8 @@ func TestCatalogCopyMatchesResolve(t *testing.T) {
 			}
 			d := Resolve(shop(), RequestFor(kyma, kyma, &v1beta2.Module{Name: module, Channel: template.Spec.Channel}))
 			isSeen := slices.Contains(templatesIn(v), name)
-			if mayHave := d.Blocker == nil || d.Blocker.Code == v1beta2.ReasonInvalidRelease && module != "locked"; mayHave != isSeen {
+			if mayHave := d.Blocker == nil || d.Blocker.Code == v1beta2.ReasonInvalidRelease &&
+				module != "locked"; mayHave != isSeen {
 				t.Errorf("%v: template %s is seen %t, blocker %v", labels, name, isSeen, d.Blocker)
 			}
 		}

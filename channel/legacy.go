@@ -65,7 +65,8 @@ func (s *search) findLegacyVersion() *Blocker {
 	switch {
 	case len(fitting) > 1:
 		return newBlocker(v1beta2.ReasonTemplateAmbiguous, "ModuleTemplate "+names[0],
-			"module %s has more than one ModuleTemplate for %s: remove all but one of %s, or create a ModuleReleaseMeta",
+			"module %s has more than one ModuleTemplate for %s: remove all but one of %s, or create a "+
+				"ModuleReleaseMeta",
 			s.Module, cmp.Or(pin, "channel "+s.Channel), joinChoices(names))
 	case len(fitting) == 0 && pin != "":
 		return newBlocker(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+TemplateName(s.Module, pin),

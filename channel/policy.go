@@ -68,7 +68,8 @@ func (e *MaintenancePolicyError) Reason() string { return v1beta2.ReasonInvalidP
 func PolicyFromConfigMap(data map[string]string) (*Policy, error) {
 	text, ok := data[PolicyKey]
 	if !ok {
-		return nil, &MaintenancePolicyError{"", fmt.Sprintf("the ConfigMap has no key %s: put the policy there", PolicyKey)}
+		return nil, &MaintenancePolicyError{"", fmt.Sprintf(
+			"the ConfigMap has no key %s: put the policy there", PolicyKey)}
 	}
 	return ParsePolicy([]byte(text))
 }
@@ -102,7 +103,8 @@ type (
 // *MaintenancePolicyError.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) > maxPolicyBytes {
-		return nil, &MaintenancePolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller", len(data), maxPolicyBytes)}
+		return nil, &MaintenancePolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller",
+			len(data), maxPolicyBytes)}
 	}
 	var file policyFile
 	strict, err := kjson.UnmarshalStrict(data, &file)
@@ -119,7 +121,8 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	}
 	switch {
 	case len(file.Rules) > maxRules:
-		return nil, &MaintenancePolicyError{"rules", fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
+		return nil, &MaintenancePolicyError{"rules",
+			fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
 	case len(file.Rules) == 0 && p.defaultWindow == nil:
 		return nil, &MaintenancePolicyError{"", "it has neither rules nor a default: add one of them"}
 	}
@@ -129,7 +132,8 @@ func ParsePolicy(data []byte) (*Policy, error) {
 			return nil, err
 		}
 		if len(parsed.windows) == 0 && p.defaultWindow == nil {
-			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: add a window"}
+			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i),
+				"it is empty, and there is no default: add a window"}
 		}
 		p.rules = append(p.rules, parsed)
 	}
@@ -145,12 +149,15 @@ func firstOf(errs []error) error {
 
 func parseRule(path string, file ruleFile) (rule, error) {
 	if labels, windows := len(file.Match.Labels), len(file.Windows); labels > maxLabels || windows > maxWindows {
-		return rule{}, &MaintenancePolicyError{path, fmt.Sprintf("it has %d labels and %d windows, %d and %d are allowed", labels, windows, maxLabels, maxWindows)}
+		return rule{}, &MaintenancePolicyError{path,
+			fmt.Sprintf("it has %d labels and %d windows, %d and %d are allowed", labels,
+				windows, maxLabels, maxWindows)}
 	}
 	r := rule{match: map[string]*regexp.Regexp{}}
 	add := func(field, label, pattern string) error {
 		if len(pattern) > maxPattern {
-			return &MaintenancePolicyError{path + ".match." + field, fmt.Sprintf("it has %d characters, %d are allowed", len(pattern), maxPattern)}
+			return &MaintenancePolicyError{path + ".match." + field,
+				fmt.Sprintf("it has %d characters, %d are allowed", len(pattern), maxPattern)}
 		}
 		re, err := regexp.Compile(pattern)
 		switch {
@@ -185,7 +192,8 @@ func parseRule(path string, file ruleFile) (rule, error) {
 		}
 	}
 	if len(r.match) == 0 {
-		return rule{}, &MaintenancePolicyError{path + ".match", "it has no field: add one, or use default for all runtimes"}
+		return rule{}, &MaintenancePolicyError{path + ".match",
+			"it has no field: add one, or use default for all runtimes"}
 	}
 	for i, w := range file.Windows {
 		parsed, err := parseWindow(fmt.Sprintf("%s.windows[%d]", path, i), w)
@@ -206,14 +214,16 @@ func parseWindow(path string, file windowFile) (window, error) {
 	for i, day := range file.Days {
 		at := slices.Index(weekdays[:], day)
 		if at < 0 {
-			return w, &MaintenancePolicyError{fmt.Sprintf("%s.days[%d]", path, i), fmt.Sprintf("%q is not a day: use one of %s", day, strings.Join(weekdays[:], ", "))}
+			return w, &MaintenancePolicyError{fmt.Sprintf("%s.days[%d]", path, i),
+				fmt.Sprintf("%q is not a day: use one of %s", day, strings.Join(weekdays[:], ", "))}
 		}
 		w.days |= 1 << at
 	}
 	if file.TimeZone != "" {
 		zone, err := time.LoadLocation(file.TimeZone)
 		if err != nil || file.TimeZone == "Local" { // it differs between machines
-			return w, &MaintenancePolicyError{path + ".timeZone", fmt.Sprintf("%q is not a time zone: use a name such as Europe/Berlin", file.TimeZone)}
+			return w, &MaintenancePolicyError{path + ".timeZone",
+				fmt.Sprintf("%q is not a time zone: use a name such as Europe/Berlin", file.TimeZone)}
 		}
 		w.zone = zone
 	}
@@ -244,11 +254,14 @@ func parseTime(path, text string, w window) (time.Time, error) {
 	hint := ""
 	switch {
 	case w.days != 0 && w.zone != nil:
-		layouts, hint = []string{"15:04:05", "15:04"}, "a time such as 21:00, without offset because there is a timeZone"
+		layouts, hint = []string{"15:04:05", "15:04"},
+			"a time such as 21:00, without offset because there is a timeZone"
 	case w.days != 0:
-		layouts, hint = []string{"15:04:05Z07:00", "15:04Z07:00"}, "a time with offset such as 21:00:00+00:00, or set timeZone"
+		layouts, hint = []string{"15:04:05Z07:00", "15:04Z07:00"},
+			"a time with offset such as 21:00:00+00:00, or set timeZone"
 	case w.zone != nil:
-		layouts, hint = []string{"2006-01-02T15:04:05", "2006-01-02T15:04"}, "a date and time such as 2026-01-31T21:00:00, without offset because there is a timeZone, or set days"
+		layouts, hint = []string{"2006-01-02T15:04:05", "2006-01-02T15:04"},
+			"a date and time such as 2026-01-31T21:00:00, without offset because there is a timeZone, or set days"
 	default:
 		layouts, hint = []string{time.RFC3339}, "a date and time with offset such as 2026-01-31T21:00:00Z, or set days"
 	}

@@ -44,13 +44,15 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	for _, r := range releases {
 		w := Request{
 			Module: r.Name, Mandatory: true, Labels: kyma.Labels, Blocker: PauseBlocker(kyma, r.Name),
-			AllowDowngrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue || allowsDowngrade(kyma, r.Name),
+			AllowDowngrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue ||
+				allowsDowngrade(kyma, r.Name),
 		}
 		module, component := cmp.Or(r.Spec.ModuleName, r.Name), r.Spec.OCMComponentName
 		switch first := cmp.Or(modules[module], components[component]); {
 		case first != "":
 			w.Blocker = newBlocker(v1beta2.ReasonModuleConflict, "ModuleReleaseMeta "+r.Name,
-				"ModuleReleaseMeta %s defines mandatory module %s, but the older %s does already: delete one of them", r.Name, module, first)
+				"ModuleReleaseMeta %s defines mandatory module %s, but the older %s does already: delete one of them",
+				r.Name, module, first)
 		case component != "":
 			components[component] = r.Name
 			fallthrough

@@ -26,16 +26,83 @@ func TestRequestFor(t *testing.T) {
 		module          v1beta2.Module
 		want            Request
 	}{
-		"Default":       {"no channel is given", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
-		"OfKyma":        {"the Kyma names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
-		"OfModule":      {"the module names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Channel: "slow"}, Request{Module: "keda", Channel: "slow"}},
-		"Pinned":        {"a version needs none", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0"}, Request{Module: "keda", Version: "1.0.0"}},
-		"Both":          {"a contradiction is kept, to be reported", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Request{Module: "keda", Version: "1.0.0", Channel: "slow"}},
-		"Rights":        {"rights are those of the control plane", rights, fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", Beta: true, Internal: true, SkipWindows: true, Labels: labels}},
-		"NotOfRuntime":  {"and not of the runtime", kymaWith(nil, nil), rights, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
-		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", AllowDowngrade: true}},
-		"DowngradeHere": {"and in the runtime", kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}), v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular", AllowDowngrade: true}},
-		"DowngradeElse": {"of the modules that are named", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "kedas,"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
+		"Default": {
+			reason:    "no channel is given",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: &v1beta2.Kyma{},
+			module:    v1beta2.Module{Name: "keda"},
+			want:      Request{Module: "keda", Channel: "regular"},
+		},
+		"OfKyma": {
+			reason:    "the Kyma names one",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda"},
+			want:      Request{Module: "keda", Channel: "fast"},
+		},
+		"OfModule": {
+			reason:    "the module names one",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda", Channel: "slow"},
+			want:      Request{Module: "keda", Channel: "slow"},
+		},
+		"Pinned": {
+			reason:    "a version needs none",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda", Version: "1.0.0"},
+			want:      Request{Module: "keda", Version: "1.0.0"},
+		},
+		"Both": {
+			reason:    "a contradiction is kept, to be reported",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"},
+			want:      Request{Module: "keda", Version: "1.0.0", Channel: "slow"},
+		},
+		"Rights": {
+			reason:    "rights are those of the control plane",
+			kyma:      rights,
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda"},
+			want: Request{
+				Module:      "keda",
+				Channel:     "fast",
+				Beta:        true,
+				Internal:    true,
+				SkipWindows: true,
+				Labels:      labels,
+			},
+		},
+		"NotOfRuntime": {
+			reason:    "and not of the runtime",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: rights,
+			module:    v1beta2.Module{Name: "keda"},
+			want:      Request{Module: "keda", Channel: "regular"},
+		},
+		"Downgrade": {
+			reason:    "a downgrade may be allowed in the control plane",
+			kyma:      kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}),
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda"},
+			want:      Request{Module: "keda", Channel: "fast", AllowDowngrade: true},
+		},
+		"DowngradeHere": {
+			reason:    "and in the runtime",
+			kyma:      kymaWith(nil, nil),
+			inRuntime: kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}),
+			module:    v1beta2.Module{Name: "keda"},
+			want:      Request{Module: "keda", Channel: "regular", AllowDowngrade: true},
+		},
+		"DowngradeElse": {
+			reason:    "of the modules that are named",
+			kyma:      kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "kedas,"}),
+			inRuntime: fast,
+			module:    v1beta2.Module{Name: "keda"},
+			want:      Request{Module: "keda", Channel: "fast"},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +111,8 @@ func TestRequestFor(t *testing.T) {
 			}
 		})
 	}
-	if w := RequestFor(kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationPaused: "x"}), &v1beta2.Module{Name: "keda"}); w.Blocker == nil {
+	if w := RequestFor(kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationPaused: "x"}),
+		&v1beta2.Module{Name: "keda"}); w.Blocker == nil {
 		t.Error("a pause in the runtime is not in the request")
 	}
 }
@@ -57,16 +125,60 @@ func TestPaused(t *testing.T) {
 		module      string
 		code, says  string
 	}{
-		"No":       {"without annotation", nil, "keda", "", ""},
-		"Kyma":     {"with a reason", map[string]string{v1beta2.AnnotationPaused: "moving house"}, "keda", "KymaPaused", "Kyma runtime-a is paused (moving house): remove the annotation operator.kyma-project.io/paused"},
-		"Module":   {"a module alone", map[string]string{ofKeda: " INC-1 "}, "keda", "ModulePaused", "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda from Kyma runtime-a"},
-		"Both":     {"the larger one is reported", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"}, "keda", "KymaPaused", "(all)"},
-		"Other":    {"another module", map[string]string{ofKeda: "INC-1"}, "istio", "", ""},
-		"KymaOnly": {"asked about the Kyma alone", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModulePrefix: "x"}, "", "", ""},
-		"Silent":   {"without a reason it is a pause, too", map[string]string{v1beta2.AnnotationPaused: ""}, "", "KymaPaused", "(no reason given)"},
-		"True":     {"yes is not a reason", map[string]string{ofKeda: "True"}, "keda", "ModulePaused", "(no reason given)"},
-		"False":    {"false does not pause", map[string]string{v1beta2.AnnotationPaused: "False", ofKeda: "false"}, "keda", "", ""},
-		"Long":     {"a long reason is cut", map[string]string{ofKeda: strings.Repeat("ü", 257)}, "keda", "ModulePaused", "(" + strings.Repeat("ü", 256) + "…)"},
+		"No": {reason: "without annotation", module: "keda"},
+		"Kyma": {
+			reason:      "with a reason",
+			annotations: map[string]string{v1beta2.AnnotationPaused: "moving house"},
+			module:      "keda",
+			code:        "KymaPaused",
+			says: "Kyma runtime-a is paused (moving house): remove the annotation " +
+				"operator.kyma-project.io/paused",
+		},
+		"Module": {
+			reason:      "a module alone",
+			annotations: map[string]string{ofKeda: " INC-1 "},
+			module:      "keda",
+			code:        "ModulePaused",
+			says: "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda " +
+				"from Kyma runtime-a",
+		},
+		"Both": {
+			reason:      "the larger one is reported",
+			annotations: map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"},
+			module:      "keda",
+			code:        "KymaPaused",
+			says:        "(all)",
+		},
+		"Other": {reason: "another module", annotations: map[string]string{ofKeda: "INC-1"}, module: "istio"},
+		"KymaOnly": {
+			reason:      "asked about the Kyma alone",
+			annotations: map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModulePrefix: "x"},
+		},
+		"Silent": {
+			reason:      "without a reason it is a pause, too",
+			annotations: map[string]string{v1beta2.AnnotationPaused: ""},
+			code:        "KymaPaused",
+			says:        "(no reason given)",
+		},
+		"True": {
+			reason:      "yes is not a reason",
+			annotations: map[string]string{ofKeda: "True"},
+			module:      "keda",
+			code:        "ModulePaused",
+			says:        "(no reason given)",
+		},
+		"False": {
+			reason:      "false does not pause",
+			annotations: map[string]string{v1beta2.AnnotationPaused: "False", ofKeda: "false"},
+			module:      "keda",
+		},
+		"Long": {
+			reason:      "a long reason is cut",
+			annotations: map[string]string{ofKeda: strings.Repeat("ü", 257)},
+			module:      "keda",
+			code:        "ModulePaused",
+			says:        "(" + strings.Repeat("ü", 256) + "…)",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +201,8 @@ func TestPaused(t *testing.T) {
 
 func TestMandatoryRequests(t *testing.T) {
 	must := func(name, module, component string, age time.Duration) *v1beta2.ModuleReleaseMeta {
-		r := &v1beta2.ModuleReleaseMeta{Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: module, OCMComponentName: component, Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}}
+		r := &v1beta2.ModuleReleaseMeta{Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: module,
+			OCMComponentName: component, Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}}
 		r.Name, r.CreationTimestamp = name, metav1.NewTime(at.Add(-age))
 		return r
 	}
@@ -102,11 +215,14 @@ func TestMandatoryRequests(t *testing.T) {
 	optional := &v1beta2.ModuleReleaseMeta{}
 	optional.Name = "optional"
 	releases := []*v1beta2.ModuleReleaseMeta{
-		must("warden-two", "warden", "x/warden-two", 0), must("warden", "warden", "x/warden", 5), optional, leaving, back, yes,
-		must("shield-b", "shield-b", "x/shield", 0), must("shield-a", "shield-a", "x/shield", 0), must("bare", "", "", 0), must("plain", "", "", 0),
+		must("warden-two", "warden", "x/warden-two", 0), must("warden", "warden", "x/warden", 5),
+		optional, leaving, back, yes,
+		must("shield-b", "shield-b", "x/shield", 0), must("shield-a", "shield-a", "x/shield", 0),
+		must("bare", "", "", 0), must("plain", "", "", 0),
 	}
 	catalog := Catalog{Mandatory: func() []*v1beta2.ModuleReleaseMeta { return releases }}
-	kyma := kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "shield-a", v1beta2.AnnotationPausedModulePrefix + "plain": "INC-2"})
+	kyma := kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "shield-a",
+		v1beta2.AnnotationPausedModulePrefix + "plain": "INC-2"})
 	got := map[string]string{}
 	last := ""
 	for _, w := range MandatoryRequests(catalog, kyma) {
@@ -123,8 +239,9 @@ func TestMandatoryRequests(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"back": "down", "bare": "", "plain": "ModulePaused module plain", "shield-a": "down", "shield-b": "ModuleConflict ModuleReleaseMeta shield-b",
-		"warden": "", "warden-two": "ModuleConflict ModuleReleaseMeta warden-two", "yes": "",
+		"back": "down", "bare": "", "plain": "ModulePaused module plain", "shield-a": "down",
+		"shield-b": "ModuleConflict ModuleReleaseMeta shield-b",
+		"warden":   "", "warden-two": "ModuleConflict ModuleReleaseMeta warden-two", "yes": "",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)

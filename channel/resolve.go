@@ -158,14 +158,17 @@ func TemplateName(module, version string) string { return v1beta2.ModuleTemplate
 
 // rules are rows 2 to 11 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
-	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory, (*search).checkSelected, (*search).findVersion,
-	(*search).checkRelease, (*search).findTemplate, (*search).checkRights, (*search).checkDowngrade, (*search).checkWindow,
+	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
+	(*search).checkSelected, (*search).findVersion,
+	(*search).checkRelease, (*search).findTemplate, (*search).checkRights,
+	(*search).checkDowngrade, (*search).checkWindow,
 }
 
 // Resolve decides on a request by the rules in the package comment. The desired version of a paused module is returned,
 // too.
 func Resolve(c Catalog, w Request) Decision {
-	s := search{catalog: c, request: w, Decision: Decision{Module: w.Module, Channel: w.Channel, Installed: w.Installed}}
+	s := search{catalog: c, request: w, Decision: Decision{Module: w.Module,
+		Channel: w.Channel, Installed: w.Installed}}
 	for _, rule := range rules {
 		if s.Blocker = rule(&s); s.Blocker != nil {
 			break
@@ -203,7 +206,8 @@ func (s *search) checkRequest() *Blocker {
 			"module %s asks for channel %q, which is a reserved word: name a release channel", w.Module, w.Channel)
 	case w.Version != "" && !isVersion(w.Version):
 		return newBlocker(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
-			"module %s asks for version %q, which is not a semantic version: write it as 1.2.3, without a leading v", w.Module, w.Version)
+			"module %s asks for version %q, which is not a semantic version: write it as 1.2.3, without a leading v",
+			w.Module, w.Version)
 	}
 	return nil
 }
@@ -226,7 +230,8 @@ func (s *search) checkMandatory() *Blocker {
 	switch is := s.meta.IsMandatory(); {
 	case is && !s.request.Mandatory:
 		return newBlocker(v1beta2.ReasonModuleNotAllowed, s.releaseObject(),
-			"module %s is mandatory: it is installed everywhere and cannot be enabled here; remove it from spec.modules", s.Module)
+			"module %s is mandatory: it is installed everywhere and cannot be enabled here; remove it from "+
+				"spec.modules", s.Module)
 	case !is && s.request.Mandatory:
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
 			"module %s is not mandatory any more: it will be removed, no action is needed", s.Module)
@@ -251,7 +256,8 @@ func (s *search) checkSelected() *Blocker {
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(), "%s", err.Error())
 	case !matches:
 		b := newBlocker(v1beta2.ReasonModuleNotAllowed, s.releaseObject(),
-			"module %s is only for selected Kymas, and this Kyma is not selected: change its labels or spec.kymaSelector of %s, or remove the module",
+			"module %s is only for selected Kymas, and this Kyma is not selected: change its labels or "+
+				"spec.kymaSelector of %s, or remove the module",
 			s.Module, s.releaseObject())
 		b.KeepInstalled = false
 		return b
@@ -271,7 +277,8 @@ func (s *search) findVersion() *Blocker {
 		found := false
 		if s.Version, found = s.meta.ChannelVersion(s.Channel); !found {
 			return newBlocker(v1beta2.ReasonChannelNotFound, s.releaseObject(),
-				"module %s has no channel %q: choose one of %s", s.Module, s.Channel, joinChoices(s.availableChannels()))
+				"module %s has no channel %q: choose one of %s", s.Module, s.Channel,
+				joinChoices(s.availableChannels()))
 		}
 	}
 	return nil
@@ -284,13 +291,15 @@ func (s *search) checkRelease() *Blocker {
 	switch {
 	case s.Component == "" && s.meta == nil:
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
-			"%s of module %s names no OCM component: put the component descriptor into spec.descriptor", s.releaseObject(), s.Module)
+			"%s of module %s names no OCM component: put the component descriptor into spec.descriptor",
+			s.releaseObject(), s.Module)
 	case s.Component == "":
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
 			"the ModuleReleaseMeta of module %s names no OCM component: set spec.ocmComponentName", s.Module)
 	case !isVersion(s.Version):
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
-			"%s gives module %s version %q, which is not a semantic version: write it as 1.2.3", s.releaseObject(), s.Module, s.Version)
+			"%s gives module %s version %q, which is not a semantic version: write it as 1.2.3",
+			s.releaseObject(), s.Module, s.Version)
 	}
 	return nil
 }
@@ -309,7 +318,8 @@ func (s *search) findTemplate() *Blocker {
 			"module %s has no version %s: choose one of %s", s.Module, s.Version, joinChoices(s.availableVersions()))
 	}
 	return newBlocker(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
-		"there is no ModuleTemplate %s for version %s of module %s: publish it, or assign another version to the channel", name, s.Version, s.Module)
+		"there is no ModuleTemplate %s for version %s of module %s: publish it, or assign another version to the "+
+			"channel", name, s.Version, s.Module)
 }
 
 func (s *search) checkRights() *Blocker {
@@ -324,7 +334,8 @@ func (s *search) checkRights() *Blocker {
 			s.Version, s.Module)
 	}
 	b := newBlocker(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
-		"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel", s.Version, s.Module, refused)
+		"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel",
+		s.Version, s.Module, refused)
 	b.KeepInstalled = false
 	return b
 }
@@ -343,11 +354,13 @@ func (s *search) checkDowngrade() *Blocker {
 	}
 	if s.request.Mandatory {
 		return newBlocker(v1beta2.ReasonDowngradeRefused, s.releaseObject(),
-			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it by the annotation %s: %q on %s",
+			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it by the "+
+				"annotation %s: %q on %s",
 			highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, v1beta2.ValueTrue, s.releaseObject())
 	}
 	return newBlocker(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
-		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow it by the annotation %s: %q on the Kyma",
+		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow "+
+			"it by the annotation %s: %q on the Kyma",
 		highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, s.Module)
 }
 
@@ -364,7 +377,8 @@ func (s *search) checkWindow() *Blocker {
 			"version %s of module %s needs a downtime, and it is not known when: %s", s.Version, s.Module, err.Error())
 	case !opening.IsOpen(w.Now):
 		b := newBlocker(v1beta2.ReasonWaitingForWindow, "module "+s.Module,
-			"version %s of module %s needs a downtime and waits for the maintenance window from %s to %s: wait, or set spec.skipMaintenanceWindows in the control plane",
+			"version %s of module %s needs a downtime and waits for the maintenance window from %s to %s: wait, or "+
+				"set spec.skipMaintenanceWindows in the control plane",
 			s.Version, s.Module, opening.Begin.UTC().Format(time.RFC3339), opening.End.UTC().Format(time.RFC3339))
 		b.Until = opening.Begin
 		return b
@@ -384,7 +398,8 @@ func (s *search) releaseObject() string {
 func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {
-		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil && missingRight(t, s.request.Beta, s.request.Internal) == "" {
+		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil &&
+			missingRight(t, s.request.Beta, s.request.Internal) == "" {
 			all = append(all, v)
 		}
 	}
@@ -406,7 +421,8 @@ func (s *search) availableVersions() []string {
 func (s *search) availableChannels() []string {
 	var names []string
 	for _, c := range s.meta.Spec.Channels {
-		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil && missingRight(t, s.request.Beta, s.request.Internal) == "" {
+		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil &&
+			missingRight(t, s.request.Beta, s.request.Internal) == "" {
 			names = append(names, c.Channel)
 		}
 	}

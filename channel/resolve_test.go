@@ -25,8 +25,18 @@ func shopReleases() map[string]*v1beta2.ModuleReleaseMeta {
 	one := []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}
 	releases := map[string]*v1beta2.ModuleReleaseMeta{
 		"keda": {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{
-			{Channel: "regular", Version: "1.0.0"}, {Channel: "fast", Version: "1.1.0-rc"}, {Channel: "beta", Version: "2.0.0"},
-			{Channel: "internal", Version: "3.0.0"}, {Channel: "lost", Version: "9.9.9"}, {Channel: "must", Version: "4.0.0"},
+			{
+				Channel: "regular",
+				Version: "1.0.0"}, {Channel: "fast",
+				Version: "1.1.0-rc"}, {Channel: "beta",
+				Version: "2.0.0",
+			},
+			{
+				Channel: "internal",
+				Version: "3.0.0"}, {Channel: "lost",
+				Version: "9.9.9"}, {Channel: "must",
+				Version: "4.0.0",
+			},
 			{Channel: "slow", Version: "5.0.0"}, {Channel: "odd", Version: "latest"}, {Channel: "empty"},
 		}}},
 		"warden":   {Spec: v1beta2.ModuleReleaseMetaSpec{Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
@@ -47,10 +57,12 @@ func shopReleases() map[string]*v1beta2.ModuleReleaseMeta {
 }
 
 func legacyTemplate(name, module, channel, version string) *v1beta2.ModuleTemplate {
-	descriptor := fmt.Sprintf(`{"meta":{"schemaVersion":"v2"},"component":{"name":"kyma-project.io/early/%s","version":%q}}`, module, version)
+	descriptor := fmt.Sprintf(
+		`{"meta":{"schemaVersion":"v2"},"component":{"name":"kyma-project.io/early/%s","version":%q}}`, module, version)
 	return &v1beta2.ModuleTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1beta2.ModuleTemplateSpec{ModuleName: module, Channel: channel, Descriptor: runtime.RawExtension{Raw: []byte(descriptor)}},
+		Spec: v1beta2.ModuleTemplateSpec{ModuleName: module, Channel: channel,
+			Descriptor: runtime.RawExtension{Raw: []byte(descriptor)}},
 	}
 }
 
@@ -64,7 +76,8 @@ func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 	mute := legacyTemplate("mute-regular", "mute", "regular", "")
 	mute.Spec.Version, mute.Spec.Descriptor.Raw = "1.0.0", []byte(`["no descriptor"]`)
 	v3 := legacyTemplate("modern-regular", "modern", "regular", "")
-	v3.Spec.Descriptor.Raw = []byte(`{"apiVersion":"ocm.software/v3alpha1","metadata":{"name":"kyma-project.io/early/modern","version":"3.0.0"}}`)
+	v3.Spec.Descriptor.Raw = []byte(
+		`{"apiVersion":"ocm.software/v3alpha1","metadata":{"name":"kyma-project.io/early/modern","version":"3.0.0"}}`)
 	spoken := legacyTemplate("spoken-regular", "spoken", "regular", "1.0.0")
 	spoken.Spec.Version = "1.0.1"
 	must := legacyTemplate("harsh-regular", "harsh", "regular", "1.0.0")
@@ -81,7 +94,8 @@ func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 		"vip-1.0.0":      {},
 		"unlisted-1.0.0": {},
 		"orphan-1.0.0":   {Spec: v1beta2.ModuleTemplateSpec{ModuleName: "orphan", Version: "1.0.0"}},
-		"kyma-labelled":  labelled, "mute-regular": mute, "modern-regular": v3, "spoken-regular": spoken, "harsh-regular": must, "pair-secret": secret,
+		"kyma-labelled":  labelled, "mute-regular": mute, "modern-regular": v3, "spoken-regular": spoken,
+		"harsh-regular": must, "pair-secret": secret,
 		"pair-regular":   legacyTemplate("pair-regular", "pair", "regular", "1.0.0"),
 		"pair-fast":      legacyTemplate("pair-fast", "pair", "fast", "2.0.0"),
 		"twin-a":         legacyTemplate("twin-a", "twin", "regular", "1.0.0"),
@@ -155,7 +169,8 @@ func checkBlocker(t *testing.T, w Request, d Decision) {
 		t.Errorf("next is %s, desired %s, installed %s, blocked by %v", d.Next, d.Version, d.Installed, d.Blocker)
 	}
 	if b := d.Blocker; b != nil {
-		if !strings.Contains(b.Error(), w.Module) && b.Code != v1beta2.ReasonKymaPaused || b.Code == "" || b.Object == "" || !b.Since.IsZero() {
+		if !strings.Contains(b.Error(), w.Module) && b.Code != v1beta2.ReasonKymaPaused || b.Code == "" ||
+			b.Object == "" || !b.Since.IsZero() {
 			t.Errorf("message %q does not name the module, or there is no code, no object, or a time", b.Error())
 		}
 		if b.Until.IsZero() != (b.Code != v1beta2.ReasonWaitingForWindow) {
@@ -167,80 +182,197 @@ func checkBlocker(t *testing.T, w Request, d Decision) {
 func TestResolve(t *testing.T) {
 	const keda = "kyma-project.io/module/keda"
 	gold := map[string]string{"tier": "gold"}
-	blockedBefore := Request{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: newBlocker(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
+	blockedBefore := Request{Module: "keda", Channel: "beta", Installed: "1.0.0",
+		Blocker: newBlocker(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
 	cases := map[string]struct {
 		reason  string
 		request Request
 		want    answer
 	}{
-		"Channel":       {"a channel names a version", Request{Module: "keda", Channel: "regular"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"Installed":     {"an installed version has no next one", Request{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
-		"Pinned":        {"a pinned version needs no channel", Request{Module: "keda", Version: "1.1.0"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
-		"PinnedUnknown": {"a pinned version that does not exist is an error of the request", Request{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
-		"PinnedOdd":     {"an invalid version is reported before it is looked up", Request{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
-		"PinnedOutside": {"a pin is not a way around beta", Request{Module: "keda", Version: "2.0.0"}, answer{"", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
-		"Both":          {"channel and version contradict each other", Request{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
-		"NoChannel":     {"a reserved word is no channel", Request{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
+		"Channel": {"a channel names a version", Request{Module: "keda", Channel: "regular"},
+			answer{Channel: "regular", Version: "1.0.0", Next: "1.0.0", Component: keda, Template: "keda-1.0.0"}},
+		"Installed": {"an installed version has no next one",
+			Request{Module: "keda", Channel: "regular", Installed: "1.0.0"},
+			answer{Channel: "regular", Version: "1.0.0", Component: keda, Template: "keda-1.0.0"}},
+		"Pinned": {"a pinned version needs no channel", Request{Module: "keda", Version: "1.1.0"},
+			answer{Version: "1.1.0", Next: "1.1.0", Component: keda, Template: "keda-1.1.0"}},
+		"PinnedUnknown": {"a pinned version that does not exist is an error of the request",
+			Request{Module: "keda", Version: "1.2.0"},
+			answer{Version: "1.2.0", Component: keda, Blocker: "VersionNotFound",
+				Object: "ModuleTemplate keda-1.2.0", Keep: true}},
+		"PinnedOdd": {"an invalid version is reported before it is looked up",
+			Request{Module: "keda", Version: "v1"},
+			answer{Blocker: "InvalidModuleRequest", Object: "module keda", Keep: true}},
+		"PinnedOutside": {"a pin is not a way around beta", Request{Module: "keda", Version: "2.0.0"},
+			answer{Version: "2.0.0", Component: keda, Blocker: "ModuleNotAllowed",
+				Object: "ModuleTemplate keda-2.0.0"}},
+		"Both": {"channel and version contradict each other",
+			Request{Module: "keda", Channel: "fast", Version: "1.1.0"},
+			answer{Channel: "fast", Blocker: "InvalidModuleRequest", Object: "module keda", Keep: true}},
+		"NoChannel": {"a reserved word is no channel", Request{Module: "keda", Channel: "None"},
+			answer{Channel: "None", Blocker: "InvalidModuleRequest", Object: "module keda", Keep: true}},
 
-		"UnknownModule":  {"a typo is reported", Request{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
-		"UnknownChannel": {"the installed version stays if its channel is removed", Request{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
-		"NoChannels":     {"a module without channels has none to choose", Request{Module: "hollow", Channel: "regular"}, answer{"regular", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta hollow", true}},
-		"Mandatory":      {"mandatory modules are not for choosing", Request{Module: "warden", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
-		"MandatoryPin":   {"not with a version either", Request{Module: "warden", Version: "1.0.0"}, answer{"", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
-		"NoComponent":    {"a release without component cannot be pulled", Request{Module: "nameless", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleReleaseMeta nameless", true}},
-		"OddVersion":     {"a release names a version", Request{Module: "keda", Channel: "odd"}, answer{"odd", "latest", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"EmptyVersion":   {"a release names a version", Request{Module: "keda", Channel: "empty"}, answer{"empty", "", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"NoTemplate":     {"a version without template is reported", Request{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
+		"UnknownModule": {"a typo is reported", Request{Module: "kedo", Channel: "regular"},
+			answer{Channel: "regular", Blocker: "ModuleNotFound", Object: "ModuleReleaseMeta kedo", Keep: true}},
+		"UnknownChannel": {"the installed version stays if its channel is removed",
+			Request{Module: "keda", Channel: "gone"}, answer{Channel: "gone", Blocker: "ChannelNotFound",
+				Object: "ModuleReleaseMeta keda", Keep: true}},
+		"NoChannels": {"a module without channels has none to choose", Request{Module: "hollow", Channel: "regular"},
+			answer{Channel: "regular", Blocker: "ChannelNotFound", Object: "ModuleReleaseMeta hollow", Keep: true}},
+		"Mandatory": {"mandatory modules are not for choosing", Request{Module: "warden", Channel: "regular"},
+			answer{Channel: "regular", Blocker: "ModuleNotAllowed", Object: "ModuleReleaseMeta warden", Keep: true}},
+		"MandatoryPin": {"not with a version either", Request{Module: "warden", Version: "1.0.0"},
+			answer{Blocker: "ModuleNotAllowed", Object: "ModuleReleaseMeta warden", Keep: true}},
+		"NoComponent": {"a release without component cannot be pulled",
+			Request{Module: "nameless", Channel: "regular"},
+			answer{Channel: "regular", Version: "1.0.0", Blocker: "InvalidRelease",
+				Object: "ModuleReleaseMeta nameless", Keep: true}},
+		"OddVersion": {"a release names a version", Request{Module: "keda", Channel: "odd"},
+			answer{Channel: "odd", Version: "latest", Component: keda, Blocker: "InvalidRelease",
+				Object: "ModuleReleaseMeta keda", Keep: true}},
+		"EmptyVersion": {"a release names a version", Request{Module: "keda", Channel: "empty"},
+			answer{Channel: "empty", Component: keda, Blocker: "InvalidRelease",
+				Object: "ModuleReleaseMeta keda", Keep: true}},
+		"NoTemplate": {"a version without template is reported", Request{Module: "keda", Channel: "lost"},
+			answer{Channel: "lost", Version: "9.9.9", Component: keda, Blocker: "TemplateNotFound",
+				Object: "ModuleTemplate keda-9.9.9", Keep: true}},
 
-		"BetaRefused":        {"beta needs the label on the Kyma; without it the module is removed", Request{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
-		"BetaAllowed":        {"with the label it is like any other", Request{Module: "keda", Channel: "beta", Beta: true}, answer{"beta", "2.0.0", "2.0.0", keda, "keda-2.0.0", "", "", false}},
-		"InternalRefused":    {"internal needs its own label", Request{Module: "keda", Channel: "internal", Beta: true}, answer{"internal", "3.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-3.0.0", false}},
-		"InternalAllowed":    {"with the label it is like any other", Request{Module: "keda", Channel: "internal", Internal: true}, answer{"internal", "3.0.0", "3.0.0", keda, "keda-3.0.0", "", "", false}},
-		"MandatoryTemplate":  {"a mandatory version cannot be chosen; the installed one stays", Request{Module: "keda", Channel: "must", Beta: true, Internal: true}, answer{"must", "4.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-4.0.0", true}},
-		"Selected":           {"a restricted module is for those that are selected", Request{Module: "vip", Channel: "regular", Labels: gold}, answer{"regular", "1.0.0", "1.0.0", "kyma-project.io/module/vip", "vip-1.0.0", "", "", false}},
-		"NotSelected":        {"others lose it", Request{Module: "vip", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta vip", false}},
-		"SelectorUnlisted":   {"a selector of a module that is not restricted is an error: nothing is removed", Request{Module: "unlisted", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta unlisted", true}},
-		"RestrictedToNobody": {"so is a restriction without selector", Request{Module: "open", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta open", true}},
-		"SelectorInvalid":    {"and one that cannot be matched", Request{Module: "broken", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta broken", true}},
+		"BetaRefused": {"beta needs the label on the Kyma; without it the module is removed",
+			Request{Module: "keda", Channel: "beta"}, answer{Channel: "beta", Version: "2.0.0", Component: keda,
+				Blocker: "ModuleNotAllowed", Object: "ModuleTemplate keda-2.0.0"}},
+		"BetaAllowed": {"with the label it is like any other",
+			Request{Module: "keda", Channel: "beta", Beta: true},
+			answer{Channel: "beta", Version: "2.0.0", Next: "2.0.0", Component: keda, Template: "keda-2.0.0"}},
+		"InternalRefused": {"internal needs its own label", Request{Module: "keda", Channel: "internal", Beta: true},
+			answer{Channel: "internal", Version: "3.0.0", Component: keda, Blocker: "ModuleNotAllowed",
+				Object: "ModuleTemplate keda-3.0.0"}},
+		"InternalAllowed": {"with the label it is like any other",
+			Request{Module: "keda", Channel: "internal", Internal: true}, answer{Channel: "internal", Version: "3.0.0",
+				Next: "3.0.0", Component: keda, Template: "keda-3.0.0"}},
+		"MandatoryTemplate": {"a mandatory version cannot be chosen; the installed one stays",
+			Request{Module: "keda", Channel: "must", Beta: true, Internal: true},
+			answer{Channel: "must", Version: "4.0.0", Component: keda, Blocker: "ModuleNotAllowed",
+				Object: "ModuleTemplate keda-4.0.0", Keep: true}},
+		"Selected": {"a restricted module is for those that are selected",
+			Request{Module: "vip", Channel: "regular", Labels: gold},
+			answer{Channel: "regular", Version: "1.0.0", Next: "1.0.0", Component: "kyma-project.io/module/vip",
+				Template: "vip-1.0.0"}},
+		"NotSelected": {"others lose it", Request{Module: "vip", Channel: "regular"},
+			answer{Channel: "regular", Blocker: "ModuleNotAllowed", Object: "ModuleReleaseMeta vip"}},
+		"SelectorUnlisted": {"a selector of a module that is not restricted is an error: nothing is removed",
+			Request{Module: "unlisted", Channel: "regular", Labels: gold},
+			answer{Channel: "regular", Blocker: "InvalidRelease", Object: "ModuleReleaseMeta unlisted", Keep: true}},
+		"RestrictedToNobody": {"so is a restriction without selector",
+			Request{Module: "open", Channel: "regular", Labels: gold},
+			answer{Channel: "regular", Blocker: "InvalidRelease", Object: "ModuleReleaseMeta open", Keep: true}},
+		"SelectorInvalid": {"and one that cannot be matched", Request{Module: "broken", Channel: "regular",
+			Labels: gold}, answer{Channel: "regular", Blocker: "InvalidRelease",
+			Object: "ModuleReleaseMeta broken", Keep: true}},
 
-		"Upgrade":           {"a higher version is taken", Request{Module: "keda", Channel: "fast", Installed: "1.0.0"}, answer{"fast", "1.1.0-rc", "1.1.0-rc", keda, "keda-1.1.0-rc", "", "", false}},
-		"Downgrade":         {"a lower version is refused and the installed one stays", Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, answer{"regular", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"PinnedDowngrade":   {"a pin is not a way around it", Request{Module: "keda", Version: "1.0.0", Installed: "1.1.0"}, answer{"", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"PreRelease":        {"a pre-release is lower than its release", Request{Module: "keda", Channel: "fast", Installed: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"OutOfPreRelease":   {"a release is higher than its pre-release", Request{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
-		"DowngradeOfUpdate": {"an update under way may have changed things already", Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Request{Module: "keda", Channel: "fast", Installed: "1.1.0", ManifestVersion: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"DowngradeAllowed":  {"unless it is asked for", Request{Module: "keda", Channel: "regular", Installed: "1.1.0", AllowDowngrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"OddInstalled":      {"an invalid version cannot be compared", Request{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"BuildMetadata":     {"a build is neither higher nor lower", Request{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"Upgrade": {"a higher version is taken", Request{Module: "keda", Channel: "fast", Installed: "1.0.0"},
+			answer{Channel: "fast", Version: "1.1.0-rc", Next: "1.1.0-rc", Component: keda, Template: "keda-1.1.0-rc"}},
+		"Downgrade": {"a lower version is refused and the installed one stays",
+			Request{Module: "keda", Channel: "regular", Installed: "1.1.0"},
+			answer{Channel: "regular", Version: "1.0.0", Component: keda, Blocker: "DowngradeRefused",
+				Object: "module keda", Keep: true}},
+		"PinnedDowngrade": {"a pin is not a way around it",
+			Request{Module: "keda", Version: "1.0.0", Installed: "1.1.0"},
+			answer{Version: "1.0.0", Component: keda, Blocker: "DowngradeRefused", Object: "module keda", Keep: true}},
+		"PreRelease": {"a pre-release is lower than its release",
+			Request{Module: "keda", Channel: "fast", Installed: "1.1.0"},
+			answer{Channel: "fast", Version: "1.1.0-rc", Component: keda, Blocker: "DowngradeRefused",
+				Object: "module keda", Keep: true}},
+		"OutOfPreRelease": {"a release is higher than its pre-release",
+			Request{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"},
+			answer{Version: "1.1.0", Next: "1.1.0", Component: keda, Template: "keda-1.1.0"}},
+		"DowngradeOfUpdate": {"an update under way may have changed things already",
+			Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.1.0"},
+			answer{Channel: "fast", Version: "1.1.0-rc", Component: keda, Blocker: "DowngradeRefused",
+				Object: "module keda", Keep: true}},
+		"OrderedLower": {"an allowed downgrade under way does not hide what is installed",
+			Request{Module: "keda", Channel: "fast", Installed: "1.1.0", ManifestVersion: "1.0.0"},
+			answer{Channel: "fast", Version: "1.1.0-rc", Component: keda, Blocker: "DowngradeRefused",
+				Object: "module keda", Keep: true}},
+		"DowngradeAllowed": {"unless it is asked for", Request{Module: "keda", Channel: "regular", Installed: "1.1.0",
+			AllowDowngrade: true}, answer{Channel: "regular", Version: "1.0.0", Next: "1.0.0",
+			Component: keda, Template: "keda-1.0.0"}},
+		"OddInstalled": {"an invalid version cannot be compared",
+			Request{Module: "keda", Channel: "regular", Installed: "latest"},
+			answer{Channel: "regular", Version: "1.0.0", Next: "1.0.0", Component: keda, Template: "keda-1.0.0"}},
+		"BuildMetadata": {"a build is neither higher nor lower",
+			Request{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"},
+			answer{Channel: "regular", Version: "1.0.0", Next: "1.0.0", Component: keda, Template: "keda-1.0.0"}},
 
-		"WindowClosed":  {"a downtime waits", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "", "WaitingForWindow", "module keda", true}},
-		"WindowOpen":    {"until the window is open", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowSkipped": {"or does not, if requested", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"FirstInstall":  {"a first installation has no downtime", Request{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowPassed":  {"an update in progress continues after its window", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", ManifestVersion: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowUnused":  {"an installed version needs no window", Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
+		"WindowClosed": {"a downtime waits", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at},
+			answer{Channel: "slow", Version: "5.0.0", Component: keda, Blocker: "WaitingForWindow",
+				Object: "module keda", Keep: true}},
+		"WindowOpen": {"until the window is open", Request{Module: "keda", Channel: "slow", Installed: "1.0.0",
+			Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{Channel: "slow", Version: "5.0.0", Next: "5.0.0",
+			Component: keda, Template: "keda-5.0.0"}},
+		"WindowSkipped": {"or does not, if requested", Request{Module: "keda", Channel: "slow", Installed: "1.0.0",
+			Now: at, SkipWindows: true}, answer{Channel: "slow", Version: "5.0.0", Next: "5.0.0",
+			Component: keda, Template: "keda-5.0.0"}},
+		"FirstInstall": {"a first installation has no downtime", Request{Module: "keda", Channel: "slow", Now: at},
+			answer{Channel: "slow", Version: "5.0.0", Next: "5.0.0", Component: keda, Template: "keda-5.0.0"}},
+		"WindowPassed": {"an update in progress continues after its window",
+			Request{Module: "keda", Channel: "slow", Installed: "1.0.0", ManifestVersion: "5.0.0", Now: at},
+			answer{Channel: "slow", Version: "5.0.0", Next: "5.0.0", Component: keda, Template: "keda-5.0.0"}},
+		"WindowUnused": {"an installed version needs no window",
+			Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at},
+			answer{Channel: "slow", Version: "5.0.0", Component: keda, Template: "keda-5.0.0"}},
 
-		"Paused":          {"a pause precedes all other rules, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
-		"MandatoryWish":   {"the control plane may: beta is no matter", Request{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
-		"MandatoryDown":   {"its downgrade is refused too", Request{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
-		"MandatoryGone":   {"a module that was mandatory before is reported", Request{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"MandatoryLegacy": {"there are no mandatory modules among legacy modules", Request{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
+		"Paused": {"a pause precedes all other rules, and nothing is removed meanwhile", blockedBefore,
+			answer{Channel: "beta", Version: "2.0.0", Component: keda, Blocker: "ModulePaused",
+				Object: "module keda", Keep: true}},
+		"MandatoryWish": {"the control plane may: beta is no matter", Request{Module: "warden", Mandatory: true},
+			answer{Version: "1.0.0", Next: "1.0.0", Component: "kyma-project.io/module/warden",
+				Template: "warden-1.0.0"}},
+		"MandatoryDown": {"its downgrade is refused too",
+			Request{Module: "warden", Mandatory: true, Installed: "1.0.1"},
+			answer{Version: "1.0.0", Component: "kyma-project.io/module/warden", Blocker: "DowngradeRefused",
+				Object: "ModuleReleaseMeta warden", Keep: true}},
+		"MandatoryGone": {"a module that was mandatory before is reported", Request{Module: "keda", Mandatory: true},
+			answer{Blocker: "InvalidRelease", Object: "ModuleReleaseMeta keda", Keep: true}},
+		"MandatoryLegacy": {"there are no mandatory modules among legacy modules",
+			Request{Module: "harsh", Mandatory: true},
+			answer{Blocker: "ModuleNotFound", Object: "ModuleReleaseMeta harsh", Keep: true}},
 
-		"Legacy":           {"a template names its channel itself", Request{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
-		"LegacyLabel":      {"the module may be in a label, and its only template is taken", Request{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
-		"LegacyVersion":    {"spec.version precedes the descriptor", Request{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
-		"LegacyV3":         {"a descriptor may be of schema v3", Request{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
-		"LegacyTwins":      {"two templates fit", Request{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
-		"LegacyTwinPins":   {"not by version either", Request{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
-		"LegacyChannel":    {"several templates and none in the channel", Request{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
-		"LegacyPin":        {"a version may be pinned", Request{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
-		"LegacyPinGone":    {"one that is there", Request{Module: "pair", Version: "1.5.0"}, answer{"", "", "", "", "", "VersionNotFound", "ModuleTemplate pair-1.5.0", true}},
-		"LegacyNoParts":    {"without component there is nothing to pull", Request{Module: "mute", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleTemplate mute-regular", true}},
-		"LegacyNoVersion":  {"without version there is nothing to compare", Request{Module: "numb", Channel: "regular"}, answer{"regular", "", "", "kyma-project.io/early/numb", "", "InvalidRelease", "ModuleTemplate numb-regular", true}},
-		"LegacyMandatory":  {"not for choosing", Request{Module: "harsh", Channel: "regular"}, answer{"regular", "1.0.0", "", "kyma-project.io/early/harsh", "", "ModuleNotAllowed", "ModuleTemplate harsh-regular", true}},
-		"LegacyRestricted": {"a restriction needs a selector, which only a release has", Request{Module: "locked", Channel: "regular"}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta locked", true}},
-		"LegacyNot":        {"a template without channel waits for its release", Request{Module: "orphan", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta orphan", true}},
+		"Legacy": {"a template names its channel itself", Request{Module: "pair", Channel: "fast"},
+			answer{Channel: "fast", Version: "2.0.0", Next: "2.0.0", Component: "kyma-project.io/early/pair",
+				Template: "pair-fast"}},
+		"LegacyLabel": {"the module may be in a label, and its only template is taken",
+			Request{Module: "labelled", Channel: "regular"}, answer{Channel: "alpha", Version: "0.1.0", Next: "0.1.0",
+				Component: "kyma-project.io/early/", Template: "kyma-labelled"}},
+		"LegacyVersion": {"spec.version precedes the descriptor", Request{Module: "spoken", Channel: "regular"},
+			answer{Channel: "regular", Version: "1.0.1", Next: "1.0.1", Component: "kyma-project.io/early/spoken",
+				Template: "spoken-regular"}},
+		"LegacyV3": {"a descriptor may be of schema v3", Request{Module: "modern", Channel: "regular"},
+			answer{Channel: "regular", Version: "3.0.0", Next: "3.0.0", Component: "kyma-project.io/early/modern",
+				Template: "modern-regular"}},
+		"LegacyTwins": {"two templates fit", Request{Module: "twin", Channel: "regular"},
+			answer{Channel: "regular", Blocker: "TemplateAmbiguous", Object: "ModuleTemplate twin-a", Keep: true}},
+		"LegacyTwinPins": {"not by version either", Request{Module: "twin", Version: "1.0.0"},
+			answer{Blocker: "TemplateAmbiguous", Object: "ModuleTemplate twin-a", Keep: true}},
+		"LegacyChannel": {"several templates and none in the channel", Request{Module: "pair", Channel: "slow"},
+			answer{Channel: "slow", Blocker: "ChannelNotFound", Object: "ModuleTemplate pair-fast", Keep: true}},
+		"LegacyPin": {"a version may be pinned", Request{Module: "pair", Version: "1.0.0"},
+			answer{Version: "1.0.0", Next: "1.0.0", Component: "kyma-project.io/early/pair", Template: "pair-regular"}},
+		"LegacyPinGone": {"one that is there", Request{Module: "pair", Version: "1.5.0"},
+			answer{Blocker: "VersionNotFound", Object: "ModuleTemplate pair-1.5.0", Keep: true}},
+		"LegacyNoParts": {"without component there is nothing to pull", Request{Module: "mute", Channel: "regular"},
+			answer{Channel: "regular", Version: "1.0.0", Blocker: "InvalidRelease",
+				Object: "ModuleTemplate mute-regular", Keep: true}},
+		"LegacyNoVersion": {"without version there is nothing to compare", Request{Module: "numb", Channel: "regular"},
+			answer{Channel: "regular", Component: "kyma-project.io/early/numb", Blocker: "InvalidRelease",
+				Object: "ModuleTemplate numb-regular", Keep: true}},
+		"LegacyMandatory": {"not for choosing", Request{Module: "harsh", Channel: "regular"},
+			answer{Channel: "regular", Version: "1.0.0", Component: "kyma-project.io/early/harsh",
+				Blocker: "ModuleNotAllowed", Object: "ModuleTemplate harsh-regular", Keep: true}},
+		"LegacyRestricted": {"a restriction needs a selector, which only a release has",
+			Request{Module: "locked", Channel: "regular"}, answer{Channel: "regular", Blocker: "InvalidRelease",
+				Object: "ModuleReleaseMeta locked", Keep: true}},
+		"LegacyNot": {"a template without channel waits for its release", Request{Module: "orphan", Channel: "regular"},
+			answer{Channel: "regular", Blocker: "ModuleNotFound", Object: "ModuleReleaseMeta orphan", Keep: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -263,16 +395,70 @@ func TestClockIsSet(t *testing.T) {
 		next     string    // the answer then
 		until    time.Time // or until when it waits
 	}{
-		"OnIntoIt":      {"put forwards into the window", at, open.Add(time.Hour), "5.0.0", time.Time{}},
-		"OnOver":        {"put forwards over the window: the next one", at, open.Add(24 * time.Hour), "", open.AddDate(0, 0, 7)},
-		"OnYears":       {"put forwards by years", at, at.AddDate(10, 0, 0), "", time.Date(2036, 7, 6, 3, 0, 0, 0, time.UTC)},
-		"OnToTheEnd":    {"put forwards to where too little of it is left", at, open.Add(2*time.Hour - time.Minute), "", open.AddDate(0, 0, 7)},
-		"BackNotBegun":  {"put back while it waits: it does not begin early", at, at.AddDate(0, 0, -1), "", open},
-		"BackByAWeek":   {"put back before another window", at, at.AddDate(0, 0, -7), "", open.AddDate(0, 0, -7)},
-		"BackToTheTime": {"put back into a window", open.Add(24 * time.Hour), open.Add(time.Hour), "5.0.0", time.Time{}},
-		"BackUnderWay":  {"set back before the window while the update is in progress: it continues", open, open.Add(-time.Hour), "5.0.0", time.Time{}},
-		"OnUnderWay":    {"set forward past its end: it continues too", open, open.Add(24 * time.Hour), "5.0.0", time.Time{}},
-		"BackToZero":    {"a clock that was never set", at, time.Unix(0, 0), "", time.Date(1970, 1, 4, 3, 0, 0, 0, time.UTC)},
+		"OnIntoIt": {
+			reason: "put forwards into the window",
+			from:   at,
+			to:     open.Add(time.Hour),
+			next:   "5.0.0",
+			until:  time.Time{},
+		},
+		"OnOver": {
+			reason: "put forwards over the window: the next one",
+			from:   at,
+			to:     open.Add(24 * time.Hour),
+			until:  open.AddDate(0, 0, 7),
+		},
+		"OnYears": {
+			reason: "put forwards by years",
+			from:   at,
+			to:     at.AddDate(10, 0, 0),
+			until:  time.Date(2036, 7, 6, 3, 0, 0, 0, time.UTC),
+		},
+		"OnToTheEnd": {
+			reason: "put forwards to where too little of it is left",
+			from:   at,
+			to:     open.Add(2*time.Hour - time.Minute),
+			until:  open.AddDate(0, 0, 7),
+		},
+		"BackNotBegun": {
+			reason: "put back while it waits: it does not begin early",
+			from:   at,
+			to:     at.AddDate(0, 0, -1),
+			until:  open,
+		},
+		"BackByAWeek": {
+			reason: "put back before another window",
+			from:   at,
+			to:     at.AddDate(0, 0, -7),
+			until:  open.AddDate(0, 0, -7),
+		},
+		"BackToTheTime": {
+			reason: "put back into a window",
+			from:   open.Add(24 * time.Hour),
+			to:     open.Add(time.Hour),
+			next:   "5.0.0",
+			until:  time.Time{},
+		},
+		"BackUnderWay": {
+			reason: "set back before the window while the update is in progress: it continues",
+			from:   open,
+			to:     open.Add(-time.Hour),
+			next:   "5.0.0",
+			until:  time.Time{},
+		},
+		"OnUnderWay": {
+			reason: "set forward past its end: it continues too",
+			from:   open,
+			to:     open.Add(24 * time.Hour),
+			next:   "5.0.0",
+			until:  time.Time{},
+		},
+		"BackToZero": {
+			reason: "a clock that was never set",
+			from:   at,
+			to:     time.Unix(0, 0),
+			until:  time.Date(1970, 1, 4, 3, 0, 0, 0, time.UTC),
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +484,8 @@ func TestMessages(t *testing.T) {
 	many := Catalog{Release: func(string) *v1beta2.ModuleReleaseMeta {
 		r := &v1beta2.ModuleReleaseMeta{}
 		for i := range 12 {
-			r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: fmt.Sprintf("c%02d", i), Version: "1.0.0"})
+			r.Spec.Channels = append(r.Spec.Channels,
+				v1beta2.ChannelVersion{Channel: fmt.Sprintf("c%02d", i), Version: "1.0.0"})
 		}
 		return r
 	}, Template: func(string) *v1beta2.ModuleTemplate { return &v1beta2.ModuleTemplate{} }}
@@ -309,21 +496,33 @@ func TestMessages(t *testing.T) {
 		request Request
 		want    string
 	}{
-		"Channels":        {shop(), Request{Module: "keda", Channel: "gone"}, `module keda has no channel "gone": choose one of fast, regular, slow`},
-		"ChannelsOfBeta":  {shop(), Request{Module: "keda", Channel: "gone", Beta: true}, `choose one of beta, fast, regular, slow`},
-		"NoChannels":      {shop(), Request{Module: "hollow", Channel: "gone"}, `choose one of (none is available to this runtime)`},
-		"ManyChannels":    {many, Request{Module: "keda", Channel: "gone"}, `choose one of c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more`},
-		"Versions":        {shop(), Request{Module: "keda", Version: "7.0.0"}, `module keda has no version 7.0.0: choose one of 10.0.0, 5.0.0, 1.1.0, 1.1.0-rc, 1.0.0`},
+		"Channels": {shop(), Request{Module: "keda", Channel: "gone"},
+			`module keda has no channel "gone": choose one of fast, regular, slow`},
+		"ChannelsOfBeta": {shop(), Request{Module: "keda", Channel: "gone", Beta: true},
+			`choose one of beta, fast, regular, slow`},
+		"NoChannels": {shop(), Request{Module: "hollow", Channel: "gone"},
+			`choose one of (none is available to this runtime)`},
+		"ManyChannels": {many, Request{Module: "keda", Channel: "gone"},
+			`choose one of c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more`},
+		"Versions": {shop(), Request{Module: "keda", Version: "7.0.0"},
+			`module keda has no version 7.0.0: choose one of 10.0.0, 5.0.0, 1.1.0, 1.1.0-rc, 1.0.0`},
 		"VersionsOfShort": {short, Request{Module: "keda", Version: "7.0.0"}, `choose one of 5.0.0, 1.1.0-rc, 1.0.0`},
 		"NoEarly":         {short, Request{Module: "pair", Channel: "fast"}, `there is no module "pair"`},
 		"LegacyChannels":  {shop(), Request{Module: "pair", Channel: "slow"}, `choose one of fast, regular`},
 		"LegacyVersions":  {shop(), Request{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
-		"Twins":           {shop(), Request{Module: "twin", Channel: "regular"}, `module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
-		"Downgrade":       {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, `version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
-		"DowngradeMeant":  {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0", ManifestVersion: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
-		"MandatoryDown":   {shop(), Request{Module: "warden", Mandatory: true, Installed: "2.0.0"}, `allow it by the annotation operator.kyma-project.io/allow-downgrade: "true" on ModuleReleaseMeta warden`},
-		"Window":          {shop(), Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `waits for the maintenance window from 2026-07-05T03:00:00Z to 2026-07-05T05:00:00Z: wait, or set spec.skipMaintenanceWindows`},
-		"NoPolicy":        {short, Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `version 5.0.0 of module keda needs a downtime, and it is not known when: there is no maintenance policy: configure one`},
+		"Twins": {shop(), Request{Module: "twin", Channel: "regular"},
+			`module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
+		"Downgrade": {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.1.0"},
+			`version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
+		"DowngradeMeant": {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0",
+			ManifestVersion: "1.1.0"},
+			`version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
+		"MandatoryDown": {shop(), Request{Module: "warden", Mandatory: true, Installed: "2.0.0"},
+			`allow it by the annotation operator.kyma-project.io/allow-downgrade: "true" on ModuleReleaseMeta warden`},
+		"Window": {shop(), Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at},
+			`waits for the maintenance window from 2026-07-05T03:00:00Z to 2026-07-05T05:00:00Z: wait, or set spec.skipMaintenanceWindows`},
+		"NoPolicy": {short, Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at},
+			`version 5.0.0 of module keda needs a downtime, and it is not known when: there is no maintenance policy: configure one`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -342,11 +541,19 @@ func TestModuleOf(t *testing.T) {
 		template v1beta2.ModuleTemplate
 		want     string
 	}{
-		"Spec":    {"its spec takes precedence", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "c", Version: "1.0.0"}}, "c"},
-		"Label":   {"then the label", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}, "b"},
-		"Name":    {"then the name, which it is found by", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-b-1.0.0-rc"}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0-rc"}}, "a-b"},
-		"Other":   {"if the version is in it", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0"}, Spec: v1beta2.ModuleTemplateSpec{Version: "2.0.0"}}, ""},
-		"Nothing": {"a name alone is not enough", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-"}}, ""},
+		"Spec": {"its spec takes precedence", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0",
+			Labels: map[string]string{v1beta2.LabelModuleName: "b"}},
+			Spec: v1beta2.ModuleTemplateSpec{ModuleName: "c", Version: "1.0.0"}}, "c"},
+		"Label": {"then the label", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0",
+			Labels: map[string]string{v1beta2.LabelModuleName: "b"}},
+			Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}, "b"},
+		"Name": {"then the name, which it is found by",
+			v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-b-1.0.0-rc"},
+				Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0-rc"}}, "a-b"},
+		"Other": {"if the version is in it", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0"},
+			Spec: v1beta2.ModuleTemplateSpec{Version: "2.0.0"}}, ""},
+		"Nothing": {"a name alone is not enough", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-"}},
+			""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -365,8 +572,10 @@ func FuzzResolve(f *testing.F) {
 	catalog := shop()
 	f.Fuzz(func(t *testing.T, module, channel, version, installed, ordered string, flags uint8, now int64) {
 		w := Request{
-			Module: module, Channel: channel, Version: version, Installed: installed, ManifestVersion: ordered, Now: time.Unix(now%1e11, 0),
-			Beta: flags&1 != 0, Internal: flags&2 != 0, AllowDowngrade: flags&4 != 0, SkipWindows: flags&8 != 0, Mandatory: flags&16 != 0,
+			Module: module, Channel: channel, Version: version, Installed: installed, ManifestVersion: ordered,
+			Now:  time.Unix(now%1e11, 0),
+			Beta: flags&1 != 0, Internal: flags&2 != 0, AllowDowngrade: flags&4 != 0,
+			SkipWindows: flags&8 != 0, Mandatory: flags&16 != 0,
 		}
 		if w.Mandatory {
 			w.Channel, w.Version = "", ""
@@ -389,7 +598,8 @@ func FuzzResolve(f *testing.F) {
 
 // BenchmarkResolve measures the cost of one module of one runtime.
 func BenchmarkResolve(b *testing.B) {
-	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.0.0", Now: at}
+	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0",
+		ManifestVersion: "1.0.0", Now: at}
 	b.ReportAllocs()
 	for b.Loop() {
 		if d := Resolve(catalog, w); d.Blocker != nil {

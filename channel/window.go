@@ -21,22 +21,27 @@ func (o MaintenanceWindow) IsOpen(now time.Time) bool {
 // open, it is the one that ends last. The error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
 func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
-		return MaintenanceWindow{}, windowUnknown("there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
+		return MaintenanceWindow{}, windowUnknown(
+			"there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
 	}
 	missing := "no rule of the maintenance policy matches this Kyma, and there is no default"
 	if i := p.ruleFor(labels); i >= 0 {
 		if o, ok := firstWindow(p.rules[i].windows, now, p.MinRemaining); ok {
 			return o, nil
 		}
-		missing = fmt.Sprintf("the windows of rules[%d] of the maintenance policy are over or not longer than %s, and there is no default", i, p.MinRemaining)
+		missing = fmt.Sprintf(
+			"the windows of rules[%d] of the maintenance policy are over or not longer than %s, and there is no "+
+				"default", i, p.MinRemaining)
 	}
 	if o, ok := firstWindow(p.defaultWindow, now, p.MinRemaining); ok {
 		return o, nil
 	}
 	if len(p.defaultWindow) > 0 {
-		missing = fmt.Sprintf("the default window of the maintenance policy is over or not longer than %s", p.MinRemaining)
+		missing = fmt.Sprintf("the default window of the maintenance policy is over or not longer than %s",
+			p.MinRemaining)
 	}
-	return MaintenanceWindow{}, windowUnknown("%s: add a window, or set spec.skipMaintenanceWindows in the control plane", missing)
+	return MaintenanceWindow{},
+		windowUnknown("%s: add a window, or set spec.skipMaintenanceWindows in the control plane", missing)
 }
 
 func windowUnknown(format string, args ...any) *Blocker {
@@ -114,7 +119,8 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 		if on := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Weekday(); w.days&(1<<on) == 0 {
 			continue
 		}
-		o := MaintenanceWindow{timeOnDate(year, month, day+i, w.begin, w.zone), timeOnDate(year, month, day+i+nights, w.end, w.zone)}
+		o := MaintenanceWindow{timeOnDate(year, month, day+i, w.begin, w.zone),
+			timeOnDate(year, month, day+i+nights, w.end, w.zone)}
 		if fits(o) {
 			return o, true
 		}
@@ -141,5 +147,6 @@ func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *
 
 // timeOfDay returns the time of day of t.
 func timeOfDay(t time.Time) time.Duration {
-	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
+	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(
+		t.Second())*time.Second + time.Duration(t.Nanosecond())
 }

@@ -34,8 +34,8 @@ type server struct {
 	cel        *cel.Validator
 }
 
-// newServers checks the definitions as an API server does when they are created, and returns a server for each version of
-// each kind, by the kind for v1beta2 and by kind/version for others.
+// newServers checks the definitions as an API server does when they are created, and returns a server for each version
+// of each kind, by the kind for v1beta2 and by kind/version for others.
 func newServers(t *testing.T) map[string]*server {
 	t.Helper()
 	servers := map[string]*server{}
@@ -43,7 +43,8 @@ func newServers(t *testing.T) map[string]*server {
 		apiextensionsv1.SetDefaults_CustomResourceDefinition(crd)
 		apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
 		internal := &apiextensions.CustomResourceDefinition{}
-		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+			crd, internal, nil); err != nil {
 			t.Fatalf("converting %s: %v", crd.Name, err)
 		}
 		internal.Status.StoredVersions = []string{"v1beta2"}
@@ -103,7 +104,8 @@ func (s *server) create(t *testing.T, obj *unstructured.Unstructured) field.Erro
 func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field.ErrorList {
 	s.admit(obj)
 	same := common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})
-	errs := validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, s.schema, validation.WithRatcheting(same))
+	errs := validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, s.schema,
+		validation.WithRatcheting(same))
 	errs = append(errs, objectmeta.Validate(t.Context(), nil, obj.Object, s.structural, false)...)
 	if len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0 {
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object)...)
@@ -111,7 +113,8 @@ func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field
 	if blocking(errs) {
 		return errs
 	}
-	rules, _ := s.cel.Validate(t.Context(), nil, s.structural, obj.Object, old.Object, celconfig.RuntimeCELCostBudget, cel.WithRatcheting(same))
+	rules, _ := s.cel.Validate(t.Context(), nil, s.structural, obj.Object, old.Object,
+		celconfig.RuntimeCELCostBudget, cel.WithRatcheting(same))
 	return append(errs, rules...)
 }
 
@@ -119,7 +122,8 @@ func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field
 func blocking(errs field.ErrorList) bool {
 	return slices.ContainsFunc(errs, func(err *field.Error) bool {
 		return err.Type == field.ErrorTypeNotSupported || err.Type == field.ErrorTypeRequired ||
-			err.Type == field.ErrorTypeTooLong || err.Type == field.ErrorTypeTooMany || err.Type == field.ErrorTypeTypeInvalid
+			err.Type == field.ErrorTypeTooLong || err.Type == field.ErrorTypeTooMany ||
+			err.Type == field.ErrorTypeTypeInvalid
 	})
 }
 
@@ -141,7 +145,8 @@ func (s *server) table(t *testing.T, obj *unstructured.Unstructured) map[string]
 	return cells
 }
 
-// decode reads an object from YAML, with the API version and a name unless it has its own. The kind is as in newServers.
+// decode reads an object from YAML, with the API version and a name unless it has its own. The kind is as in
+// newServers.
 func decode(t *testing.T, kind, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", "  ")))

@@ -87,7 +87,8 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 		return nil, fmt.Errorf("reading the chart of the manager: %w", err)
 	}
 	objects, _, err := chart.RenderObjects(ctx, render.Settings{
-		Release: Release, Namespace: o.Namespace, Values: o.Values, Set: append(append([]string{}, o.Set...), "flavour="+o.Flavour),
+		Release: Release, Namespace: o.Namespace, Values: o.Values,
+		Set: append(append([]string{}, o.Set...), "flavour="+o.Flavour),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart of the manager: %w", err)

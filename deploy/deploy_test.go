@@ -36,11 +36,12 @@ var folders = map[string]struct {
 	values    []string
 	templates []string
 }{
-	"base":                  {ControlPlaneFlavour, nil, nil},
-	"in-cluster":            {InClusterFlavour, nil, nil},
-	"components/webhooks":   {ControlPlaneFlavour, []string{"webhooks.enabled=true"}, []string{"webhooks.yaml"}},
-	"components/agents":     {ControlPlaneFlavour, []string{"agents.address=" + address}, []string{"agents.yaml"}},
-	"components/monitoring": {ControlPlaneFlavour, []string{"metrics.serviceMonitor.enabled=true"}, []string{"servicemonitor.yaml"}},
+	"base":                {ControlPlaneFlavour, nil, nil},
+	"in-cluster":          {InClusterFlavour, nil, nil},
+	"components/webhooks": {ControlPlaneFlavour, []string{"webhooks.enabled=true"}, []string{"webhooks.yaml"}},
+	"components/agents":   {ControlPlaneFlavour, []string{"agents.address=" + address}, []string{"agents.yaml"}},
+	"components/monitoring": {ControlPlaneFlavour, []string{"metrics.serviceMonitor.enabled=true"},
+		[]string{"servicemonitor.yaml"}},
 }
 
 // heading is the first line of each generated file.
@@ -51,7 +52,8 @@ func TestWritten(t *testing.T) {
 	for folder, f := range folders {
 		t.Run(folder, func(t *testing.T) {
 			want := map[string]string{}
-			for name, text := range template(t, f.flavour, append(f.values, "namespace.create=true", "crds.install=false")) {
+			for name, text := range template(t, f.flavour,
+				append(f.values, "namespace.create=true", "crds.install=false")) {
 				if f.templates == nil || slices.Contains(f.templates, name) {
 					want[name] = fmt.Sprintf(heading, name) + text
 				}
@@ -173,18 +175,22 @@ func TestKustomize(t *testing.T) {
 		reason, flavour, overlay string
 		set                      []string
 	}{
-		"Base":       {"the control plane", ControlPlaneFlavour, "resources: [../base]", nil},
-		"InCluster":  {"the cluster itself", InClusterFlavour, "resources: [../in-cluster]", nil},
-		"Webhooks":   {"conversions", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/webhooks]", []string{"webhooks.enabled=true"}},
-		"Agents":     {"agents", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/agents]", []string{"agents.address=" + address}},
-		"Monitoring": {"metrics", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/monitoring]", []string{"metrics.serviceMonitor.enabled=true"}},
+		"Base":      {"the control plane", ControlPlaneFlavour, "resources: [../base]", nil},
+		"InCluster": {"the cluster itself", InClusterFlavour, "resources: [../in-cluster]", nil},
+		"Webhooks": {"conversions", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/webhooks]",
+			[]string{"webhooks.enabled=true"}},
+		"Agents": {"agents", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/agents]",
+			[]string{"agents.address=" + address}},
+		"Monitoring": {"metrics", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/monitoring]",
+			[]string{"metrics.serviceMonitor.enabled=true"}},
 		"Dashboards": {
 			"dashboards and alerts", ControlPlaneFlavour, "resources: [../base, ../monitoring]",
 			[]string{"monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true"},
 		},
 		"All": {
 			"everything, in any order", ControlPlaneFlavour,
-			"resources: [../base]\ncomponents: [../components/webhooks, ../components/agents, ../components/monitoring]",
+			"resources: [../base]\ncomponents: [../components/webhooks, ../components/agents, " +
+				"../components/monitoring]",
 			[]string{"agents.address=" + address, "metrics.serviceMonitor.enabled=true", "webhooks.enabled=true"},
 		},
 	}
@@ -242,7 +248,10 @@ func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 
 // TestHelmAgrees checks that our programs and Helm render the chart alike.
 func TestHelmAgrees(t *testing.T) {
-	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true", "image.repository=registry.example.com/team/lifecycle-manager", "registry.host=http://registry.example.com:5000/modules"}
+	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true",
+		"monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true",
+		"image.repository=registry.example.com/team/lifecycle-manager",
+		"registry.host=http://registry.example.com:5000/modules"}
 	var stream bytes.Buffer
 	for _, text := range template(t, ControlPlaneFlavour, set) {
 		fmt.Fprintf(&stream, "---\n%s", text)
@@ -317,8 +326,9 @@ monitoring:
 			"annotations name Grafana folders",
 			map[string]string{"grafana_folder": "Fleet"}, dashboards.GetAnnotations(),
 		},
-		"Alerts":   {"Prometheus expands the templates in alerts, not Helm", rules["spec"], alerts.Object["spec"]},
-		"Selected": {"Prometheus selects rules by labels", map[string]string{"app.kubernetes.io/name": Release, "release": "prometheus"}, alerts.GetLabels()},
+		"Alerts": {"Prometheus expands the templates in alerts, not Helm", rules["spec"], alerts.Object["spec"]},
+		"Selected": {"Prometheus selects rules by labels", map[string]string{"app.kubernetes.io/name": Release,
+			"release": "prometheus"}, alerts.GetLabels()},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -334,8 +344,11 @@ func TestFlavours(t *testing.T) {
 	for _, flavour := range []string{ControlPlaneFlavour, InClusterFlavour} {
 		t.Run(flavour, func(t *testing.T) {
 			objects, err := Objects(t.Context(), Options{
-				Flavour: flavour, Namespace: "somewhere", Set: []string{"namespace.create=true", "webhooks.enabled=true", "agents.address=" + address, "replicas=2", "monitoring.dashboards.enabled=true",
-					"monitoring.alerts.enabled=true", "metrics.serviceMonitor.enabled=true", "metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=lifecycle-manager,metrics.readers[0].namespace=somewhere"},
+				Flavour: flavour, Namespace: "somewhere",
+				Set: []string{"namespace.create=true", "webhooks.enabled=true", "agents.address=" + address,
+					"replicas=2", "monitoring.dashboards.enabled=true",
+					"monitoring.alerts.enabled=true", "metrics.serviceMonitor.enabled=true",
+					"metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=lifecycle-manager,metrics.readers[0].namespace=somewhere"},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -345,7 +358,8 @@ func TestFlavours(t *testing.T) {
 				if o.GetKind() == "CustomResourceDefinition" {
 					continue
 				}
-				if text := fmt.Sprint(o.Object); strings.Contains(text, "kcp-system") || strings.Contains(text, "kyma-system") {
+				if text := fmt.Sprint(o.Object); strings.Contains(text, "kcp-system") ||
+					strings.Contains(text, "kyma-system") {
 					t.Errorf("%s contains the name of another namespace: %s", id, text)
 				}
 				if o.GetKind() != "Namespace" && o.GetLabels()["app.kubernetes.io/name"] != Release {
@@ -382,12 +396,14 @@ func checkPod(t *testing.T, o *unstructured.Unstructured) {
 		t.Errorf("the pod runs as %v", pod["serviceAccountName"])
 	}
 	security := pod["securityContext"].(map[string]any)
-	if security["runAsNonRoot"] != true || !cmp.Equal(security["seccompProfile"], any(map[string]any{"type": "RuntimeDefault"})) {
+	if security["runAsNonRoot"] != true || !cmp.Equal(security["seccompProfile"],
+		any(map[string]any{"type": "RuntimeDefault"})) {
 		t.Errorf("the pod's security context is too wide: %v", security)
 	}
 	for _, c := range pod["containers"].([]any) {
 		container := c.(map[string]any)
-		want := map[string]any{"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []any{"ALL"}}}
+		want := map[string]any{"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+			"capabilities": map[string]any{"drop": []any{"ALL"}}}
 		if diff := cmp.Diff(want, container["securityContext"]); diff != "" {
 			t.Errorf("security context of the container, -want +got:\n%s", diff)
 		}
@@ -445,7 +461,8 @@ func TestValues(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Objects(t.Context(), Options{Flavour: "other"}); err == nil || !strings.Contains(err.Error(), "flavour") {
+	if _, err := Objects(t.Context(), Options{Flavour: "other"}); err == nil ||
+		!strings.Contains(err.Error(), "flavour") {
 		t.Errorf("an unknown flavour gives %v", err)
 	}
 }

@@ -53,7 +53,8 @@ func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) 
 }
 
 // prepareReadOnly prepares a release without writing to the cluster.
-func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (*release, *inventory, error) {
+func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (
+	*release, *inventory, error) {
 	r, err := newRelease(info)
 	if err != nil {
 		return nil, nil, err

@@ -15,7 +15,9 @@ import (
 // Charts are found by range, in a repository as well as in a registry.
 func ExampleRepository() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "apiVersion: v1\nentries:\n  redis:\n  - {version: 1.2.0, urls: [redis-1.2.0.tgz]}\n  - {version: 1.10.1, urls: [redis-1.10.1.tgz]}\n  - {version: 2.0.0-rc.1, urls: [redis-2.0.0-rc.1.tgz]}\n")
+		_, _ = io.WriteString(
+			w, "apiVersion: v1\nentries:\n  redis:\n  - {version: 1.2.0, urls: [redis-1.2.0.tgz]}\n  - {version: "+
+				"1.10.1, urls: [redis-1.10.1.tgz]}\n  - {version: 2.0.0-rc.1, urls: [redis-2.0.0-rc.1.tgz]}\n")
 	}))
 	defer server.Close()
 

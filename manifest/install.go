@@ -71,7 +71,8 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	if err != nil {
 		return status, r.wrapError("pruning the objects", err)
 	}
-	after := inventory{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Deleted), CustomResources: now.CustomResources}
+	after := inventory{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Deleted),
+		CustomResources: now.CustomResources}
 	if !teardown.Done() {
 		after.Digest = ""
 		status.addPending(teardown.WaitMessage())

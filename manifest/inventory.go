@@ -70,8 +70,9 @@ func (r *release) storeInventory(ctx context.Context, before *inventory, now inv
 	ref := r.inventoryRef()
 	bundle, err := render.Build([]*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": ref.Kind,
-		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]any{labelRelease: r.name}},
-		"data":     map[string]any{inventoryKey: string(text)},
+		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace,
+			"labels": map[string]any{labelRelease: r.name}},
+		"data": map[string]any{inventoryKey: string(text)},
 	}}}, render.Options{})
 	if err != nil {
 		return fmt.Errorf("encoding the inventory of release %q: %w", r.name, err)
@@ -83,11 +84,13 @@ func (r *release) storeInventory(ctx context.Context, before *inventory, now inv
 	switch {
 	case isReason(err, apply.NamespaceNotFound):
 		return &Error{reason: apply.NamespaceNotFound, doing: fmt.Sprintf("installing release %q", r.name),
-			problem: fmt.Sprintf("namespace %q does not exist: create it or set the flag CreateNamespace", r.namespace), err: err}
+			problem: fmt.Sprintf("namespace %q does not exist: create it or set the flag CreateNamespace", r.namespace),
+			err:     err}
 	case err != nil:
 		return r.wrapError("writing the inventory", err)
 	case len(result.Waiting) > 0:
-		return &Error{reason: result.Waiting[0].Reason, doing: fmt.Sprintf("writing the inventory of release %q", r.name), problem: result.Waiting[0].Message}
+		return &Error{reason: result.Waiting[0].Reason, doing: fmt.Sprintf("writing the inventory of release %q",
+			r.name), problem: result.Waiting[0].Message}
 	}
 	return nil
 }

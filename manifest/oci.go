@@ -27,7 +27,8 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	defer cancel()
 	repository, err := name.NewRepository(strings.TrimSuffix(strings.TrimPrefix(r.URL, "oci://"), "/") + "/" + chart)
 	if err != nil {
-		return ChartVersion{}, invalidInfo("%q and chart %q do not make a repository of a registry: correct them", redactedURL(r.URL), chart)
+		return ChartVersion{}, invalidInfo("%q and chart %q do not make a repository of a registry: correct them",
+			redactedURL(r.URL), chart)
 	}
 	var ref name.Reference
 	switch _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); {
@@ -47,7 +48,8 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	}
 	// The URL contains the digest of the layer, so that Fetch downloads what was found even if the tag has changed
 	// since.
-	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(), URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
+	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(),
+		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
 
 // newestTag lists the versions of a chart and returns the newest that matches.
@@ -84,14 +86,16 @@ func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.D
 	}
 	manifest, err := image.Manifest()
 	if err != nil {
-		return v1.Descriptor{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%s is not an image manifest: check name and version", ref.Identifier()), err)
+		return v1.Descriptor{}, r.repositoryError(
+			InvalidIndex, fmt.Sprintf("%s is not an image manifest: check name and version", ref.Identifier()), err)
 	}
 	for _, descriptor := range manifest.Layers {
 		if slices.Contains(chartLayerTypes, string(descriptor.MediaType)) {
 			return descriptor, nil
 		}
 	}
-	return v1.Descriptor{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%s is not a Helm chart: push it with helm push", ref.Identifier()), nil)
+	return v1.Descriptor{}, r.repositoryError(InvalidIndex,
+		fmt.Sprintf("%s is not a Helm chart: push it with helm push", ref.Identifier()), nil)
 }
 
 // fetchImage downloads the layer that findImage has found.
@@ -116,7 +120,9 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(io.LimitReader(stream, limit+1))
 	if int64(len(data)) > limit {
-		return nil, r.repositoryError(ChartTooLarge, fmt.Sprintf("chart %s %s has more than %d bytes: raise the limit or make it smaller", chart.Name, chart.Version, limit), nil)
+		return nil, r.repositoryError(ChartTooLarge,
+			fmt.Sprintf("chart %s %s has more than %d bytes: raise the limit or make it smaller", chart.Name,
+				chart.Version, limit), nil)
 	}
 	if err != nil {
 		return nil, r.registryError(ctx, err, "chart "+chart.Name)
@@ -128,7 +134,9 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {
-		return ChartVersion{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%q is not a chart in a registry: ask the owner of the repository", redactedURL(chart.URL)), nil)
+		return ChartVersion{}, r.repositoryError(InvalidIndex,
+			fmt.Sprintf("%q is not a chart in a registry: ask the owner of the repository", redactedURL(chart.URL)),
+			nil)
 	}
 	descriptor, err := r.chartLayerOf(ctx, tag)
 	if err != nil {
@@ -161,9 +169,11 @@ func (r *Repository) registryError(ctx context.Context, err error, what string) 
 	answer, ok := errors.AsType[*transport.Error](err)
 	switch {
 	case !ok:
-		return r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
+		return r.repositoryError(RepositoryUnreachable,
+			"it does not answer: check the URL and the network, or try again later", err)
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
-		return r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it refuses access to %s: check the credentials", what), err)
+		return r.repositoryError(RepositoryUnauthorized,
+			fmt.Sprintf("it refuses access to %s: check the credentials", what), err)
 	case answer.StatusCode == http.StatusNotFound:
 		return r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %s: correct name and version", what), nil)
 	}

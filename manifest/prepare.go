@@ -46,7 +46,8 @@ func newRelease(info InstallInfo) (*release, error) {
 		return nil, fmt.Errorf("reading ChartInfo.ConfigFlags: %w", err)
 	}
 	r := &release{InstallInfo: info, flags: flags, namespace: flags.Namespace}
-	for _, name := range []string{info.ReleaseName, flags.ReleaseName, path.Base("/" + info.Name), strings.TrimSuffix(filepath.Base(info.Path), ".tgz")} {
+	for _, name := range []string{info.ReleaseName, flags.ReleaseName, path.Base("/" + info.Name),
+		strings.TrimSuffix(filepath.Base(info.Path), ".tgz")} {
 		if name != "" && name != "/" {
 			r.name = name
 			break
@@ -56,7 +57,9 @@ func newRelease(info InstallInfo) (*release, error) {
 		r.namespace = "default"
 	}
 	if problems := validation.IsDNS1123Subdomain(r.name); len(problems) > 0 || len(r.name) > 53 {
-		return nil, invalidInfo("%q cannot be the name of a release: set ChartInfo.ReleaseName to at most 53 lower case letters, digits and hyphens", r.name)
+		return nil, invalidInfo(
+			"%q cannot be the name of a release: set ChartInfo.ReleaseName to at most 53 lower case letters, digits "+
+				"and hyphens", r.name)
 	}
 	if problems := validation.IsDNS1123Label(r.namespace); len(problems) > 0 {
 		return nil, invalidInfo("%q cannot be a namespace: correct the flag Namespace", r.namespace)
@@ -75,7 +78,8 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 		return err
 	}
 	settings := r.flags.ApplyTo(render.Settings{})
-	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false // ensureNamespace does that
+	// ensureNamespace does that
+	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
 	}
@@ -104,8 +108,9 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 // inventory, so it must exist before that: with write it is created if that is allowed. A namespace that InstallChart
 // creates belongs to the installation; an existing one does not.
 func (r *release) ensureNamespace(ctx context.Context, write bool) error {
-	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
-		"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{
+			"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
 	ofChart := slices.ContainsFunc(r.objects, func(o *unstructured.Unstructured) bool {
 		return o.GetAPIVersion() == "v1" && o.GetKind() == "Namespace" && o.GetName() == r.namespace
 	})
@@ -118,7 +123,8 @@ func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 		if write {
 			empty := namespace.DeepCopy()
 			empty.SetAnnotations(map[string]string{annotationNamespaceOnly: "true"})
-			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil && !isReason(err, apply.ObjectExists) {
+			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil &&
+				!isReason(err, apply.ObjectExists) {
 				return r.wrapError("creating the namespace", err)
 			}
 		}
@@ -176,7 +182,8 @@ func (r *release) loadArtefact(ctx context.Context) (*render.Artefact, error) {
 		return r.downloadChart(ctx)
 	}
 	refuse := func(err error) error {
-		return &Error{reason: ChartNotFound, doing: "reading the chart", problem: fmt.Sprintf("%q cannot be read: correct the path", r.Path), err: err}
+		return &Error{reason: ChartNotFound, doing: "reading the chart",
+			problem: fmt.Sprintf("%q cannot be read: correct the path", r.Path), err: err}
 	}
 	info, err := os.Stat(r.Path)
 	if err != nil {
@@ -191,7 +198,8 @@ func (r *release) loadArtefact(ctx context.Context) (*render.Artefact, error) {
 		return render.LoadFolder(root.FS(), render.Limits{})
 	}
 	if info.Size() > defaultMaxBytes {
-		return nil, &Error{reason: ChartTooLarge, doing: "reading the chart", problem: fmt.Sprintf("%q has more than %d bytes: make it smaller", r.Path, defaultMaxBytes)}
+		return nil, &Error{reason: ChartTooLarge, doing: "reading the chart",
+			problem: fmt.Sprintf("%q has more than %d bytes: make it smaller", r.Path, defaultMaxBytes)}
 	}
 	data, err := os.ReadFile(r.Path)
 	if err != nil {

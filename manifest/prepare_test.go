@@ -23,12 +23,15 @@ func TestValuesOf(t *testing.T) {
 		want   string
 		fails  bool
 	}{
-		"None":      {"", nil, "", false},
-		"Plain":     {"", map[string]any{"a": 1, "b": "x", "c": nil, "d": []any{1}}, `{"a":1,"b":"x","c":null,"d":[1]}`, false},
-		"Dots":      {"they nest", map[string]any{"a.b.c": true}, `{"a":{"b":{"c":true}}}`, false},
-		"Leading":   {"as in the seed's example", map[string]any{".some.value.override": "x"}, `{"some":{"value":{"override":"x"}}}`, false},
-		"Escaped":   {"", map[string]any{`a.b\.c/d`: 1}, `{"a":{"b.c/d":1}}`, false},
-		"Together":  {"", map[string]any{"a.b": 1, "a.c": 2, "a": map[string]any{"d": 3}}, `{"a":{"b":1,"c":2,"d":3}}`, false},
+		"None": {"", nil, "", false},
+		"Plain": {"", map[string]any{"a": 1, "b": "x", "c": nil, "d": []any{1}},
+			`{"a":1,"b":"x","c":null,"d":[1]}`, false},
+		"Dots": {"they nest", map[string]any{"a.b.c": true}, `{"a":{"b":{"c":true}}}`, false},
+		"Leading": {"as in the seed's example", map[string]any{".some.value.override": "x"},
+			`{"some":{"value":{"override":"x"}}}`, false},
+		"Escaped": {"", map[string]any{`a.b\.c/d`: 1}, `{"a":{"b.c/d":1}}`, false},
+		"Together": {"", map[string]any{"a.b": 1, "a.c": 2, "a": map[string]any{"d": 3}},
+			`{"a":{"b":1,"c":2,"d":3}}`, false},
 		"Twice":     {"", map[string]any{"a.b": 1, ".a.b": 2}, "", true},
 		"Clash":     {"", map[string]any{"a": 1, "a.b": 2}, "", true},
 		"Empty":     {"", map[string]any{"": 1}, "", true},
@@ -63,16 +66,55 @@ func TestOpen(t *testing.T) {
 		name, namespace string
 		fails           string
 	}{
-		"Release":      {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", Name: "c"}}, "r", "default", ""},
-		"Flag":         {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Name: "c", ConfigFlags: map[string]any{"ReleaseName": "f", "Namespace": "n"}}}, "f", "n", ""},
-		"Chart":        {"the alias does not count", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Name: "mine/c"}}, "c", "default", ""},
-		"Path":         {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Path: "/a/b/shop-1.0.0.tgz"}}, "shop-1.0.0", "default", ""},
-		"NoCluster":    {"", InstallInfo{ChartInfo: ChartInfo{ReleaseName: "r"}}, "", "", InvalidInfo},
-		"NoName":       {"", InstallInfo{ClusterInfo: cluster}, "", "", InvalidInfo},
-		"BadName":      {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "R!"}}, "", "", InvalidInfo},
-		"LongName":     {"as in Helm", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: strings.Repeat("r", 54)}}, "", "", InvalidInfo},
-		"BadNamespace": {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", ConfigFlags: map[string]any{"Namespace": "a/b"}}}, "", "", InvalidInfo},
-		"BadFlag":      {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", ConfigFlags: map[string]any{"Wait": "yes"}}}, "", "", render.InvalidConfig},
+		"Release": {
+			info:      InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", Name: "c"}},
+			name:      "r",
+			namespace: "default",
+		},
+		"Flag": {
+			info: InstallInfo{
+				ClusterInfo: cluster,
+				ChartInfo:   ChartInfo{Name: "c", ConfigFlags: map[string]any{"ReleaseName": "f", "Namespace": "n"}},
+			},
+			name:      "f",
+			namespace: "n",
+		},
+		"Chart": {
+			reason:    "the alias does not count",
+			info:      InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Name: "mine/c"}},
+			name:      "c",
+			namespace: "default",
+		},
+		"Path": {
+			info:      InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Path: "/a/b/shop-1.0.0.tgz"}},
+			name:      "shop-1.0.0",
+			namespace: "default",
+		},
+		"NoCluster": {info: InstallInfo{ChartInfo: ChartInfo{ReleaseName: "r"}}, fails: InvalidInfo},
+		"NoName":    {info: InstallInfo{ClusterInfo: cluster}, fails: InvalidInfo},
+		"BadName": {
+			info:  InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "R!"}},
+			fails: InvalidInfo,
+		},
+		"LongName": {
+			reason: "as in Helm",
+			info:   InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: strings.Repeat("r", 54)}},
+			fails:  InvalidInfo,
+		},
+		"BadNamespace": {
+			info: InstallInfo{
+				ClusterInfo: cluster,
+				ChartInfo:   ChartInfo{ReleaseName: "r", ConfigFlags: map[string]any{"Namespace": "a/b"}},
+			},
+			fails: InvalidInfo,
+		},
+		"BadFlag": {
+			info: InstallInfo{
+				ClusterInfo: cluster,
+				ChartInfo:   ChartInfo{ReleaseName: "r", ConfigFlags: map[string]any{"Wait": "yes"}},
+			},
+			fails: render.InvalidConfig,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -111,12 +153,15 @@ func TestNoChart(t *testing.T) {
 		"Large":      {ChartInfo{Path: large}, ChartTooLarge},
 		"Empty":      {ChartInfo{Path: dir, ReleaseName: "r"}, render.InvalidArchive},
 		"Repository": {ChartInfo{Repository: shop.repository(), Name: "shop", Version: "7.x"}, ChartNotFound},
-		"Devel":      {ChartInfo{Repository: shop.repository(), Name: "shop", ConfigFlags: map[string]any{"Devel": true}, SetFlags: map[string]any{"a": 1, "a.b": 2}}, InvalidInfo},
-		"Version":    {ChartInfo{Repository: shop.repository(), Name: "shop", ConfigFlags: map[string]any{"Version": "8.x"}}, ChartNotFound},
+		"Devel": {ChartInfo{Repository: shop.repository(), Name: "shop",
+			ConfigFlags: map[string]any{"Devel": true}, SetFlags: map[string]any{"a": 1, "a.b": 2}}, InvalidInfo},
+		"Version": {ChartInfo{Repository: shop.repository(), Name: "shop",
+			ConfigFlags: map[string]any{"Version": "8.x"}}, ChartNotFound},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			info := InstallInfo{ChartInfo: tc.chart, ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
+			info := InstallInfo{ChartInfo: tc.chart,
+				ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
 			if _, err := InstallChart(t.Context(), info); reasonOf(err) != tc.want {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
@@ -130,7 +175,8 @@ func TestUnreachable(t *testing.T) {
 	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	info := InstallInfo{ChartInfo: ChartInfo{Path: file, ReleaseName: "r"}, ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
+	info := InstallInfo{ChartInfo: ChartInfo{Path: file, ReleaseName: "r"},
+		ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
 	for name, operation := range map[string]func() error{
 		"Install":   func() error { _, err := InstallChart(t.Context(), info); return err },
 		"Check":     func() error { _, err := ConsistencyCheck(t.Context(), info); return err },
@@ -145,7 +191,8 @@ func TestUnreachable(t *testing.T) {
 
 // TestRecord: an inventory that is written can be read, and holds names only.
 func TestRecord(t *testing.T) {
-	want := inventory{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "a", Keep: true}},
+	want := inventory{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment",
+		Namespace: "n", Name: "a", Keep: true}},
 		CustomResources: []apply.Ref{{Group: "g", Version: "v1", Kind: "K", Name: "b"}}}
 	text, err := json.Marshal(want)
 	if err != nil {

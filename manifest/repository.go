@@ -82,7 +82,8 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	}
 	versions := index[name]
 	if len(versions) == 0 {
-		return ChartVersion{}, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
+		return ChartVersion{}, r.repositoryError(ChartNotFound,
+			fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
 	}
 	i, err := r.choose(name, version, len(versions), func(i int) string { return versions[i].Version })
 	if err != nil {
@@ -101,7 +102,8 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 	}
 	accepted, err := semver.NewConstraint(cmp.Or(wanted, "*"))
 	if err != nil {
-		return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, name), nil)
+		return 0, r.repositoryError(ChartNotFound,
+			fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, name), nil)
 	}
 	for i := range n {
 		if v, err := semver.NewVersion(versionOf(i)); err == nil && accepted.Check(v) {
@@ -112,7 +114,8 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 	if n > 0 {
 		newest = fmt.Sprintf(" (the newest is %s)", versionOf(0))
 	}
-	return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version", cmp.Or(wanted, "*"), name, newest), nil)
+	return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version",
+		cmp.Or(wanted, "*"), name, newest), nil)
 }
 
 // Fetch downloads a chart that Find has returned, and verifies its digest.
@@ -132,8 +135,10 @@ func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, err
 	}
 	sum := sha256.Sum256(data)
 	if have := "sha256:" + hex.EncodeToString(sum[:]); chart.Digest != "" && have != chart.Digest {
-		return nil, r.repositoryError(DigestMismatch, fmt.Sprintf("chart %s %s has digest %s, but the index says %s: the repository is damaged or was tampered with, ask its owner",
-			chart.Name, chart.Version, have, chart.Digest), nil)
+		return nil, r.repositoryError(DigestMismatch,
+			fmt.Sprintf("chart %s %s has digest %s, but the index says %s: the repository is damaged or was tampered "+
+				"with, ask its owner",
+				chart.Name, chart.Version, have, chart.Digest), nil)
 	}
 	return data, nil
 }
@@ -150,7 +155,8 @@ func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, 
 	}
 	base, err := url.Parse(strings.TrimSuffix(r.URL, "/") + "/")
 	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
-		return nil, invalidInfo("%q is not the URL of a repository: it must begin with https://, http:// or oci://", redactedURL(r.URL))
+		return nil, invalidInfo("%q is not the URL of a repository: it must begin with https://, http:// or oci://",
+			redactedURL(r.URL))
 	}
 	data, err := r.download(ctx, base.JoinPath("index.yaml").String(), maxIndexBytes)
 	if err != nil {
@@ -207,7 +213,8 @@ func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 			if digest != "" {
 				digest = "sha256:" + digest
 			}
-			versions = append(versions, dated{ChartVersion{Name: name, Version: e.Version, Digest: digest, URL: at.String()}, parsed})
+			versions = append(versions, dated{ChartVersion{Name: name, Version: e.Version, Digest: digest,
+				URL: at.String()}, parsed})
 		}
 		slices.SortStableFunc(versions, func(a, b dated) int { return b.parsed.Compare(a.parsed) })
 		for _, v := range versions {
@@ -223,10 +230,13 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 	defer cancel()
 	request, err := http.NewRequestWithContext(bounded, http.MethodGet, location, http.NoBody)
 	if err != nil || request.URL.Scheme != "https" && request.URL.Scheme != "http" {
-		return nil, r.repositoryError(InvalidIndex, fmt.Sprintf("%q is not a URL that can be read: ask the owner of the repository", redactedURL(location)), nil)
+		return nil, r.repositoryError(InvalidIndex,
+			fmt.Sprintf("%q is not a URL that can be read: ask the owner of the repository", redactedURL(location)),
+			nil)
 	}
 	request.Header.Set("User-Agent", "kyma-fleet-lifecycle-manager")
-	if own, err := url.Parse(r.URL); err == nil && r.Username+r.Password != "" && own.Host == request.URL.Host && own.Scheme == request.URL.Scheme {
+	if own, err := url.Parse(r.URL); err == nil && r.Username+r.Password != "" && own.Host == request.URL.Host &&
+		own.Scheme == request.URL.Scheme {
 		request.SetBasicAuth(r.Username, r.Password)
 	}
 	response, err := (&http.Client{Transport: r.Transport}).Do(request)
@@ -237,31 +247,39 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // the URL may contain credentials
 		}
-		return nil, r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or retry later", err)
+		return nil, r.repositoryError(RepositoryUnreachable,
+			"it does not answer: check the URL and the network, or retry later", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
-		return nil, r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it answers %s for %q: check the credentials", response.Status, redactedURL(location)), nil)
+		return nil, r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it answers %s for %q: check the credentials",
+			response.Status, redactedURL(location)), nil)
 	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusGone:
-		return nil, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %q: check the URL", redactedURL(location)), nil)
+		return nil, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %q: check the URL", redactedURL(location)),
+			nil)
 	case response.StatusCode != http.StatusOK:
-		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("it answers %s for %q: retry later", response.Status, redactedURL(location)), nil)
+		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("it answers %s for %q: retry later",
+			response.Status, redactedURL(location)), nil)
 	}
 	var data bytes.Buffer
 	if n, err := io.Copy(&data, io.LimitReader(response.Body, limit+1)); n > limit {
-		return nil, r.repositoryError(ChartTooLarge, fmt.Sprintf("%q has more than %d bytes: raise the limit or make it smaller", redactedURL(location), limit), nil)
+		return nil, r.repositoryError(ChartTooLarge,
+			fmt.Sprintf("%q has more than %d bytes: raise the limit or make it smaller", redactedURL(location), limit),
+			nil)
 	} else if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("%q ends early: retry", redactedURL(location)), err)
+		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("%q ends early: retry", redactedURL(location)),
+			err)
 	}
 	return data.Bytes(), nil
 }
 
 func (r *Repository) repositoryError(reason, problem string, err error) error {
-	return &Error{reason: reason, doing: fmt.Sprintf("reading the chart repository %q", redactedURL(r.URL)), problem: problem, err: err}
+	return &Error{reason: reason, doing: fmt.Sprintf("reading the chart repository %q", redactedURL(r.URL)),
+		problem: problem, err: err}
 }
 
 // redactedURL returns a URL without the parts that may be secret.

@@ -35,7 +35,8 @@ func chart(t testing.TB, version string) []byte {
 	zip := gzip.NewWriter(&b)
 	w := tar.NewWriter(zip)
 	text := "apiVersion: v2\nname: shop\nversion: " + version + "\n"
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "shop/Chart.yaml", Typeflag: tar.TypeReg, Size: int64(len(text)), Mode: 0o644}),
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "shop/Chart.yaml", Typeflag: tar.TypeReg,
+		Size: int64(len(text)), Mode: 0o644}),
 		func() error { _, err := io.WriteString(w, text); return err }(), w.Close(), zip.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -70,10 +71,15 @@ func newShop(t testing.TB) *shopAt {
 			}
 			_, _ = fmt.Fprint(w, "apiVersion: v1\nentries:\n  shop:\n")
 			for _, v := range versions {
-				_, _ = fmt.Fprintf(w, "  - {name: shop, version: %s, digest: %s, urls: [files/shop-%s.tgz]}\n", v, digestOf(chart(t, v)), v)
+				_, _ = fmt.Fprintf(w, "  - {name: shop, version: %s, digest: %s, urls: [files/shop-%s.tgz]}\n",
+					v, digestOf(chart(t, v)), v)
 			}
-			_, _ = fmt.Fprintf(w, "  - {name: shop, version: not-a-version, urls: [x]}\n  - null\n  - {version: 9.9.9}\n  forged:\n  - {version: 1.0.0, digest: %s, urls: [files/shop-1.0.0.tgz]}\n", strings.Repeat("0", 64))
-			_, _ = fmt.Fprint(w, "  elsewhere:\n  - {version: 1.0.0, urls: ['https://127.0.0.1:1/x.tgz']}\n  odd:\n  - {version: 1.0.0, urls: ['file:///etc/passwd']}\n  missing:\n  - {version: 1.0.0, urls: [none.tgz]}\n")
+			_, _ = fmt.Fprintf(
+				w, "  - {name: shop, version: not-a-version, urls: [x]}\n  - null\n  - {version: 9.9.9}\n  forged:\n "+
+					" - {version: 1.0.0, digest: %s, urls: [files/shop-1.0.0.tgz]}\n", strings.Repeat("0", 64))
+			_, _ = fmt.Fprint(
+				w, "  elsewhere:\n  - {version: 1.0.0, urls: ['https://127.0.0.1:1/x.tgz']}\n  odd:\n  - {version: "+
+					"1.0.0, urls: ['file:///etc/passwd']}\n  missing:\n  - {version: 1.0.0, urls: [none.tgz]}\n")
 			return
 		}
 		if v, ok := strings.CutPrefix(r.URL.Path, "/charts/files/shop-"); ok {
@@ -103,21 +109,21 @@ func reasonOf(err error) string {
 func TestFind(t *testing.T) {
 	r := newShop(t).repository()
 	cases := map[string]struct{ reason, name, version, want, fails string }{
-		"Newest":      {"no pre-release", "shop", "", "1.10.0", ""},
-		"Alias":       {"as Helm's users write it", "mine/shop", "", "1.10.0", ""},
-		"Exact":       {"", "shop", "1.9.0", "1.9.0", ""},
-		"Build":       {"", "shop", "1.9.0+build.2", "1.9.0+build.2", ""},
-		"V":           {"to the letter", "shop", "v0.5.0", "v0.5.0", ""},
-		"NoV":         {"or in meaning", "shop", "0.5.0", "v0.5.0", ""},
-		"Range":       {"", "shop", ">=1 <1.10", "1.9.0", ""},
-		"Wildcard":    {"", "shop", "1.x", "1.10.0", ""},
-		"PreRelease":  {"by name", "shop", "2.0.0-rc.1", "2.0.0-rc.1", ""},
-		"Devel":       {"as Helm's --devel", "shop", ">0.0.0-0", "2.0.0-rc.1", ""},
-		"NoVersion":   {"", "shop", "3.x", "", ChartNotFound},
-		"NoRange":     {"", "shop", "newest", "", ChartNotFound},
-		"NoChart":     {"", "bakery", "", "", ChartNotFound},
-		"NoName":      {"", "", "", "", InvalidInfo},
-		"NotPackaged": {"an entry without URL is none", "shop", "9.9.9", "", ChartNotFound},
+		"Newest":      {reason: "no pre-release", name: "shop", want: "1.10.0"},
+		"Alias":       {reason: "as Helm's users write it", name: "mine/shop", want: "1.10.0"},
+		"Exact":       {name: "shop", version: "1.9.0", want: "1.9.0"},
+		"Build":       {name: "shop", version: "1.9.0+build.2", want: "1.9.0+build.2"},
+		"V":           {reason: "to the letter", name: "shop", version: "v0.5.0", want: "v0.5.0"},
+		"NoV":         {reason: "or in meaning", name: "shop", version: "0.5.0", want: "v0.5.0"},
+		"Range":       {name: "shop", version: ">=1 <1.10", want: "1.9.0"},
+		"Wildcard":    {name: "shop", version: "1.x", want: "1.10.0"},
+		"PreRelease":  {reason: "by name", name: "shop", version: "2.0.0-rc.1", want: "2.0.0-rc.1"},
+		"Devel":       {reason: "as Helm's --devel", name: "shop", version: ">0.0.0-0", want: "2.0.0-rc.1"},
+		"NoVersion":   {name: "shop", version: "3.x", fails: ChartNotFound},
+		"NoRange":     {name: "shop", version: "newest", fails: ChartNotFound},
+		"NoChart":     {name: "bakery", fails: ChartNotFound},
+		"NoName":      {fails: InvalidInfo},
+		"NotPackaged": {reason: "an entry without URL is none", name: "shop", version: "9.9.9", fails: ChartNotFound},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +236,9 @@ func TestCredentialsStayHome(t *testing.T) {
 	defer other.Close()
 	home := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/index.yaml" {
-			_, _ = fmt.Fprintf(w, "apiVersion: v1\nentries:\n  a: [{version: 1.0.0, urls: ['%s/a.tgz']}]\n  b: [{version: 1.0.0, urls: [moved.tgz]}]\n", other.URL)
+			_, _ = fmt.Fprintf(
+				w, "apiVersion: v1\nentries:\n  a: [{version: 1.0.0, urls: ['%s/a.tgz']}]\n  b: [{version: 1.0.0, "+
+					"urls: [moved.tgz]}]\n", other.URL)
 			return
 		}
 		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/b.tgz", http.StatusFound)
@@ -269,8 +277,11 @@ func TestRegistry(t *testing.T) {
 	}
 	push := func(tag string, data []byte, media ggcr.MediaType) {
 		t.Helper()
-		image, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, ggcr.OCIManifestSchema1), "application/vnd.cncf.helm.config.v1+json"),
-			mutate.Addendum{Layer: static.NewLayer([]byte("signature"), "application/vnd.cncf.helm.chart.provenance.v1.prov")}, mutate.Addendum{Layer: static.NewLayer(data, media)})
+		image, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, ggcr.OCIManifestSchema1),
+			"application/vnd.cncf.helm.config.v1+json"),
+			mutate.Addendum{Layer: static.NewLayer([]byte("signature"),
+				"application/vnd.cncf.helm.chart.provenance.v1.prov")},
+			mutate.Addendum{Layer: static.NewLayer(data, media)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,21 +309,41 @@ func TestRegistry(t *testing.T) {
 		name, version, want string
 		fails               string
 	}{
-		"Newest":       {nil, "shop", "", "1.10.0", ""},
-		"Exact":        {nil, "shop", "1.9.0", "1.9.0", ""},
-		"Build":        {nil, "shop", "1.9.0+build.2", "1.9.0+build.2", ""},
-		"Range":        {nil, "shop", "~1.9", "1.9.0+build.2", ""},
-		"PreRelease":   {nil, "shop", ">0.0.0-0", "2.0.0-rc.1", ""},
-		"OldMediaType": {nil, "old", "1.0.0", "1.0.0", ""},
-		"NoVersion":    {nil, "shop", "5.0.0", "", ChartNotFound},
-		"NoRange":      {nil, "shop", "5.x", "", ChartNotFound},
-		"NoChart":      {nil, "bakery", "1.x", "", ChartNotFound},
-		"NoChartExact": {nil, "bakery", "1.0.0", "", ChartNotFound},
-		"Image":        {nil, "image", "1.0.0", "", InvalidIndex},
-		"TooLarge":     {func(r *Repository) { r.MaxBytes = 10 }, "shop", "1.0.0", "", ChartTooLarge},
-		"Password":     {func(r *Repository) { r.Password = "wrong" }, "shop", "1.0.0", "", RepositoryUnauthorized},
-		"Anonymous":    {func(r *Repository) { r.Username, r.Password = "", "" }, "shop", "1.0.0", "", RepositoryUnauthorized},
-		"URL":          {func(r *Repository) { r.URL = "oci://Not A Host/" }, "shop", "1.0.0", "", InvalidInfo},
+		"Newest":       {name: "shop", want: "1.10.0"},
+		"Exact":        {name: "shop", version: "1.9.0", want: "1.9.0"},
+		"Build":        {name: "shop", version: "1.9.0+build.2", want: "1.9.0+build.2"},
+		"Range":        {name: "shop", version: "~1.9", want: "1.9.0+build.2"},
+		"PreRelease":   {name: "shop", version: ">0.0.0-0", want: "2.0.0-rc.1"},
+		"OldMediaType": {name: "old", version: "1.0.0", want: "1.0.0"},
+		"NoVersion":    {name: "shop", version: "5.0.0", fails: ChartNotFound},
+		"NoRange":      {name: "shop", version: "5.x", fails: ChartNotFound},
+		"NoChart":      {name: "bakery", version: "1.x", fails: ChartNotFound},
+		"NoChartExact": {name: "bakery", version: "1.0.0", fails: ChartNotFound},
+		"Image":        {name: "image", version: "1.0.0", fails: InvalidIndex},
+		"TooLarge": {
+			change:  func(r *Repository) { r.MaxBytes = 10 },
+			name:    "shop",
+			version: "1.0.0",
+			fails:   ChartTooLarge,
+		},
+		"Password": {
+			change:  func(r *Repository) { r.Password = "wrong" },
+			name:    "shop",
+			version: "1.0.0",
+			fails:   RepositoryUnauthorized,
+		},
+		"Anonymous": {
+			change:  func(r *Repository) { r.Username, r.Password = "", "" },
+			name:    "shop",
+			version: "1.0.0",
+			fails:   RepositoryUnauthorized,
+		},
+		"URL": {
+			change:  func(r *Repository) { r.URL = "oci://Not A Host/" },
+			name:    "shop",
+			version: "1.0.0",
+			fails:   InvalidInfo,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +384,9 @@ func TestRegistry(t *testing.T) {
 	t.Run("IndexOfRegistry", func(t *testing.T) {
 		locked.Store(false)
 		index := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = fmt.Fprintf(w, "apiVersion: v1\nentries:\n  shop: [{version: 1.0.0, urls: ['oci://%s/charts/shop:1.0.0']}]\n  bad: [{version: 1.0.0, urls: ['oci://x']}]\n", host.Host)
+			_, _ = fmt.Fprintf(
+				w, "apiVersion: v1\nentries:\n  shop: [{version: 1.0.0, urls: ['oci://%s/charts/shop:1.0.0']}]\n  "+
+					"bad: [{version: 1.0.0, urls: ['oci://x']}]\n", host.Host)
 		}))
 		defer index.Close()
 		r := &Repository{URL: index.URL}

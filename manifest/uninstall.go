@@ -68,7 +68,8 @@ func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) e
 		return nil
 	case err != nil:
 		return r.wrapError("reading the namespace", err)
-	case namespace.GetLabels()[labelRelease] != r.name || namespace.GetDeletionTimestamp() == nil && namespace.GetAnnotations()[annotationNamespaceOnly] == "":
+	case namespace.GetLabels()[labelRelease] != r.name || namespace.GetDeletionTimestamp() == nil &&
+		namespace.GetAnnotations()[annotationNamespaceOnly] == "":
 		return nil
 	}
 	teardown, err := r.cluster.Delete(ctx, []apply.Ref{ref}, &r.asked)

@@ -17,7 +17,8 @@ func archive(t testing.TB, entries ...string) []byte {
 	t.Helper()
 	var headers []*tar.Header
 	for i := 0; i < len(entries); i += 2 {
-		headers = append(headers, &tar.Header{Name: entries[i], Typeflag: tar.TypeReg, Size: int64(len(entries[i+1])), Mode: 0o644})
+		headers = append(headers, &tar.Header{Name: entries[i], Typeflag: tar.TypeReg,
+			Size: int64(len(entries[i+1])), Mode: 0o644})
 	}
 	return archiveOf(t, headers, entries)
 }
@@ -80,24 +81,40 @@ func TestRead(t *testing.T) {
 		layer  []byte
 		want   string
 	}{
-		"Plain":       {"", []byte(yaml), "ConfigMap/a"},
-		"Empty":       {"no bytes are no objects", nil, ""},
-		"Gzip":        {"", zip(t, []byte(yaml)), "ConfigMap/a"},
-		"Zstd":        {"", zst(t, []byte(yaml)), "ConfigMap/a"},
-		"ZstdGzip":    {"compressed twice", zst(t, zip(t, []byte(yaml))), "ConfigMap/a"},
-		"Tar":         {"", archive(t, "a.yaml", yaml), "ConfigMap/a"},
-		"TarGzip":     {"", zip(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
-		"TarZstd":     {"", zst(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
-		"OneFile":     {"a single file may have any name", archive(t, "raw-manifest", yaml), "ConfigMap/a"},
-		"PathOrder":   {"not the order of the archive", archive(t, "b.yaml", object("b", ""), "./a.yml", object("a", ""), "a/z.json", json), "ConfigMap/a ConfigMap/j ConfigMap/b"},
-		"OtherFiles":  {"only manifests are read", archive(t, "README.md", "hello: [", "a.yaml", yaml), "ConfigMap/a"},
-		"AppleDouble": {"macOS adds files that begin with ._", archive(t, "._a.yaml", "\x00\x05", "a.yaml", yaml, "d/._b.yaml", "\x00"), "ConfigMap/a"},
-		"AppleAlone":  {"they do not count as files", archive(t, "._manifest", "\x00", "manifest", yaml), "ConfigMap/a"},
-		"LongName":    {"the header has an extension", archive(t, long, yaml), "ConfigMap/a"},
-		"DotDotName":  {"two dots in a name leave nothing", archive(t, "..a.yaml", yaml, "a/../b.yaml", object("b", "")), "ConfigMap/a ConfigMap/b"},
+		"Plain":    {"", []byte(yaml), "ConfigMap/a"},
+		"Empty":    {"no bytes are no objects", nil, ""},
+		"Gzip":     {"", zip(t, []byte(yaml)), "ConfigMap/a"},
+		"Zstd":     {"", zst(t, []byte(yaml)), "ConfigMap/a"},
+		"ZstdGzip": {"compressed twice", zst(t, zip(t, []byte(yaml))), "ConfigMap/a"},
+		"Tar":      {"", archive(t, "a.yaml", yaml), "ConfigMap/a"},
+		"TarGzip":  {"", zip(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
+		"TarZstd":  {"", zst(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
+		"OneFile":  {"a single file may have any name", archive(t, "raw-manifest", yaml), "ConfigMap/a"},
+		"PathOrder": {"not the order of the archive", archive(t, "b.yaml", object("b", ""), "./a.yml",
+			object("a", ""), "a/z.json", json), "ConfigMap/a ConfigMap/j ConfigMap/b"},
+		"OtherFiles": {"only manifests are read", archive(t, "README.md", "hello: [", "a.yaml", yaml), "ConfigMap/a"},
+		"AppleDouble": {"macOS adds files that begin with ._", archive(t, "._a.yaml", "\x00\x05", "a.yaml", yaml,
+			"d/._b.yaml", "\x00"), "ConfigMap/a"},
+		"AppleAlone": {"they do not count as files", archive(t, "._manifest", "\x00", "manifest", yaml), "ConfigMap/a"},
+		"LongName":   {"the header has an extension", archive(t, long, yaml), "ConfigMap/a"},
+		"DotDotName": {"two dots in a name leave nothing", archive(t, "..a.yaml", yaml, "a/../b.yaml", object("b", "")),
+			"ConfigMap/a ConfigMap/b"},
 		"Links": {"links that stay inside are not followed", archiveOf(t, []*tar.Header{
-			{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, {Name: "a.yaml", Typeflag: tar.TypeReg, Size: int64(len(yaml)), Mode: 0o644},
-			{Name: "d/l.yaml", Typeflag: tar.TypeSymlink, Linkname: "../a.yaml"}, {Name: "h.yaml", Typeflag: tar.TypeLink, Linkname: "a.yaml"},
+			{
+				Name:     "d/",
+				Typeflag: tar.TypeDir,
+				Mode:     0o755}, {Name: "a.yaml",
+				Typeflag: tar.TypeReg,
+				Size:     int64(len(yaml)),
+				Mode:     0o644,
+			},
+			{
+				Name:     "d/l.yaml",
+				Typeflag: tar.TypeSymlink,
+				Linkname: "../a.yaml"}, {Name: "h.yaml",
+				Typeflag: tar.TypeLink,
+				Linkname: "a.yaml",
+			},
 		}, []string{"", "", "", yaml}), "ConfigMap/a"},
 	}
 	for name, tc := range cases {
@@ -130,30 +147,108 @@ func TestReadErrors(t *testing.T) {
 		reason string
 		file   string
 	}{
-		"TooLarge":       {"plain", []byte(yaml), Limits{MaxBytes: 10}, ArchiveTooLarge, ""},
-		"GzipBomb":       {"it is never unpacked whole", zip(t, make([]byte, 10<<20)), Limits{MaxBytes: 1 << 20}, ArchiveTooLarge, ""},
-		"ZstdBomb":       {"", zst(t, make([]byte, 10<<20)), Limits{MaxBytes: 1 << 20}, ArchiveTooLarge, ""},
-		"Nested":         {"compressed three times", zip(t, zip(t, zip(t, []byte(yaml)))), Limits{}, InvalidYAML, ""},
-		"NestedTooLarge": {"", zip(t, zip(t, make([]byte, 10<<20))), Limits{MaxBytes: 1 << 20}, ArchiveTooLarge, ""},
-		"AllFiles":       {"files count together, also those that are not read", zip(t, archive(t, bomb...)), Limits{MaxBytes: 19_000}, ArchiveTooLarge, ""},
-		"FilesTogether":  {"", archive(t, bomb...), Limits{MaxBytes: 1 << 20, MaxFiles: 19}, ArchiveTooLarge, ""},
-		"Absolute":       {"", archive(t, "/etc/passwd", yaml), Limits{}, UnsafeArchive, "/etc/passwd"},
-		"Parent":         {"", archive(t, "../a.yaml", yaml), Limits{}, UnsafeArchive, "../a.yaml"},
-		"HiddenParent":   {"", archive(t, "a/../../b.yaml", yaml), Limits{}, UnsafeArchive, "a/../../b.yaml"},
-		"ParentItself":   {"", archive(t, "a/../..", yaml), Limits{}, UnsafeArchive, "a/../.."},
-		"WindowsParent":  {"", archive(t, `..\a.yaml`, yaml), Limits{}, UnsafeArchive, `..\a.yaml`},
-		"WindowsDrive":   {"", archive(t, `c:\a.yaml`, yaml), Limits{}, UnsafeArchive, `c:\a.yaml`},
-		"Symlink":        {"", link(tar.TypeSymlink, "a/l.yaml", "../../x"), Limits{}, UnsafeArchive, "a/l.yaml"},
-		"SymlinkRoot":    {"", link(tar.TypeSymlink, "l.yaml", "/etc/passwd"), Limits{}, UnsafeArchive, "l.yaml"},
-		"Hardlink":       {"a hard link's target counts from the archive's folder", link(tar.TypeLink, "a/l.yaml", "../x"), Limits{}, UnsafeArchive, "a/l.yaml"},
-		"NoManifest":     {"", archive(t, "a.txt", "a", "b.txt", "b"), Limits{}, InvalidArchive, ""},
-		"EmptyTar":       {"", archive(t), Limits{}, InvalidArchive, ""},
-		"DamagedTar":     {"", damagedTar, Limits{}, InvalidArchive, ""},
-		"CutTar":         {"", archive(t, "a.yaml", strings.Repeat(yaml, 100))[:1024], Limits{}, InvalidArchive, ""},
-		"CutGzip":        {"", cutZip[:len(cutZip)-10], Limits{}, InvalidArchive, ""},
-		"GzipHeader":     {"", []byte{0x1f, 0x8b, 0}, Limits{}, InvalidArchive, ""},
-		"BadZstd":        {"", badZstd, Limits{}, InvalidArchive, ""},
-		"InFile":         {"the file is named", archive(t, "a.yaml", yaml, "b.yaml", "kind: A\n"), Limits{}, InvalidObject, "b.yaml"},
+		"TooLarge": {why: "plain", layer: []byte(yaml), limits: Limits{MaxBytes: 10}, reason: ArchiveTooLarge},
+		"GzipBomb": {
+			why:    "it is never unpacked whole",
+			layer:  zip(t, make([]byte, 10<<20)),
+			limits: Limits{MaxBytes: 1 << 20},
+			reason: ArchiveTooLarge,
+		},
+		"ZstdBomb": {
+			layer:  zst(t, make([]byte, 10<<20)),
+			limits: Limits{MaxBytes: 1 << 20},
+			reason: ArchiveTooLarge,
+		},
+		"Nested": {
+			why:    "compressed three times",
+			layer:  zip(t, zip(t, zip(t, []byte(yaml)))),
+			limits: Limits{},
+			reason: InvalidYAML,
+		},
+		"NestedTooLarge": {
+			layer:  zip(t, zip(t, make([]byte, 10<<20))),
+			limits: Limits{MaxBytes: 1 << 20},
+			reason: ArchiveTooLarge,
+		},
+		"AllFiles": {
+			why:    "files count together, also those that are not read",
+			layer:  zip(t, archive(t, bomb...)),
+			limits: Limits{MaxBytes: 19_000},
+			reason: ArchiveTooLarge,
+		},
+		"FilesTogether": {
+			layer:  archive(t, bomb...),
+			limits: Limits{MaxBytes: 1 << 20, MaxFiles: 19},
+			reason: ArchiveTooLarge,
+		},
+		"Absolute": {
+			layer:  archive(t, "/etc/passwd", yaml),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   "/etc/passwd",
+		},
+		"Parent": {
+			layer:  archive(t, "../a.yaml", yaml),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   "../a.yaml",
+		},
+		"HiddenParent": {
+			layer:  archive(t, "a/../../b.yaml", yaml),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   "a/../../b.yaml",
+		},
+		"ParentItself": {layer: archive(t, "a/../..", yaml), limits: Limits{}, reason: UnsafeArchive, file: "a/../.."},
+		"WindowsParent": {
+			layer:  archive(t, `..\a.yaml`, yaml),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   `..\a.yaml`,
+		},
+		"WindowsDrive": {
+			layer:  archive(t, `c:\a.yaml`, yaml),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   `c:\a.yaml`,
+		},
+		"Symlink": {
+			layer:  link(tar.TypeSymlink, "a/l.yaml", "../../x"),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   "a/l.yaml",
+		},
+		"SymlinkRoot": {
+			layer:  link(tar.TypeSymlink, "l.yaml", "/etc/passwd"),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   "l.yaml",
+		},
+		"Hardlink": {
+			why:    "a hard link's target counts from the archive's folder",
+			layer:  link(tar.TypeLink, "a/l.yaml", "../x"),
+			limits: Limits{},
+			reason: UnsafeArchive,
+			file:   "a/l.yaml",
+		},
+		"NoManifest": {layer: archive(t, "a.txt", "a", "b.txt", "b"), limits: Limits{}, reason: InvalidArchive},
+		"EmptyTar":   {layer: archive(t), limits: Limits{}, reason: InvalidArchive},
+		"DamagedTar": {layer: damagedTar, limits: Limits{}, reason: InvalidArchive},
+		"CutTar": {
+			layer:  archive(t, "a.yaml", strings.Repeat(yaml, 100))[:1024],
+			limits: Limits{},
+			reason: InvalidArchive,
+		},
+		"CutGzip":    {layer: cutZip[:len(cutZip)-10], limits: Limits{}, reason: InvalidArchive},
+		"GzipHeader": {layer: []byte{0x1f, 0x8b, 0}, limits: Limits{}, reason: InvalidArchive},
+		"BadZstd":    {layer: badZstd, limits: Limits{}, reason: InvalidArchive},
+		"InFile": {
+			why:    "the file is named",
+			layer:  archive(t, "a.yaml", yaml, "b.yaml", "kind: A\n"),
+			limits: Limits{},
+			reason: InvalidObject,
+			file:   "b.yaml",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +272,8 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, target string, kind byte, content []byte, damage uint16, pack byte, limit uint16) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		for _, header := range []*tar.Header{{Name: name, Linkname: target, Typeflag: kind, Size: int64(len(content))}, {Name: "z.yaml", Typeflag: tar.TypeReg, Size: int64(len(content))}} {
+		for _, header := range []*tar.Header{{Name: name, Linkname: target, Typeflag: kind, Size: int64(len(content))},
+			{Name: "z.yaml", Typeflag: tar.TypeReg, Size: int64(len(content))}} {
 			if err := w.WriteHeader(header); err == nil {
 				_, _ = w.Write(content)
 			}
@@ -210,7 +306,8 @@ func FuzzRead(f *testing.F) {
 			for _, o := range bundle.Objects {
 				size += o.Size()
 			}
-			if size > int(limits.MaxBytes)*8+50_000*8 { // escapes make six bytes of one, and aliases repeat up to 50,000 values
+			// escapes make six bytes of one, and aliases repeat up to 50,000 values
+			if size > int(limits.MaxBytes)*8+50_000*8 {
 				t.Fatalf("%d bytes from a limit of %d", size, limits.MaxBytes)
 			}
 		}

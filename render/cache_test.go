@@ -17,7 +17,8 @@ import (
 func bundleOf(t testing.TB, n, size int) *Bundle {
 	var text strings.Builder
 	for i := range n {
-		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d, labels: {app: c}}\ndata: {v: %s}\n", i, strings.Repeat("x", size))
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d, labels: {app: c}}\ndata: "+
+			"{v: %s}\n", i, strings.Repeat("x", size))
 	}
 	return build(t, text.String(), Options{Labels: map[string]string{"part-of": "test"}})
 }
@@ -28,7 +29,11 @@ func TestCache(t *testing.T) {
 	made := 0
 	get := func(digest string) {
 		t.Helper()
-		if _, err := c.Get(t.Context(), digest, func() (*Bundle, error) { made++; return bundleOf(t, 1, 1000), nil }); err != nil {
+		if _, err := c.Get(t.Context(), digest, func() (
+			*Bundle, error) {
+			made++
+			return bundleOf(t, 1, 1000), nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +43,8 @@ func TestCache(t *testing.T) {
 		reason string
 	}{
 		{"a", 1, "new"}, {"b", 2, "new"}, {"c", 3, "new"}, {"a", 3, "held"}, {"d", 4, "new, b goes"},
-		{"a", 4, "asked for after b"}, {"b", 5, "made again, c goes"}, {"d", 5, "held"}, {"", 6, "no digest"}, {"", 7, "never shared"},
+		{"a", 4, "asked for after b"}, {"b", 5, "made again, c goes"}, {"d", 5, "held"},
+		{"", 6, "no digest"}, {"", 7, "never shared"},
 	} {
 		if get(step.digest); made != step.made {
 			t.Fatalf("%q: made %d times, want %d: %s", step.digest, made, step.made, step.reason)
@@ -67,14 +73,16 @@ func TestCacheErrors(t *testing.T) {
 	if _, err := c.Get(t.Context(), "a", func() (*Bundle, error) { return nil, boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
-	if b, err := c.Get(t.Context(), "a", func() (*Bundle, error) { return bundleOf(t, 1, 1), nil }); err != nil || b == nil {
+	if b, err := c.Get(t.Context(), "a", func() (*Bundle, error) { return bundleOf(t, 1, 1), nil }); err != nil ||
+		b == nil {
 		t.Errorf("the error was kept: %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = c.Get(t.Context(), "b", func() (*Bundle, error) { panic("oops") })
 	}()
-	if b, err := c.Get(t.Context(), "b", func() (*Bundle, error) { return bundleOf(t, 1, 1), nil }); err != nil || b == nil {
+	if b, err := c.Get(t.Context(), "b", func() (*Bundle, error) { return bundleOf(t, 1, 1), nil }); err != nil ||
+		b == nil {
 		t.Errorf("a panic was kept: %v", err)
 	}
 }
@@ -120,7 +128,8 @@ func TestCacheShares(t *testing.T) {
 				}
 				gone, cancel := context.WithCancel(t.Context())
 				wg.Go(func() {
-					if _, err := c.Get(gone, "a", func() (*Bundle, error) { return bundle, nil }); !errors.Is(err, context.Canceled) {
+					if _, err := c.Get(gone, "a", func() (*Bundle, error) { return bundle, nil }); !errors.Is(
+						err, context.Canceled) {
 						t.Errorf("a caller whose context has ended got %v", err)
 					}
 				})
@@ -149,7 +158,8 @@ func TestCacheMemory(t *testing.T) {
 	}
 	before := heap()
 	for i := range 500 {
-		if _, err := c.Get(t.Context(), fmt.Sprint(i), func() (*Bundle, error) { return bundleOf(t, 10, 2000), nil }); err != nil {
+		if _, err := c.Get(t.Context(), fmt.Sprint(i),
+			func() (*Bundle, error) { return bundleOf(t, 10, 2000), nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +175,9 @@ func TestCacheMemory(t *testing.T) {
 // chart100 is a chart of 100 objects.
 func chart100(t testing.TB) *Artefact {
 	return chartOf(t, "values.yaml", "name: x\n", "templates/all.yaml",
-		"{{ range until 50 }}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ $.Values.name }}-{{ . }}'}\ndata: {v: '{{ . }}'}\n---\n"+strings.ReplaceAll(deployment, "name: op", "name: op-{{ . }}")+"{{ end }}\n")
+		"{{ range until 50 }}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ $.Values.name }}-{{ . "+
+			"}}'}\ndata: {v: '{{ . }}'}\n---\n"+strings.ReplaceAll(deployment, "name: op",
+			"name: op-{{ . }}")+"{{ end }}\n")
 }
 
 // BenchmarkChartFirst renders a chart of 100 objects.
@@ -187,7 +199,8 @@ func again(t testing.TB, a *Artefact) func() *Bundle {
 	asks := a.CapabilityQueries(settings)
 	return func() *Bundle {
 		opts := Options{Digest: settings.Digest(a.Digest(), asks)}
-		bundle, err := c.Get(t.Context(), opts.BundleDigest(), func() (*Bundle, error) { return a.Render(t.Context(), settings, opts) })
+		bundle, err := c.Get(t.Context(), opts.BundleDigest(),
+			func() (*Bundle, error) { return a.Render(t.Context(), settings, opts) })
 		if err != nil {
 			t.Fatal(err)
 		}

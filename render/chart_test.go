@@ -66,7 +66,9 @@ func TestChartGolden(t *testing.T) {
 	packaged := zip(t, archive(t,
 		"cache/Chart.yaml", "apiVersion: v2\nname: cache\nversion: 2.0.0\n",
 		"cache/values.yaml", "size: 1\nexports: {shared: {fromCache: yes-it-is}}\n",
-		"cache/templates/c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-{{ .Chart.Name }}}\ndata: {size: {{ .Values.size | quote }}}\n"))
+		"cache/templates/c.yaml",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-{{ .Chart.Name }}}\ndata: {size: {{ "+
+			".Values.size | quote }}}\n"))
 	fsys := os.DirFS("testdata/chart")
 	files := fstest.MapFS{"charts/cache-2.0.0.tgz": {Data: packaged}}
 	if err := copyInto(files, fsys); err != nil {
@@ -76,7 +78,8 @@ func TestChartGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := Settings{Release: "rel", Namespace: "ns", CreateNamespace: true, Values: []byte("replicas: 3\nsmall: {size: 7}\n"), Set: []string{"image.tag=v9,args={a,b}"},
+	settings := Settings{Release: "rel", Namespace: "ns", CreateNamespace: true,
+		Values: []byte("replicas: 3\nsmall: {size: 7}\n"), Set: []string{"image.tag=v9,args={a,b}"},
 		Capabilities: Capabilities{KubeVersion: "v1.33.4-gke.1", APIVersions: []string{"monitoring.coreos.com/v1"}}}
 	objects, leftOut, err := a.RenderObjects(t.Context(), settings)
 	if err != nil {
@@ -139,26 +142,47 @@ func TestChartValues(t *testing.T) {
 		settings Settings
 		want     string
 	}{
-		"Default":        {"the chart's own value", "{{ .Values.a.b }}", Settings{}, "chart"},
-		"Document":       {"it overrides the chart's", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}")}, "document"},
-		"Set":            {"it overrides the document", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}"), Set: []string{"a.b=set"}}, "set"},
-		"SetTwice":       {"the last wins", "{{ .Values.a.b }}", Settings{Set: []string{"a.b=one", "a.b=two"}}, "two"},
-		"Null":           {"null deletes a default", "{{ default \"gone\" .Values.a.b }}", Settings{Set: []string{"a.b=null"}}, "gone"},
-		"Types":          {"bool and integer keep their type", "{{ printf \"%T %T %T\" .Values.x .Values.y .Values.z }}", Settings{Set: []string{"x=true,y=12,z=1.5"}}, "bool int64 string"},
-		"Release":        {"name and namespace", "{{ .Release.Name }}/{{ .Release.Namespace }}", Settings{Release: "r", Namespace: "n"}, "r/n"},
-		"ReleaseDefault": {"the chart's name, and default", "{{ .Release.Name }}/{{ .Release.Namespace }}", Settings{}, "shop/default"},
-		"Install":        {"as helm template, always", "{{ .Release.IsInstall }} {{ .Release.IsUpgrade }} {{ .Release.Revision }} {{ .Release.Service }}", Settings{}, "true false 1 Helm"},
-		"KubeVersion":    {"as the caller says", "{{ .Capabilities.KubeVersion.Version }} {{ .Capabilities.KubeVersion.Minor }}", Settings{Capabilities: Capabilities{KubeVersion: "1.30.2"}}, "v1.30.2 30"},
-		"KubeDefault":    {"the documented default", "{{ .Capabilities.KubeVersion }}", Settings{}, DefaultKubeVersion},
-		"Has":            {"", `{{ .Capabilities.APIVersions.Has "a/v1" }} {{ .Capabilities.APIVersions.Has "b/v1" }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true false"},
-		"HasBuiltIn":     {"by default, those that are built in", `{{ .Capabilities.APIVersions.Has "apps/v1" }}`, Settings{}, "true"},
-		"HasDynamic":     {"a computed name queries all", `{{ .Capabilities.APIVersions.Has (printf "%s/v1" "a") }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true"},
-		"Keys":           {"sorted, because a map has no order", `{{ keys (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "a,b,c"},
-		"MapValues":      {"in the order of keys", `{{ values (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "2,3,1"},
-		"Until":          {"as in sprig", `{{ until 3 }}{{ until -2 }}{{ untilStep 5 1 -2 }}{{ untilStep 0 -5 1 }}{{ seq 3 }}`, Settings{}, "[0 1 2][0 -1][5 3][]1 2 3"},
-		"Repeat":         {"as in sprig", `{{ repeat 3 "ab" }}{{ indent 2 "c" }}{{ nindent 1 "" | trim }}`, Settings{}, "ababab  c"},
-		"Lookup":         {"as in helm template, nothing is found", `{{ if lookup "v1" "Secret" "n" "s" }}there{{ else }}none{{ end }}`, Settings{}, "none"},
-		"Tpl":            {"a value can be a template", `{{ tpl .Values.t . }}`, Settings{Values: []byte("t: '{{ .Capabilities.KubeVersion.Minor }}'"), Capabilities: Capabilities{KubeVersion: "v1.31.0"}}, "31"},
+		"Default": {"the chart's own value", "{{ .Values.a.b }}", Settings{}, "chart"},
+		"Document": {"it overrides the chart's", "{{ .Values.a.b }}",
+			Settings{Values: []byte("a: {b: document}")}, "document"},
+		"Set": {"it overrides the document", "{{ .Values.a.b }}",
+			Settings{Values: []byte("a: {b: document}"), Set: []string{"a.b=set"}}, "set"},
+		"SetTwice": {"the last wins", "{{ .Values.a.b }}", Settings{Set: []string{"a.b=one", "a.b=two"}}, "two"},
+		"Null": {"null deletes a default", "{{ default \"gone\" .Values.a.b }}",
+			Settings{Set: []string{"a.b=null"}}, "gone"},
+		"Types": {"bool and integer keep their type",
+			"{{ printf \"%T %T %T\" .Values.x .Values.y .Values.z }}", Settings{Set: []string{"x=true,y=12,z=1.5"}},
+			"bool int64 string"},
+		"Release": {"name and namespace", "{{ .Release.Name }}/{{ .Release.Namespace }}",
+			Settings{Release: "r", Namespace: "n"}, "r/n"},
+		"ReleaseDefault": {"the chart's name, and default", "{{ .Release.Name }}/{{ .Release.Namespace }}",
+			Settings{}, "shop/default"},
+		"Install": {"as helm template, always",
+			"{{ .Release.IsInstall }} {{ .Release.IsUpgrade }} {{ .Release.Revision }} {{ .Release.Service }}",
+			Settings{}, "true false 1 Helm"},
+		"KubeVersion": {"as the caller says",
+			"{{ .Capabilities.KubeVersion.Version }} {{ .Capabilities.KubeVersion.Minor }}",
+			Settings{Capabilities: Capabilities{KubeVersion: "1.30.2"}}, "v1.30.2 30"},
+		"KubeDefault": {"the documented default", "{{ .Capabilities.KubeVersion }}", Settings{}, DefaultKubeVersion},
+		"Has": {"", `{{ .Capabilities.APIVersions.Has "a/v1" }} {{ .Capabilities.APIVersions.Has "b/v1" }}`,
+			Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true false"},
+		"HasBuiltIn": {"by default, those that are built in", `{{ .Capabilities.APIVersions.Has "apps/v1" }}`,
+			Settings{}, "true"},
+		"HasDynamic": {"a computed name queries all", `{{ .Capabilities.APIVersions.Has (printf "%s/v1" "a") }}`,
+			Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true"},
+		"Keys": {"sorted, because a map has no order", `{{ keys (dict "c" 1 "a" 2 "b" 3) | join "," }}`,
+			Settings{}, "a,b,c"},
+		"MapValues": {"in the order of keys", `{{ values (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "2,3,1"},
+		"Until": {"as in sprig",
+			`{{ until 3 }}{{ until -2 }}{{ untilStep 5 1 -2 }}{{ untilStep 0 -5 1 }}{{ seq 3 }}`, Settings{},
+			"[0 1 2][0 -1][5 3][]1 2 3"},
+		"Repeat": {"as in sprig", `{{ repeat 3 "ab" }}{{ indent 2 "c" }}{{ nindent 1 "" | trim }}`, Settings{},
+			"ababab  c"},
+		"Lookup": {"as in helm template, nothing is found",
+			`{{ if lookup "v1" "Secret" "n" "s" }}there{{ else }}none{{ end }}`, Settings{}, "none"},
+		"Tpl": {"a value can be a template", `{{ tpl .Values.t . }}`,
+			Settings{Values: []byte("t: '{{ .Capabilities.KubeVersion.Minor }}'"),
+				Capabilities: Capabilities{KubeVersion: "v1.31.0"}}, "31"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -186,49 +210,276 @@ type fails struct {
 func TestChartFails(t *testing.T) {
 	chart := func(fields string) string { return "apiVersion: v2\nname: shop\nversion: 1.2.3\n" + fields }
 	cases := map[string]fails{
-		"Syntax":         {"", []string{"templates/a.yaml", "\n\n{{ if }}\n"}, Settings{}, TemplateFailed, []string{`"shop/templates/a.yaml", line 3`, "missing value for if"}},
-		"Execution":      {"", []string{"templates/a.yaml", "a: b\n{{ .Values.x.y }}\n"}, Settings{}, TemplateFailed, []string{`"shop/templates/a.yaml", line 2`, "nil pointer"}},
-		"Included":       {"where it happened, not where it was included", []string{"templates/a.yaml", "{{ include \"h\" . }}", "templates/_h.tpl", "\n{{ define \"h\" }}\n{{ .Values.x.y }}\n{{ end }}"}, Settings{}, TemplateFailed, []string{`"shop/templates/_h.tpl", line 3`}},
-		"Required":       {"the author's words", []string{"templates/a.yaml", "{{ required \"set the host\" .Values.host }}"}, Settings{}, TemplateFailed, []string{"line 1", "set the host"}},
-		"Fail":           {"the author's words, on one line", []string{"templates/a.yaml", "{{ fail \"no\\nway\" }}"}, Settings{}, TemplateFailed, []string{"no way"}},
-		"Unknown":        {"env is no function here", []string{"templates/a.yaml", "{{ env \"HOME\" }}"}, Settings{}, TemplateFailed, []string{`"env" not defined`}},
-		"Recursion":      {"it ends", []string{"templates/_h.tpl", "{{ define \"h\" }}{{ include \"h\" . }}{{ end }}", "templates/a.yaml", "{{ include \"h\" . }}"}, Settings{}, TemplateFailed, []string{"nested reference"}},
-		"Random":         {"one rendering serves all clusters", []string{"templates/a.yaml", configMap(`{{ randAlphaNum 8 }}`)}, Settings{}, RefusedFeature, []string{"randAlphaNum", "templates/a.yaml", "as a value"}},
-		"Now":            {"", []string{"templates/a.yaml", configMap(`{{ now | date "2006" }}`)}, Settings{}, RefusedFeature, []string{"now is refused"}},
-		"RandomInTpl":    {"not by the back door", []string{"templates/a.yaml", configMap(`{{ tpl "{{ uuidv4 }}" . }}`)}, Settings{}, RefusedFeature, []string{"uuidv4"}},
-		"DNS":            {"", []string{"templates/a.yaml", configMap(`{{ getHostByName "example.com" }}`)}, Settings{}, RefusedFeature, []string{"network"}},
-		"Repeat":         {"memory", []string{"templates/a.yaml", `{{ repeat 2000000000 "x" }}`}, Settings{}, RefusedFeature, []string{"repeat"}},
-		"RepeatOverflow": {"memory", []string{"templates/a.yaml", `{{ repeat 4611686018427387904 "xxxx" }}`}, Settings{}, RefusedFeature, []string{"repeat"}},
-		"Until":          {"memory", []string{"templates/a.yaml", `{{ range until 2000000000 }}x{{ end }}`}, Settings{}, RefusedFeature, []string{"counting"}},
-		"Seq":            {"memory", []string{"templates/a.yaml", `{{ seq 1 2000000000 }}`}, Settings{}, RefusedFeature, []string{"seq"}},
-		"NotYAML":        {"", []string{"templates/a.yaml", "a: [\n"}, Settings{}, InvalidYAML, []string{"shop/templates/a.yaml", "the output of the template"}},
-		"NoObject":       {"", []string{"templates/a.yaml", "a: b\n"}, Settings{}, InvalidObject, []string{"shop/templates/a.yaml", "apiVersion"}},
-		"HookJob":        {"it would have to run once", []string{"templates/a.yaml", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\"}}\n"}, Settings{}, RefusedFeature, []string{"Job j", "templates/a.yaml", "DisableHooks"}},
-		"TooOld":         {"", []string{"Chart.yaml", chart("kubeVersion: '>=1.40.0-0'\n")}, Settings{Capabilities: Capabilities{KubeVersion: "v1.33.4"}}, KubernetesTooOld, []string{">=1.40.0-0", "v1.33.4"}},
-		"Library":        {"", []string{"Chart.yaml", chart("type: library\n")}, Settings{}, InvalidChart, []string{"library"}},
-		"NoVersion":      {"", []string{"Chart.yaml", "apiVersion: v2\nname: shop\n"}, Settings{}, InvalidChart, []string{"version"}},
-		"BadChartYAML":   {"", []string{"Chart.yaml", "name: [\n"}, Settings{}, InvalidChart, []string{"Chart.yaml"}},
-		"BadValuesYAML":  {"", []string{"values.yaml", "a: [\n"}, Settings{}, InvalidChart, []string{"values.yaml"}},
-		"Dependency":     {"", []string{"Chart.yaml", chart("dependencies: [{name: db, version: 1.x, repository: https://example.com}]\n")}, Settings{}, InvalidChart, []string{"db 1.x", "helm dependency build"}},
-		"Twice":          {"the loader would take them in any order", []string{"charts/a/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n", "charts/b/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n"}, Settings{}, InvalidChart, []string{"db 1.0.0 twice"}},
-		"Subchart":       {"", []string{"charts/db.tgz", "no archive"}, Settings{}, InvalidArchive, []string{"charts/db.tgz"}},
-		"Schema":         {"", []string{"values.schema.json", `{"properties":{"port":{"type":"integer"}}}`}, Settings{Set: []string{"port=http"}}, InvalidValues, []string{"schema", "/port", "integer"}},
-		"SchemaOfSub":    {"", []string{"charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n", "charts/db/values.schema.json", `{"required":["size"]}`, "values.yaml", "db: {a: 1}"}, Settings{}, InvalidValues, []string{"chart db", "size"}},
-		"SchemaRemote":   {"nothing is fetched", []string{"values.schema.json", `{"$ref":"https://example.com/schema.json"}`}, Settings{}, RefusedFeature, []string{"https://example.com/schema.json"}},
-		"SchemaFile":     {"nothing is read from this machine", []string{"values.schema.json", `{"$ref":"file:///etc/passwd"}`}, Settings{}, RefusedFeature, []string{"file:///etc/passwd"}},
-		"SchemaDialect":  {"nothing is fetched", []string{"values.schema.json", `{"$schema":"https://example.com/dialect"}`}, Settings{}, RefusedFeature, []string{"https://example.com/dialect"}},
-		"SchemaBroken":   {"", []string{"values.schema.json", `{"type": 5}`}, Settings{}, InvalidChart, []string{"values.schema.json"}},
-		"SchemaNoJSON":   {"", []string{"values.schema.json", `{`}, Settings{}, InvalidChart, []string{"values.schema.json"}},
-		"Values":         {"", nil, Settings{Values: []byte("a: [")}, InvalidValues, []string{"values document"}},
-		"ValuesList":     {"", nil, Settings{Values: []byte("[a]")}, InvalidValues, []string{"values document"}},
-		"ValuesTwice":    {"", nil, Settings{Values: []byte("a: 1\na: 2")}, InvalidValues, []string{"repeated"}},
-		"Set":            {"", nil, Settings{Set: []string{"a"}}, InvalidValues, []string{"path=value"}},
-		"SetIndex":       {"memory", nil, Settings{Set: []string{"a[65000]=b"}}, InvalidValues, []string{"index"}},
-		"SetIndexHidden": {"memory", nil, Settings{Set: []string{`a[6\5000]=b`}}, InvalidValues, []string{"index"}},
-		"Release":        {"", nil, Settings{Release: "Not_A_Name"}, InvalidValues, []string{"Not_A_Name"}},
-		"KubeVersion":    {"", nil, Settings{Capabilities: Capabilities{KubeVersion: "new"}, Values: []byte("a: .Capabilities.KubeVersion")}, InvalidValues, []string{`"new"`}},
-		"Duplicate":      {"", []string{"templates/a.yaml", configMap("1"), "templates/b.yaml", configMap("2")}, Settings{}, DuplicateObject, []string{"ConfigMap a"}},
-		"CRD":            {"", []string{"crds/a.yaml", "a: b"}, Settings{}, InvalidObject, []string{"crds/a.yaml"}},
+		"Syntax": {
+			files:    []string{"templates/a.yaml", "\n\n{{ if }}\n"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{`"shop/templates/a.yaml", line 3`, "missing value for if"},
+		},
+		"Execution": {
+			files:    []string{"templates/a.yaml", "a: b\n{{ .Values.x.y }}\n"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{`"shop/templates/a.yaml", line 2`, "nil pointer"},
+		},
+		"Included": {
+			reason: "where it happened, not where it was included",
+			files: []string{"templates/a.yaml", "{{ include \"h\" . }}", "templates/_h.tpl",
+				"\n{{ define \"h\" }}\n{{ .Values.x.y }}\n{{ end }}"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{`"shop/templates/_h.tpl", line 3`},
+		},
+		"Required": {
+			reason:   "the author's words",
+			files:    []string{"templates/a.yaml", "{{ required \"set the host\" .Values.host }}"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{"line 1", "set the host"},
+		},
+		"Fail": {
+			reason:   "the author's words, on one line",
+			files:    []string{"templates/a.yaml", "{{ fail \"no\\nway\" }}"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{"no way"},
+		},
+		"Unknown": {
+			reason:   "env is no function here",
+			files:    []string{"templates/a.yaml", "{{ env \"HOME\" }}"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{`"env" not defined`},
+		},
+		"Recursion": {
+			reason: "it ends",
+			files: []string{"templates/_h.tpl", "{{ define \"h\" }}{{ include \"h\" . }}{{ end }}",
+				"templates/a.yaml", "{{ include \"h\" . }}"},
+			settings: Settings{},
+			want:     TemplateFailed,
+			says:     []string{"nested reference"},
+		},
+		"Random": {
+			reason:   "one rendering serves all clusters",
+			files:    []string{"templates/a.yaml", configMap(`{{ randAlphaNum 8 }}`)},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"randAlphaNum", "templates/a.yaml", "as a value"},
+		},
+		"Now": {
+			files:    []string{"templates/a.yaml", configMap(`{{ now | date "2006" }}`)},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"now is refused"},
+		},
+		"RandomInTpl": {
+			reason:   "not by the back door",
+			files:    []string{"templates/a.yaml", configMap(`{{ tpl "{{ uuidv4 }}" . }}`)},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"uuidv4"},
+		},
+		"DNS": {
+			files:    []string{"templates/a.yaml", configMap(`{{ getHostByName "example.com" }}`)},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"network"},
+		},
+		"Repeat": {
+			reason:   "memory",
+			files:    []string{"templates/a.yaml", `{{ repeat 2000000000 "x" }}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"repeat"},
+		},
+		"RepeatOverflow": {
+			reason:   "memory",
+			files:    []string{"templates/a.yaml", `{{ repeat 4611686018427387904 "xxxx" }}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"repeat"},
+		},
+		"Until": {
+			reason:   "memory",
+			files:    []string{"templates/a.yaml", `{{ range until 2000000000 }}x{{ end }}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"counting"},
+		},
+		"Seq": {
+			reason:   "memory",
+			files:    []string{"templates/a.yaml", `{{ seq 1 2000000000 }}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"seq"},
+		},
+		"NotYAML": {
+			files:    []string{"templates/a.yaml", "a: [\n"},
+			settings: Settings{},
+			want:     InvalidYAML,
+			says:     []string{"shop/templates/a.yaml", "the output of the template"},
+		},
+		"NoObject": {
+			files:    []string{"templates/a.yaml", "a: b\n"},
+			settings: Settings{},
+			want:     InvalidObject,
+			says:     []string{"shop/templates/a.yaml", "apiVersion"},
+		},
+		"HookJob": {
+			reason: "it would have to run once",
+			files: []string{"templates/a.yaml",
+				"apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, annotations: {helm.sh/hook: " +
+					"\"pre-install,pre-upgrade\"}}\n"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"Job j", "templates/a.yaml", "DisableHooks"},
+		},
+		"TooOld": {
+			files:    []string{"Chart.yaml", chart("kubeVersion: '>=1.40.0-0'\n")},
+			settings: Settings{Capabilities: Capabilities{KubeVersion: "v1.33.4"}},
+			want:     KubernetesTooOld,
+			says:     []string{">=1.40.0-0", "v1.33.4"},
+		},
+		"Library": {
+			files:    []string{"Chart.yaml", chart("type: library\n")},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"library"},
+		},
+		"NoVersion": {
+			files:    []string{"Chart.yaml", "apiVersion: v2\nname: shop\n"},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"version"},
+		},
+		"BadChartYAML": {
+			files:    []string{"Chart.yaml", "name: [\n"},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"Chart.yaml"},
+		},
+		"BadValuesYAML": {
+			files:    []string{"values.yaml", "a: [\n"},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"values.yaml"},
+		},
+		"Dependency": {
+			files: []string{"Chart.yaml", chart(
+				"dependencies: [{name: db, version: 1.x, repository: https://example.com}]\n")},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"db 1.x", "helm dependency build"},
+		},
+		"Twice": {
+			reason: "the loader would take them in any order",
+			files: []string{"charts/a/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n",
+				"charts/b/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n"},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"db 1.0.0 twice"},
+		},
+		"Subchart": {
+			files:    []string{"charts/db.tgz", "no archive"},
+			settings: Settings{},
+			want:     InvalidArchive,
+			says:     []string{"charts/db.tgz"},
+		},
+		"Schema": {
+			files:    []string{"values.schema.json", `{"properties":{"port":{"type":"integer"}}}`},
+			settings: Settings{Set: []string{"port=http"}},
+			want:     InvalidValues,
+			says:     []string{"schema", "/port", "integer"},
+		},
+		"SchemaOfSub": {
+			files: []string{"charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n",
+				"charts/db/values.schema.json", `{"required":["size"]}`, "values.yaml", "db: {a: 1}"},
+			settings: Settings{},
+			want:     InvalidValues,
+			says:     []string{"chart db", "size"},
+		},
+		"SchemaRemote": {
+			reason:   "nothing is fetched",
+			files:    []string{"values.schema.json", `{"$ref":"https://example.com/schema.json"}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"https://example.com/schema.json"},
+		},
+		"SchemaFile": {
+			reason:   "nothing is read from this machine",
+			files:    []string{"values.schema.json", `{"$ref":"file:///etc/passwd"}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"file:///etc/passwd"},
+		},
+		"SchemaDialect": {
+			reason:   "nothing is fetched",
+			files:    []string{"values.schema.json", `{"$schema":"https://example.com/dialect"}`},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"https://example.com/dialect"},
+		},
+		"SchemaBroken": {
+			files:    []string{"values.schema.json", `{"type": 5}`},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"values.schema.json"},
+		},
+		"SchemaNoJSON": {
+			files:    []string{"values.schema.json", `{`},
+			settings: Settings{},
+			want:     InvalidChart,
+			says:     []string{"values.schema.json"},
+		},
+		"Values": {
+			settings: Settings{Values: []byte("a: [")},
+			want:     InvalidValues,
+			says:     []string{"values document"},
+		},
+		"ValuesList": {
+			settings: Settings{Values: []byte("[a]")},
+			want:     InvalidValues,
+			says:     []string{"values document"},
+		},
+		"ValuesTwice": {
+			settings: Settings{Values: []byte("a: 1\na: 2")},
+			want:     InvalidValues,
+			says:     []string{"repeated"},
+		},
+		"Set": {settings: Settings{Set: []string{"a"}}, want: InvalidValues, says: []string{"path=value"}},
+		"SetIndex": {
+			reason:   "memory",
+			settings: Settings{Set: []string{"a[65000]=b"}},
+			want:     InvalidValues,
+			says:     []string{"index"},
+		},
+		"SetIndexHidden": {
+			reason:   "memory",
+			settings: Settings{Set: []string{`a[6\5000]=b`}},
+			want:     InvalidValues,
+			says:     []string{"index"},
+		},
+		"Release": {settings: Settings{Release: "Not_A_Name"}, want: InvalidValues, says: []string{"Not_A_Name"}},
+		"KubeVersion": {
+			settings: Settings{
+				Capabilities: Capabilities{KubeVersion: "new"},
+				Values:       []byte("a: .Capabilities.KubeVersion"),
+			},
+			want: InvalidValues,
+			says: []string{`"new"`},
+		},
+		"Duplicate": {
+			files:    []string{"templates/a.yaml", configMap("1"), "templates/b.yaml", configMap("2")},
+			settings: Settings{},
+			want:     DuplicateObject,
+			says:     []string{"ConfigMap a"},
+		},
+		"CRD": {
+			files:    []string{"crds/a.yaml", "a: b"},
+			settings: Settings{},
+			want:     InvalidObject,
+			says:     []string{"crds/a.yaml"},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +506,8 @@ func TestChartFails(t *testing.T) {
 
 func TestChartHooks(t *testing.T) {
 	hook := func(moments string) string {
-		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, annotations: {helm.sh/hook: \"" + moments + "\"}}\n"
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, annotations: {helm.sh/hook: \"" + moments +
+			"\"}}\n"
 	}
 	job := strings.NewReplacer("v1\nkind: ConfigMap", "batch/v1\nkind: Job")
 	cases := map[string]struct {
@@ -278,7 +530,8 @@ func TestChartHooks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bundle, err := chartOf(t, "templates/a.yaml", tc.template).Render(t.Context(), Settings{DisableHooks: tc.disabled}, Options{})
+			bundle, err := chartOf(t, "templates/a.yaml", tc.template).Render(
+				t.Context(), Settings{DisableHooks: tc.disabled}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,14 +545,17 @@ func TestChartHooks(t *testing.T) {
 // TestResourcePolicy: package apply keeps the objects that Helm keeps.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct{ reason, annotations, want string }{
-		"Keep":    {"", "helm.sh/resource-policy: keep", "keep"},
-		"Case":    {"as Helm reads it", "helm.sh/resource-policy: ' Keep'", "keep"},
-		"Other":   {"", "helm.sh/resource-policy: other", ""},
-		"Decided": {"our own annotation wins", "helm.sh/resource-policy: keep, operator.kyma-project.io/prune: delete", "delete"},
+		"Keep":  {"", "helm.sh/resource-policy: keep", "keep"},
+		"Case":  {"as Helm reads it", "helm.sh/resource-policy: ' Keep'", "keep"},
+		"Other": {"", "helm.sh/resource-policy: other", ""},
+		"Decided": {"our own annotation wins", "helm.sh/resource-policy: keep, operator.kyma-project.io/prune: delete",
+			"delete"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bundle, err := chartOf(t, "templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {"+tc.annotations+"}}\n").Render(t.Context(), Settings{}, Options{})
+			bundle, err := chartOf(t, "templates/a.yaml",
+				"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {"+tc.annotations+"}}\n").Render(
+				t.Context(), Settings{}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,17 +573,30 @@ func TestAsks(t *testing.T) {
 		settings Settings
 		want     []string
 	}{
-		"Nothing":     {"", []string{"templates/a.yaml", "{{ .Values.capabilities }}"}, Settings{}, nil},
-		"Version":     {"", []string{"templates/a.yaml", `{{ semverCompare ">=1.25" $.Capabilities.KubeVersion.Version }}`}, Settings{}, []string{"kubeVersion"}},
-		"Has":         {"each once, sorted", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions.Has \"b/v1\" }}{{ .Capabilities.APIVersions.Has `a/v1` }}{{ .Capabilities.APIVersions.Has \"b/v1\" }}"}, Settings{}, []string{"apiVersion a/v1", "apiVersion b/v1"}},
-		"Dynamic":     {"an unknown form queries everything", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions | toYaml }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
-		"Whole":       {"", []string{"templates/a.yaml", "{{ $c := .Capabilities }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
-		"Get":         {"", []string{"templates/a.yaml", `{{ get . "Capabilities" }}`}, Settings{}, []string{"apiVersions", "kubeVersion"}},
-		"HelmVersion": {"that is ours", []string{"templates/a.yaml", "{{ .Capabilities.HelmVersion.Version }}"}, Settings{}, nil},
-		"Constraint":  {"", []string{"Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n"}, Settings{}, []string{"kubeVersion in >=1.25"}},
-		"Subchart":    {"", []string{"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/a.yaml", "{{ .Capabilities.KubeVersion }}"}, Settings{}, []string{"kubeVersion"}},
-		"Values":      {"values can be templates", nil, Settings{Values: []byte("a: '{{ .Capabilities.KubeVersion }}'"), Set: []string{`b={{ .Capabilities.APIVersions.Has "c/v1" }}`}}, []string{"apiVersion c/v1", "kubeVersion"}},
-		"Talk":        {"documentation does not count", []string{"README.md", "{{ .Capabilities }}", "templates/NOTES.txt", "{{ .Capabilities }}"}, Settings{}, nil},
+		"Nothing": {"", []string{"templates/a.yaml", "{{ .Values.capabilities }}"}, Settings{}, nil},
+		"Version": {"", []string{"templates/a.yaml",
+			`{{ semverCompare ">=1.25" $.Capabilities.KubeVersion.Version }}`}, Settings{}, []string{"kubeVersion"}},
+		"Has": {"each once, sorted", []string{"templates/a.yaml",
+			"{{ .Capabilities.APIVersions.Has \"b/v1\" }}{{ .Capabilities.APIVersions.Has `a/v1` }}{{ " +
+				".Capabilities.APIVersions.Has \"b/v1\" }}"}, Settings{},
+			[]string{"apiVersion a/v1", "apiVersion b/v1"}},
+		"Dynamic": {"an unknown form queries everything",
+			[]string{"templates/a.yaml", "{{ .Capabilities.APIVersions | toYaml }}"}, Settings{},
+			[]string{"apiVersions", "kubeVersion"}},
+		"Whole": {"", []string{"templates/a.yaml", "{{ $c := .Capabilities }}"}, Settings{},
+			[]string{"apiVersions", "kubeVersion"}},
+		"Get": {"", []string{"templates/a.yaml", `{{ get . "Capabilities" }}`}, Settings{},
+			[]string{"apiVersions", "kubeVersion"}},
+		"HelmVersion": {"that is ours", []string{"templates/a.yaml", "{{ .Capabilities.HelmVersion.Version }}"},
+			Settings{}, nil},
+		"Constraint": {"", []string{"Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n"},
+			Settings{}, []string{"kubeVersion in >=1.25"}},
+		"Subchart": {"", []string{"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n",
+			"charts/b/templates/a.yaml", "{{ .Capabilities.KubeVersion }}"}, Settings{}, []string{"kubeVersion"}},
+		"Values": {"values can be templates", nil, Settings{Values: []byte("a: '{{ .Capabilities.KubeVersion }}'"),
+			Set: []string{`b={{ .Capabilities.APIVersions.Has "c/v1" }}`}}, []string{"apiVersion c/v1", "kubeVersion"}},
+		"Talk": {"documentation does not count", []string{"README.md", "{{ .Capabilities }}", "templates/NOTES.txt",
+			"{{ .Capabilities }}"}, Settings{}, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -340,7 +609,8 @@ func TestAsks(t *testing.T) {
 
 // TestSettingsDigest: the digest changes with everything that the rendering depends on, and with nothing else.
 func TestSettingsDigest(t *testing.T) {
-	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n", "templates/a.yaml", configMap(`{{ .Capabilities.APIVersions.Has "a/v1" }}`))
+	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n",
+		"templates/a.yaml", configMap(`{{ .Capabilities.APIVersions.Has "a/v1" }}`))
 	base := Settings{Release: "r", Capabilities: Capabilities{KubeVersion: "v1.30.0", APIVersions: []string{"b/v1"}}}
 	digest := func(change func(*Settings)) string {
 		s := base
@@ -394,7 +664,8 @@ func TestSettingsDigest(t *testing.T) {
 // TestUnqueriedIsHidden: a template cannot see what CapabilityQueries does not return, so that the digest covers all it
 // can depend on.
 func TestUnqueriedIsHidden(t *testing.T) {
-	a := chartOf(t, "templates/a.yaml", configMap(`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
+	a := chartOf(t, "templates/a.yaml", configMap(
+		`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
 	render := func(c Capabilities) any {
 		objects, _, err := a.RenderObjects(t.Context(), Settings{Capabilities: c})
 		if err != nil {
@@ -402,15 +673,18 @@ func TestUnqueriedIsHidden(t *testing.T) {
 		}
 		return objects[0].Object["data"]
 	}
-	if diff := cmp.Diff(render(Capabilities{KubeVersion: "v1.1.1", APIVersions: []string{"a/v1"}}), render(Capabilities{KubeVersion: "v1.2.2"})); diff != "" {
+	if diff := cmp.Diff(render(Capabilities{KubeVersion: "v1.1.1", APIVersions: []string{"a/v1"}}),
+		render(Capabilities{KubeVersion: "v1.2.2"})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // TestChartIsReusable: rendering changes nothing that the next rendering sees.
 func TestChartIsReusable(t *testing.T) {
-	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\ndependencies: [{name: b, version: 1.0.0, condition: b.enabled}]\n",
-		"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/b.yaml", configMap("{{ .Values.x }}"))
+	a := chartOf(t, "Chart.yaml",
+		"apiVersion: v2\nname: a\nversion: 1.0.0\ndependencies: [{name: b, version: 1.0.0, condition: b.enabled}]\n",
+		"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/b.yaml",
+		configMap("{{ .Values.x }}"))
 	counts := []int{}
 	for _, set := range []string{"b.enabled=false", "b.enabled=true,b.x=1", "b.enabled=false"} {
 		objects, _, err := a.RenderObjects(t.Context(), Settings{Set: []string{set}})
@@ -454,7 +728,8 @@ func FuzzChart(f *testing.F) {
 	f.Add(`{{ tpl .Values.a . }}{{ include "x" . }}`, "a: '{{ now }}'", "a.b[1]={x,y}", "a: &a [*a]")
 	f.Add(`{{ range $i, $x := .Values }}{{ $i }}{{ end }}`, "a: {b: null}", "a=null", "")
 	f.Fuzz(func(t *testing.T, template, values, set, own string) {
-		a, err := LoadFolder(folder("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "values.yaml", own, "templates/a.yaml", template), Limits{})
+		a, err := LoadFolder(folder("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "values.yaml", own,
+			"templates/a.yaml", template), Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,8 @@ data:
 
 	var cache render.Cache
 	for _, serves := range [][]string{{"v1", "apps/v1"}, {"v1", "batch/v1"}, {"v1", "monitoring.coreos.com/v1"}} {
-		settings := render.Settings{Release: "corner", Set: []string{"replicas=2"}, Capabilities: render.Capabilities{APIVersions: serves}}
+		settings := render.Settings{Release: "corner", Set: []string{"replicas=2"},
+			Capabilities: render.Capabilities{APIVersions: serves}}
 		options := render.Options{Digest: settings.Digest(chart.Digest(), chart.CapabilityQueries(settings))}
 		bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
 			fmt.Println("rendering, since", chart.CapabilityQueries(settings), "has a new answer")
@@ -43,7 +44,8 @@ data:
 			return
 		}
 		for _, o := range bundle.Objects {
-			fmt.Println(string(o.AppendJSON(nil, "default", render.Overlay{Labels: map[string]string{"by": "example"}})))
+			fmt.Println(string(o.AppendJSON(nil, "default",
+				render.Overlay{Labels: map[string]string{"by": "example"}})))
 		}
 	}
 	// Output: rendering, since [apiVersion monitoring.coreos.com/v1] has a new answer

@@ -16,9 +16,10 @@ const pullSecretEnv = "SKR_IMG_PULL_SECRET"
 
 // reference matches an image reference: [host[:port]/]path[:tag][@digest]; it captures the last path segment, tag and
 // digest.
-var reference = regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?` +
-	`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +
-	`(?::(\w[\w.-]{0,127}))?(?:@([a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,}))?$`)
+var reference = regexp.MustCompile(
+	`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?` +
+		`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +
+		`(?::(\w[\w.-]{0,127}))?(?:@([a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,}))?$`)
 
 // image contains the parts by which two references are recognised as the same image in different registries.
 type image struct{ name, tag, digest string }
@@ -42,8 +43,9 @@ func parseTargets(texts []string) ([]target, error) {
 	for _, text := range texts {
 		parsed, ok := parseImage(text)
 		if !ok {
-			return nil, &Error{Code: InvalidImage, Problem: fmt.Sprintf("%q in the list of localized images is not an image reference: "+
-				"correct the module's component descriptor", text)}
+			return nil, &Error{Code: InvalidImage,
+				Problem: fmt.Sprintf("%q in the list of localized images is not an image reference: "+
+					"correct the module's component descriptor", text)}
 		}
 		targets = append(targets, target{parsed, text})
 	}
@@ -63,9 +65,11 @@ func localizedImage(targets []target, have image, text string) string {
 
 // customizeWorkload rewrites images and adds the pull secret. It returns in itself if nothing is to be changed, else a
 // copy.
-func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (*unstructured.Unstructured, error) {
+func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (
+	*unstructured.Unstructured, error) {
 	kind := in.GroupVersionKind()
-	if len(images) == 0 && opts.PullSecret == "" || kind.Group != "apps" || kind.Kind != "Deployment" && kind.Kind != "StatefulSet" {
+	if len(images) == 0 && opts.PullSecret == "" || kind.Group != "apps" || kind.Kind != "Deployment" &&
+		kind.Kind != "StatefulSet" {
 		return in, nil
 	}
 	out := &unstructured.Unstructured{Object: deepCopy(in.Object).(map[string]any)}
@@ -138,7 +142,8 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 	if text, _ := container["image"].(string); text != "" {
 		parsed, ok := parseImage(text)
 		if !ok {
-			return &Error{Code: InvalidImage, Problem: fmt.Sprintf("image %q of container %q is not an image reference: correct it in the module's manifest",
+			return &Error{Code: InvalidImage, Problem: fmt.Sprintf(
+				"image %q of container %q is not an image reference: correct it in the module's manifest",
 				text, container["name"])}
 		}
 		container["image"] = localizedImage(targets, parsed, text)
@@ -175,7 +180,8 @@ func addEnv(container map[string]any, secret string) *Error {
 		if variable["value"] == secret {
 			return nil
 		}
-		return &Error{Code: InvalidObject, Problem: fmt.Sprintf("container %q sets the environment variable %s, which is reserved: remove it from the module's manifest",
+		return &Error{Code: InvalidObject, Problem: fmt.Sprintf(
+			"container %q sets the environment variable %s, which is reserved: remove it from the module's manifest",
 			container["name"], pullSecretEnv)}
 	}
 	container["env"] = append(env, map[string]any{"name": pullSecretEnv, "value": secret})

@@ -39,7 +39,8 @@ func TestParseImage(t *testing.T) {
 			t.Errorf("%q: got %v, %v", text, got, ok)
 		}
 	}
-	for _, text := range []string{"", " op", "op:", "Op:1", "a//b", "op:1.0:2", "http://r.io/op:1", ":8080", "op@sha256:12", "-a", "{{ .Image }}",
+	for _, text := range []string{"", " op", "op:", "Op:1", "a//b", "op:1.0:2", "http://r.io/op:1", ":8080",
+		"op@sha256:12", "-a", "{{ .Image }}",
 		"a/" + strings.Repeat("b", 600)} {
 		if got, ok := parseImage(text); ok {
 			t.Errorf("%q: taken for %v", text, got)
@@ -55,17 +56,21 @@ func TestBuildImages(t *testing.T) {
 		have    string
 		want    string
 	}{
-		"Equal":           {"last segment and tag are equal", []string{"local.io/x/op:1.0"}, "europe.dev/prod/op:1.0", "local.io/x/op:1.0"},
-		"OtherTag":        {"", []string{"local.io/x/op:1.1"}, "europe.dev/prod/op:1.0", "europe.dev/prod/op:1.0"},
-		"OtherName":       {"", []string{"local.io/x/op2:1.0"}, "europe.dev/prod/op:1.0", "europe.dev/prod/op:1.0"},
-		"FirstWins":       {"", []string{"one.io/op:1.0", "two.io/op:1.0"}, "op:1.0", "one.io/op:1.0"},
-		"TargetDigest":    {"the target is taken as it is", []string{"local.io/op:1.0" + a}, "op:1.0", "local.io/op:1.0" + a},
-		"SourceDigest":    {"so that a rebuilt image counts as the same", []string{"local.io/op:1.0" + a}, "op:1.0" + b, "local.io/op:1.0" + a},
-		"NoTags":          {"no tag is no latest", []string{"local.io/op"}, "op", "local.io/op"},
-		"NoTagOneDigest":  {"", []string{"local.io/op" + a}, "op" + a, "local.io/op" + a},
-		"NoTagTwoDigests": {"without tags, other digests are other images", []string{"local.io/op" + a}, "op" + b, "op" + b},
-		"Latest":          {"no tag is added", []string{"local.io/op:latest"}, "op", "op"},
-		"NoImage":         {"an absent image is for the API server to refuse", []string{"local.io/op:1"}, "", ""},
+		"Equal": {"last segment and tag are equal", []string{"local.io/x/op:1.0"},
+			"europe.dev/prod/op:1.0", "local.io/x/op:1.0"},
+		"OtherTag":  {"", []string{"local.io/x/op:1.1"}, "europe.dev/prod/op:1.0", "europe.dev/prod/op:1.0"},
+		"OtherName": {"", []string{"local.io/x/op2:1.0"}, "europe.dev/prod/op:1.0", "europe.dev/prod/op:1.0"},
+		"FirstWins": {"", []string{"one.io/op:1.0", "two.io/op:1.0"}, "op:1.0", "one.io/op:1.0"},
+		"TargetDigest": {"the target is taken as it is", []string{"local.io/op:1.0" + a},
+			"op:1.0", "local.io/op:1.0" + a},
+		"SourceDigest": {"so that a rebuilt image counts as the same", []string{"local.io/op:1.0" + a},
+			"op:1.0" + b, "local.io/op:1.0" + a},
+		"NoTags":         {"no tag is no latest", []string{"local.io/op"}, "op", "local.io/op"},
+		"NoTagOneDigest": {"", []string{"local.io/op" + a}, "op" + a, "local.io/op" + a},
+		"NoTagTwoDigests": {"without tags, other digests are other images",
+			[]string{"local.io/op" + a}, "op" + b, "op" + b},
+		"Latest":  {"no tag is added", []string{"local.io/op:latest"}, "op", "op"},
+		"NoImage": {"an absent image is for the API server to refuse", []string{"local.io/op:1"}, "", ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +85,8 @@ func TestBuildImages(t *testing.T) {
 				}
 			}
 			daemon := strings.Replace(text, "Deployment", "DaemonSet", 1)
-			if got := container(t, build(t, daemon, Options{Images: tc.targets}), "containers")["image"]; got != tc.have {
+			if got := container(t, build(t, daemon, Options{Images: tc.targets}),
+				"containers")["image"]; got != tc.have {
 				t.Errorf("a DaemonSet's image became %v", got)
 			}
 		})
@@ -120,8 +126,10 @@ func TestBuildImagesInEnvironment(t *testing.T) {
         - nonsense
       - nonsense
 `
-	got := container(t, build(t, text, Options{Images: []string{"new.io/x/side:2.0", "new.io/x/plain"}}), "containers")["env"].([]any)
-	want := []any{"new.io/x/side:2.0", "new.io/x/side:2.0", "side", "http://side:2.0/path", ":8080", "localhost:8080", "some text with side:2.0", nil}
+	got := container(t, build(t, text, Options{Images: []string{"new.io/x/side:2.0", "new.io/x/plain"}}),
+		"containers")["env"].([]any)
+	want := []any{"new.io/x/side:2.0", "new.io/x/side:2.0", "side", "http://side:2.0/path", ":8080", "localhost:8080",
+		"some text with side:2.0", nil}
 	for i, w := range want {
 		if value := got[i].(map[string]any)["value"]; value != w {
 			t.Errorf("variable %d: got %v, want %v", i, value, w)
@@ -136,7 +144,8 @@ func TestBuildImageErrors(t *testing.T) {
 	bad := strings.Replace(deployment, "europe-docker.pkg.dev/p/op:1.0", `"Not An Image"`, 1)
 	_, err := Build(parse(t, bad), Options{Images: []string{"a/b:1"}})
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Reason() != InvalidImage || e.Object != "Deployment op" || !strings.Contains(e.Error(), `"Not An Image" of container "manager"`) {
+	if !ok || e.Reason() != InvalidImage || e.Object != "Deployment op" ||
+		!strings.Contains(e.Error(), `"Not An Image" of container "manager"`) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Build(parse(t, bad), Options{}); err != nil {
@@ -151,7 +160,8 @@ func TestBuildImageErrors(t *testing.T) {
 func TestBuildPullSecret(t *testing.T) {
 	text := deployment + "      initContainers:\n      - name: init\n      imagePullSecrets: [{name: mine}]\n"
 	spec := podSpec(t, build(t, text, Options{PullSecret: "s"}).Objects[0])
-	if diff := cmp.Diff([]any{map[string]any{"name": "mine"}, map[string]any{"name": "s"}}, spec["imagePullSecrets"]); diff != "" {
+	if diff := cmp.Diff([]any{map[string]any{"name": "mine"}, map[string]any{"name": "s"}},
+		spec["imagePullSecrets"]); diff != "" {
 		t.Errorf("imagePullSecrets (-want +got)\n%s", diff)
 	}
 	env := []any{map[string]any{"name": "SKR_IMG_PULL_SECRET", "value": "s"}}
@@ -162,17 +172,21 @@ func TestBuildPullSecret(t *testing.T) {
 		t.Error("an init container got the variable")
 	}
 
-	twice := deployment + "        env: [{name: OTHER}, nonsense, {name: SKR_IMG_PULL_SECRET, value: s}]\n      imagePullSecrets: [{name: s}]\n"
+	twice := deployment + "        env: [{name: OTHER}, nonsense, {name: SKR_IMG_PULL_SECRET, value: s}]\n      " +
+		"imagePullSecrets: [{name: s}]\n"
 	spec = podSpec(t, build(t, twice, Options{PullSecret: "s"}).Objects[0])
-	if len(spec["imagePullSecrets"].([]any)) != 1 || len(spec["containers"].([]any)[0].(map[string]any)["env"].([]any)) != 3 {
+	if len(spec["imagePullSecrets"].([]any)) != 1 ||
+		len(spec["containers"].([]any)[0].(map[string]any)["env"].([]any)) != 3 {
 		t.Errorf("an existing entry is added again: %v", spec)
 	}
 	_, err := Build(parse(t, twice), Options{PullSecret: "other"})
-	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != InvalidObject || e.Object != "Deployment op" || !strings.Contains(e.Error(), "SKR_IMG_PULL_SECRET") {
+	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != InvalidObject || e.Object != "Deployment op" ||
+		!strings.Contains(e.Error(), "SKR_IMG_PULL_SECRET") {
 		t.Errorf("got %v", err)
 	}
 	noPods := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {template: 1}\n"
-	if got := string(build(t, noPods, Options{PullSecret: "s"}).Objects[0].AppendJSON(nil, "", Overlay{})); !strings.Contains(got, `"template":1`) {
+	if got := string(build(t, noPods, Options{PullSecret: "s"}).Objects[0].AppendJSON(
+		nil, "", Overlay{})); !strings.Contains(got, `"template":1`) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -186,8 +200,9 @@ func TestBuildManager(t *testing.T) {
 		change func(*Manager)
 		want   bool
 	}{
-		"Same":           {"", named, func(*Manager) {}, true},
-		"AnyNamespace":   {"a manager without namespace is found in all", named, func(m *Manager) { m.Namespace = "" }, true},
+		"Same": {"", named, func(*Manager) {}, true},
+		"AnyNamespace": {"a manager without namespace is found in all", named,
+			func(m *Manager) { m.Namespace = "" }, true},
 		"NoNamespaceYet": {"the artefact leaves it to the cluster", deployment, func(*Manager) {}, true},
 		"OtherNamespace": {"", named, func(m *Manager) { m.Namespace = "o" }, false},
 		"OtherName":      {"", named, func(m *Manager) { m.Name = "o" }, false},

@@ -41,7 +41,8 @@ transformers:
 `,
 		"patches/p.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {more: \"true\"}\n",
 		"files/x.txt", "text",
-		"extra/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [c.yaml]\n",
+		"extra/kustomization.yaml",
+		"apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [c.yaml]\n",
 		"extra/c.yaml", object("c", "data: {}\n"))), Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -56,48 +57,203 @@ transformers:
 		out.WriteString("\n")
 	}
 	golden(t, "testdata/kustomize.golden.json", out.String())
-	if again, err := a.Render(t.Context(), Settings{}, Options{}); err != nil || cmp.Diff(bundle.Digest, again.Digest) != "" {
+	if again, err := a.Render(t.Context(), Settings{}, Options{}); err != nil ||
+		cmp.Diff(bundle.Digest, again.Digest) != "" {
 		t.Errorf("a second build differs: %v", err)
 	}
 }
 
 func TestKustomizeFails(t *testing.T) {
 	plugin := func(apiVersion string) string {
-		return "apiVersion: " + apiVersion + "\nkind: X\nmetadata:\n  name: x\n  annotations:\n    config.kubernetes.io/function: |\n      exec: {path: ./x.sh}\n"
+		return "apiVersion: " + apiVersion +
+			"\nkind: X\nmetadata:\n  name: x\n  annotations:\n    config.kubernetes.io/function: |\n      exec: " +
+			"{path: ./x.sh}\n"
 	}
 	cases := map[string]fails{
-		"HTTP":            {"", []string{"kustomization.yaml", "resources: ['https://example.com/a.yaml']"}, Settings{}, RefusedFeature, []string{"https://example.com/a.yaml", "remote"}},
-		"GitHub":          {"", []string{"kustomization.yaml", "resources: [github.com/a/b]"}, Settings{}, RefusedFeature, []string{"github.com/a/b"}},
-		"GitHubThere":     {"even if there is a folder of that name, Kustomize would clone it", []string{"kustomization.yaml", "resources: [GitHub.com/a/b]", "GitHub.com/a/b/kustomization.yaml", "{}"}, Settings{}, RefusedFeature, nil},
-		"SSH":             {"", []string{"kustomization.yaml", "bases: ['git@example.com:a/b.git']"}, Settings{}, RefusedFeature, nil},
-		"Query":           {"", []string{"kustomization.yaml", "components: ['b?ref=main']"}, Settings{}, RefusedFeature, nil},
-		"InBase":          {"", []string{"kustomization.yaml", "resources: [base]", "base/kustomization.yaml", "resources: ['https://example.com/a']"}, Settings{}, RefusedFeature, []string{"base/kustomization.yaml"}},
-		"Case":            {"Kustomize takes any case", []string{"kustomization.yaml", "RESOURCES: ['https://example.com/a']"}, Settings{}, RefusedFeature, nil},
-		"PatchPath":       {"", []string{"kustomization.yaml", "patches: [{path: 'https://example.com/p'}]"}, Settings{}, RefusedFeature, nil},
-		"PatchCase":       {"", []string{"kustomization.yaml", "patches: [{PATH: 'HTTPS://example.com/p'}]"}, Settings{}, RefusedFeature, nil},
-		"Strategic":       {"", []string{"kustomization.yaml", "patchesStrategicMerge: ['https://example.com/p']"}, Settings{}, RefusedFeature, nil},
-		"GeneratorFile":   {"", []string{"kustomization.yaml", "configMapGenerator: [{name: a, files: ['k=https://example.com/p']}]"}, Settings{}, RefusedFeature, nil},
-		"GeneratorEnv":    {"", []string{"kustomization.yaml", "secretGenerator: [{name: a, envs: ['http://example.com/p']}]"}, Settings{}, RefusedFeature, nil},
-		"OpenAPI":         {"", []string{"kustomization.yaml", "openapi: {path: 'https://example.com/p'}"}, Settings{}, RefusedFeature, nil},
-		"Configurations":  {"", []string{"kustomization.yaml", "configurations: ['https://example.com/p']"}, Settings{}, RefusedFeature, nil},
-		"Replacement":     {"", []string{"kustomization.yaml", "replacements: [{path: 'https://example.com/p'}]"}, Settings{}, RefusedFeature, nil},
-		"Helm":            {"Kustomize runs Helm for it", []string{"kustomization.yaml", "helmCharts: [{name: a, repo: 'https://example.com'}]"}, Settings{}, RefusedFeature, []string{"helmCharts"}},
-		"Outside":         {"", []string{"kustomization.yaml", "resources: [../other]"}, Settings{}, RefusedFeature, []string{"outside"}},
-		"Absolute":        {"", []string{"kustomization.yaml", "resources: [/etc/passwd]"}, Settings{}, RefusedFeature, []string{"outside"}},
-		"PatchOutside":    {"", []string{"kustomization.yaml", "resources: [a.yaml]\npatches: [{path: ../../etc/passwd}]", "a.yaml", configMap("1")}, Settings{}, InvalidKustomization, nil},
-		"Missing":         {"", []string{"kustomization.yaml", simple}, Settings{}, InvalidKustomization, []string{"a.yaml", "add it"}},
-		"Exec":            {"", []string{"kustomization.yaml", "generators: [g.yaml]", "g.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, []string{"g.yaml", "example.com/v1"}},
-		"ExecInline":      {"", []string{"kustomization.yaml", "transformers:\n- |-\n  apiVersion: example.com/v1\n  kind: X\n"}, Settings{}, RefusedFeature, nil},
-		"ExecValidator":   {"", []string{"kustomization.yaml", "validators: [g.yaml]", "g.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, nil},
-		"ExecFolder":      {"", []string{"kustomization.yaml", "transformers: [t]", "t/kustomization.yaml", "resources: [x.yaml]", "t/x.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, nil},
-		"BuiltinHelm":     {"", []string{"kustomization.yaml", "generators:\n- |-\n  apiVersion: builtin\n  kind: HelmChartInflationGenerator\n"}, Settings{}, RefusedFeature, nil},
-		"BuiltinRemote":   {"", []string{"kustomization.yaml", "transformers:\n- |-\n  apiVersion: builtin\n  kind: PatchTransformer\n  path: https://example.com/p\n"}, Settings{}, RefusedFeature, nil},
-		"Cycle":           {"", []string{"kustomization.yaml", "resources: [a]", "a/kustomization.yaml", "resources: [..]"}, Settings{}, InvalidKustomization, []string{"cycle"}},
-		"Field":           {"", []string{"kustomization.yaml", "resource: [a]"}, Settings{}, InvalidKustomization, []string{"resource"}},
-		"NotYAML":         {"", []string{"kustomization.yaml", "a: ["}, Settings{}, InvalidYAML, []string{"kustomization.yaml"}},
-		"BadObject":       {"", []string{"kustomization.yaml", simple, "a.yaml", "a: b"}, Settings{}, InvalidKustomization, []string{"a.yaml"}},
-		"Values":          {"", []string{"kustomization.yaml", "{}"}, Settings{Set: []string{"a=b"}}, InvalidValues, nil},
-		"ResourceHasExec": {"an object is an object, whatever its annotations say", []string{"kustomization.yaml", simple, "a.yaml", plugin("example.com/v1")}, Settings{}, "<nil>", nil},
+		"HTTP": {
+			files:    []string{"kustomization.yaml", "resources: ['https://example.com/a.yaml']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"https://example.com/a.yaml", "remote"},
+		},
+		"GitHub": {
+			files:    []string{"kustomization.yaml", "resources: [github.com/a/b]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"github.com/a/b"},
+		},
+		"GitHubThere": {
+			reason: "even if there is a folder of that name, Kustomize would clone it",
+			files: []string{"kustomization.yaml", "resources: [GitHub.com/a/b]",
+				"GitHub.com/a/b/kustomization.yaml", "{}"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"SSH": {
+			files:    []string{"kustomization.yaml", "bases: ['git@example.com:a/b.git']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"Query": {
+			files:    []string{"kustomization.yaml", "components: ['b?ref=main']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"InBase": {
+			files: []string{"kustomization.yaml", "resources: [base]", "base/kustomization.yaml",
+				"resources: ['https://example.com/a']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"base/kustomization.yaml"},
+		},
+		"Case": {
+			reason:   "Kustomize takes any case",
+			files:    []string{"kustomization.yaml", "RESOURCES: ['https://example.com/a']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"PatchPath": {
+			files:    []string{"kustomization.yaml", "patches: [{path: 'https://example.com/p'}]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"PatchCase": {
+			files:    []string{"kustomization.yaml", "patches: [{PATH: 'HTTPS://example.com/p'}]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"Strategic": {
+			files:    []string{"kustomization.yaml", "patchesStrategicMerge: ['https://example.com/p']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"GeneratorFile": {
+			files: []string{"kustomization.yaml",
+				"configMapGenerator: [{name: a, files: ['k=https://example.com/p']}]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"GeneratorEnv": {
+			files:    []string{"kustomization.yaml", "secretGenerator: [{name: a, envs: ['http://example.com/p']}]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"OpenAPI": {
+			files:    []string{"kustomization.yaml", "openapi: {path: 'https://example.com/p'}"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"Configurations": {
+			files:    []string{"kustomization.yaml", "configurations: ['https://example.com/p']"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"Replacement": {
+			files:    []string{"kustomization.yaml", "replacements: [{path: 'https://example.com/p'}]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"Helm": {
+			reason:   "Kustomize runs Helm for it",
+			files:    []string{"kustomization.yaml", "helmCharts: [{name: a, repo: 'https://example.com'}]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"helmCharts"},
+		},
+		"Outside": {
+			files:    []string{"kustomization.yaml", "resources: [../other]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"outside"},
+		},
+		"Absolute": {
+			files:    []string{"kustomization.yaml", "resources: [/etc/passwd]"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"outside"},
+		},
+		"PatchOutside": {
+			files: []string{"kustomization.yaml", "resources: [a.yaml]\npatches: [{path: ../../etc/passwd}]",
+				"a.yaml", configMap("1")},
+			settings: Settings{},
+			want:     InvalidKustomization,
+		},
+		"Missing": {
+			files:    []string{"kustomization.yaml", simple},
+			settings: Settings{},
+			want:     InvalidKustomization,
+			says:     []string{"a.yaml", "add it"},
+		},
+		"Exec": {
+			files:    []string{"kustomization.yaml", "generators: [g.yaml]", "g.yaml", plugin("example.com/v1")},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"g.yaml", "example.com/v1"},
+		},
+		"ExecInline": {
+			files:    []string{"kustomization.yaml", "transformers:\n- |-\n  apiVersion: example.com/v1\n  kind: X\n"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"ExecValidator": {
+			files:    []string{"kustomization.yaml", "validators: [g.yaml]", "g.yaml", plugin("example.com/v1")},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"ExecFolder": {
+			files: []string{"kustomization.yaml", "transformers: [t]", "t/kustomization.yaml", "resources: [x.yaml]",
+				"t/x.yaml", plugin("example.com/v1")},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"BuiltinHelm": {
+			files: []string{"kustomization.yaml",
+				"generators:\n- |-\n  apiVersion: builtin\n  kind: HelmChartInflationGenerator\n"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"BuiltinRemote": {
+			files: []string{"kustomization.yaml",
+				"transformers:\n- |-\n  apiVersion: builtin\n  kind: PatchTransformer\n  path: " +
+					"https://example.com/p\n"},
+			settings: Settings{},
+			want:     RefusedFeature,
+		},
+		"Cycle": {
+			files:    []string{"kustomization.yaml", "resources: [a]", "a/kustomization.yaml", "resources: [..]"},
+			settings: Settings{},
+			want:     InvalidKustomization,
+			says:     []string{"cycle"},
+		},
+		"Field": {
+			files:    []string{"kustomization.yaml", "resource: [a]"},
+			settings: Settings{},
+			want:     InvalidKustomization,
+			says:     []string{"resource"},
+		},
+		"NotYAML": {
+			files:    []string{"kustomization.yaml", "a: ["},
+			settings: Settings{},
+			want:     InvalidYAML,
+			says:     []string{"kustomization.yaml"},
+		},
+		"BadObject": {
+			files:    []string{"kustomization.yaml", simple, "a.yaml", "a: b"},
+			settings: Settings{},
+			want:     InvalidKustomization,
+			says:     []string{"a.yaml"},
+		},
+		"Values": {
+			files:    []string{"kustomization.yaml", "{}"},
+			settings: Settings{Set: []string{"a=b"}},
+			want:     InvalidValues,
+		},
+		"ResourceHasExec": {
+			reason:   "an object is an object, whatever its annotations say",
+			files:    []string{"kustomization.yaml", simple, "a.yaml", plugin("example.com/v1")},
+			settings: Settings{},
+			want:     "<nil>",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +277,8 @@ func TestKustomizeFails(t *testing.T) {
 func FuzzKustomize(f *testing.F) {
 	bin := f.TempDir()
 	trap := filepath.Join(bin, "called")
-	if err := os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho \"$@\" >> "+trap+"\nexit 1\n"), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho \"$@\" >> "+trap+"\nexit 1\n"),
+		0o700); err != nil {
 		f.Fatal(err)
 	}
 	f.Setenv("PATH", bin)
@@ -130,7 +287,8 @@ func FuzzKustomize(f *testing.F) {
 	f.Add("resources: [a.yaml]\n", configMap("1"))
 	f.Add("resources: ['git::https://github.com/a/b', b//c?ref=x]\n", "a: b")
 	f.Add("transformers: [a.yaml]\nBASES: [b]\n", "apiVersion: builtin\nkind: PatchTransformer\npath: a\n")
-	f.Add("generators: [a.yaml]\nopenapi: {path: a.yaml}\n", "apiVersion: builtin\nkind: ConfigMapGenerator\nfiles: [a.yaml]\n")
+	f.Add("generators: [a.yaml]\nopenapi: {path: a.yaml}\n",
+		"apiVersion: builtin\nkind: ConfigMapGenerator\nfiles: [a.yaml]\n")
 	f.Fuzz(func(t *testing.T, kustomization, file string) {
 		a, err := LoadFolder(folder("kustomization.yaml", kustomization, "a.yaml", file), Limits{})
 		if err != nil {
@@ -152,7 +310,8 @@ func TestKustomizeTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.RenderObjects(ctx, Settings{}); reasonOf(err) != RenderTimeout || !errors.Is(err, context.Canceled) {
+	if _, _, err := a.RenderObjects(ctx, Settings{}); reasonOf(err) != RenderTimeout ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

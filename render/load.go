@@ -98,7 +98,8 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		}
 		defer func() { _ = from.Close() }()
 		if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
-			return errors.Join(err, &Error{Code: UnsafeArchive, File: name, Problem: "it is not a regular file: replace or remove it"})
+			return errors.Join(err, &Error{Code: UnsafeArchive, File: name,
+				Problem: "it is not a regular file: replace or remove it"})
 		}
 		data, err := left.TakeFile(from)
 		a.files = append(a.files, input.File{Path: name, Data: data})
@@ -125,7 +126,8 @@ func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	if clean := path.Join(path.Dir(name), target); path.IsAbs(target) || clean == ".." || strings.HasPrefix(clean, "../") {
+	if clean := path.Join(path.Dir(name), target); path.IsAbs(target) || clean == ".." ||
+		strings.HasPrefix(clean, "../") {
 		return &Error{Code: UnsafeArchive, File: name, Problem: "the link leaves the folder: replace it by its target"}
 	}
 	return nil
@@ -140,14 +142,17 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 		return a, nil
 	}
 	if !fs.ValidPath(clean) {
-		return nil, &Error{Code: UnsafeArchive, File: folder, Problem: "the path leaves the artefact: name a folder within it"}
+		return nil, &Error{Code: UnsafeArchive, File: folder,
+			Problem: "the path leaves the artefact: name a folder within it"}
 	}
 	clean = path.Join(a.root, clean)
 	sum := sha256.New()
 	input.Hash(sum, a.digest, clean)
-	sub := &Artefact{kind: Manifests, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), files: a.files, root: clean, ignore: a.ignore, link: a.link}
+	sub := &Artefact{kind: Manifests, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), files: a.files, root: clean,
+		ignore: a.ignore, link: a.link}
 	if len(sub.filesInRoot()) == 0 {
-		return nil, &Error{Code: InvalidArchive, File: folder, Problem: "the artefact has no such folder: correct the path"}
+		return nil, &Error{Code: InvalidArchive, File: folder,
+			Problem: "the artefact has no such folder: correct the path"}
 	}
 	return sub, sub.detectKind(input.NewBudget(Limits{}))
 }
@@ -182,7 +187,8 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 		}
 	}
 	if a.kind != Manifests && a.link != "" {
-		return &Error{Code: UnsafeArchive, File: a.link, Problem: "links are not followed in a " + string(a.kind) + ": package it again with files instead"}
+		return &Error{Code: UnsafeArchive, File: a.link, Problem: "links are not followed in a " + string(
+			a.kind) + ": package it again with files instead"}
 	}
 	if a.kind != Chart {
 		return nil
@@ -242,7 +248,8 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 			continue
 		}
 		if depth == maxSubcharts {
-			return nil, &Error{Code: ArchiveTooLarge, File: f.Path, Problem: fmt.Sprintf("charts are packaged in charts more than %d deep", maxSubcharts)}
+			return nil, &Error{Code: ArchiveTooLarge, File: f.Path,
+				Problem: fmt.Sprintf("charts are packaged in charts more than %d deep", maxSubcharts)}
 		}
 		data, err := input.Decompress(f.Data, left.Bytes)
 		if err != nil {
@@ -254,7 +261,8 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 		}
 		top, ok := onlyFolder(inner)
 		if !ok || link != "" {
-			return nil, &Error{Code: InvalidChart, File: f.Path, Problem: "it is no packaged chart, which has one folder and no links: package it with Helm"}
+			return nil, &Error{Code: InvalidChart, File: f.Path,
+				Problem: "it is no packaged chart, which has one folder and no links: package it with Helm"}
 		}
 		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesInRoot(), left, depth+1); err != nil {
 			return nil, input.InFile(f.Path, err)
@@ -272,7 +280,8 @@ func withoutIgnored(files []input.File) ([]input.File, error) {
 	if i := slices.IndexFunc(files, func(f input.File) bool { return f.Path == ignore.HelmIgnore }); i >= 0 {
 		var err error
 		if rules, err = ignore.Parse(bytes.NewReader(files[i].Data)); err != nil {
-			return nil, &Error{Code: InvalidChart, File: ignore.HelmIgnore, Problem: "it cannot be read: correct it", Cause: err}
+			return nil, &Error{Code: InvalidChart, File: ignore.HelmIgnore, Problem: "it cannot be read: correct it",
+				Cause: err}
 		}
 	}
 	rules.AddDefaults()
@@ -308,12 +317,14 @@ func (e entry) IsDir() bool { return e.isDir }
 //
 // Errors are of type *Error with any of the reasons. Values for an artefact that is not a chart are refused, because
 // they would have no effect.
-func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured, leftOut []string, err error) {
+func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
+	leftOut []string, err error) {
 	if a.kind == Chart {
 		return helm.Render(ctx, a.files, settings)
 	}
 	if len(bytes.TrimSpace(settings.Values)) > 0 || len(settings.Set) > 0 {
-		return nil, nil, &Error{Code: InvalidValues, Problem: "there are values, but the artefact is a " + string(a.kind) + ", which has none: remove them"}
+		return nil, nil, &Error{Code: InvalidValues, Problem: "there are values, but the artefact is a " + string(
+			a.kind) + ", which has none: remove them"}
 	}
 	if a.kind == Kustomization {
 		objects, err = kustomize.Build(ctx, a.files, a.root)
@@ -367,7 +378,8 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 		files = slices.DeleteFunc(slices.Clone(files), func(f input.File) bool { return !input.IsManifest(f.Path) })
 	}
 	if len(files) == 0 {
-		return nil, &Error{Code: InvalidArchive, Problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
+		return nil, &Error{Code: InvalidArchive,
+			Problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
 	}
 	var objects []*unstructured.Unstructured
 	for _, f := range files {
@@ -394,7 +406,8 @@ func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, e
 		return nil, err
 	}
 	if artefact.kind != Manifests {
-		return nil, &Error{Code: RefusedFeature, Problem: fmt.Sprintf("the layer is a %s, but only manifests are supported here: package manifests", artefact.kind)}
+		return nil, &Error{Code: RefusedFeature, Problem: fmt.Sprintf(
+			"the layer is a %s, but only manifests are supported here: package manifests", artefact.kind)}
 	}
 	return artefact.parseManifests()
 }

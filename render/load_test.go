@@ -31,19 +31,25 @@ func TestLoadRecognises(t *testing.T) {
 		layer  []byte
 		want   Kind
 	}{
-		"Plain":            {"", []byte(plain), Manifests},
-		"PlainZipped":      {"", zip(t, []byte(plain)), Manifests},
-		"Tar":              {"", archive(t, "a.yaml", plain), Manifests},
-		"TarFolder":        {"", archive(t, "a/a.yaml", plain), Manifests},
-		"Chart":            {"as Helm packages it", zip(t, archive(t, "a/Chart.yaml", chart, "a/templates/a.yaml", plain)), Chart},
-		"ChartTop":         {"as tar -C chart . packages it", archive(t, "./Chart.yaml", chart, "./templates/a.yaml", plain), Chart},
-		"ChartMac":         {"files of macOS archivers are ignored", archive(t, "a/Chart.yaml", chart, "._a", "x", "a/._Chart.yaml", "x", "a/templates/a.yaml", plain), Chart},
-		"ChartDeep":        {"deeper is something else", archive(t, "a/b/Chart.yaml", chart, "a/b/templates/a.yaml", plain), Manifests},
-		"Two":              {"two folders are no chart", archive(t, "a/Chart.yaml", chart, "b/a.yaml", plain), Manifests},
-		"Kustomize":        {"", archive(t, "kustomization.yaml", kustomization, "a.yaml", plain), Kustomization},
-		"KustomizeYML":     {"", archive(t, "k/kustomization.yml", kustomization, "k/a.yaml", plain), Kustomization},
-		"KustomizeNoExt":   {"", archive(t, "Kustomization", kustomization, "a.yaml", plain), Kustomization},
-		"ChartOfKustomize": {"a chart may have one for its own purposes", archive(t, "Chart.yaml", chart, "kustomization.yaml", kustomization, "a.yaml", plain), Chart},
+		"Plain":       {"", []byte(plain), Manifests},
+		"PlainZipped": {"", zip(t, []byte(plain)), Manifests},
+		"Tar":         {"", archive(t, "a.yaml", plain), Manifests},
+		"TarFolder":   {"", archive(t, "a/a.yaml", plain), Manifests},
+		"Chart": {"as Helm packages it",
+			zip(t, archive(t, "a/Chart.yaml", chart, "a/templates/a.yaml", plain)), Chart},
+		"ChartTop": {"as tar -C chart . packages it",
+			archive(t, "./Chart.yaml", chart, "./templates/a.yaml", plain), Chart},
+		"ChartMac": {"files of macOS archivers are ignored", archive(t, "a/Chart.yaml", chart, "._a", "x",
+			"a/._Chart.yaml", "x", "a/templates/a.yaml", plain), Chart},
+		"ChartDeep": {"deeper is something else",
+			archive(t, "a/b/Chart.yaml", chart, "a/b/templates/a.yaml", plain), Manifests},
+		"Two": {"two folders are no chart", archive(t, "a/Chart.yaml", chart, "b/a.yaml", plain),
+			Manifests},
+		"Kustomize":      {"", archive(t, "kustomization.yaml", kustomization, "a.yaml", plain), Kustomization},
+		"KustomizeYML":   {"", archive(t, "k/kustomization.yml", kustomization, "k/a.yaml", plain), Kustomization},
+		"KustomizeNoExt": {"", archive(t, "Kustomization", kustomization, "a.yaml", plain), Kustomization},
+		"ChartOfKustomize": {"a chart may have one for its own purposes",
+			archive(t, "Chart.yaml", chart, "kustomization.yaml", kustomization, "a.yaml", plain), Chart},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +74,8 @@ func TestLoadRefuses(t *testing.T) {
 	for range maxSubcharts + 2 {
 		nested = zip(t, archive(t, "n/Chart.yaml", chart, "n/charts/n.tgz", string(nested)))
 	}
-	link := archiveOf(t, []*tar.Header{{Name: "a/Chart.yaml", Typeflag: tar.TypeReg, Size: int64(len(chart)), Mode: 0o644},
+	link := archiveOf(t, []*tar.Header{{Name: "a/Chart.yaml", Typeflag: tar.TypeReg,
+		Size: int64(len(chart)), Mode: 0o644},
 		{Name: "a/templates/x.yaml", Typeflag: tar.TypeSymlink, Linkname: "y.yaml"}}, []string{"", chart})
 	cases := map[string]struct {
 		reason string
@@ -76,14 +83,20 @@ func TestLoadRefuses(t *testing.T) {
 		limits Limits
 		want   string
 	}{
-		"Bombs":      {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb), "a/charts/y.tgz", string(bomb)), Limits{MaxBytes: 15_000}, ArchiveTooLarge},
-		"OneBomb":    {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb)), Limits{MaxBytes: 9_000}, ArchiveTooLarge},
-		"Files":      {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb), "a/charts/y.tgz", string(bomb)), Limits{MaxFiles: 6}, ArchiveTooLarge},
-		"Deep":       {"", nested, Limits{}, ArchiveTooLarge},
-		"Link":       {"a file that is missing would be missed by nobody", link, Limits{}, UnsafeArchive},
-		"SubOutside": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(archive(t, "../x/Chart.yaml", chart))), Limits{}, UnsafeArchive},
-		"SubTwo":     {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(archive(t, "x/Chart.yaml", chart, "y/a", "b"))), Limits{}, InvalidChart},
-		"SubDamaged": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb[:50])), Limits{}, InvalidArchive},
+		"Bombs": {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz",
+			string(bomb), "a/charts/y.tgz", string(bomb)), Limits{MaxBytes: 15_000}, ArchiveTooLarge},
+		"OneBomb": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb)),
+			Limits{MaxBytes: 9_000}, ArchiveTooLarge},
+		"Files": {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz",
+			string(bomb), "a/charts/y.tgz", string(bomb)), Limits{MaxFiles: 6}, ArchiveTooLarge},
+		"Deep": {"", nested, Limits{}, ArchiveTooLarge},
+		"Link": {"a file that is missing would be missed by nobody", link, Limits{}, UnsafeArchive},
+		"SubOutside": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz",
+			string(archive(t, "../x/Chart.yaml", chart))), Limits{}, UnsafeArchive},
+		"SubTwo": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz",
+			string(archive(t, "x/Chart.yaml", chart, "y/a", "b"))), Limits{}, InvalidChart},
+		"SubDamaged": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb[:50])), Limits{},
+			InvalidArchive},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +139,8 @@ func TestOpenFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range a.files {
-		if strings.HasPrefix(f.Path, ".git/") || strings.HasPrefix(f.Path, "private") || path.Base(f.Path) == "skipped.yaml" {
+		if strings.HasPrefix(f.Path, ".git/") || strings.HasPrefix(f.Path, "private") ||
+			path.Base(f.Path) == "skipped.yaml" {
 			t.Errorf("%s should have been left out", f.Path)
 		}
 	}
@@ -138,7 +152,8 @@ func TestOpenFolder(t *testing.T) {
 		t.Errorf("the digest depends on the way: %v", err)
 	}
 
-	for name, target := range map[string]string{"Absolute": "/etc/passwd", "Up": "../../outside", "Through": "../templates/../../outside"} {
+	for name, target := range map[string]string{"Absolute": "/etc/passwd", "Up": "../../outside",
+		"Through": "../templates/../../outside"} {
 		t.Run(name, func(t *testing.T) {
 			link := filepath.Join(dir, "templates", "bad.yaml")
 			if err := os.Symlink(target, link); err != nil {
@@ -165,7 +180,8 @@ func TestOpenFolder(t *testing.T) {
 
 func TestSub(t *testing.T) {
 	a, err := Load(archive(t, "base/kustomization.yaml", "resources: [a.yaml]\n", "base/a.yaml", configMap("1"),
-		"overlays/x/kustomization.yaml", "resources: [../../base]\nnamePrefix: x-\n", "plain/b.yaml", configMap("2"), "plain/deep/c.yaml", object("c", "data: {}\n")), Limits{})
+		"overlays/x/kustomization.yaml", "resources: [../../base]\nnamePrefix: x-\n", "plain/b.yaml", configMap("2"),
+		"plain/deep/c.yaml", object("c", "data: {}\n")), Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +190,8 @@ func TestSub(t *testing.T) {
 		kind  Kind
 		names string
 	}{
-		"overlays/x": {Kustomization, "x-a"}, "./base/": {Kustomization, "a"}, "plain": {Manifests, "a c"}, "plain/deep": {Manifests, "c"},
+		"overlays/x": {Kustomization, "x-a"}, "./base/": {Kustomization, "a"}, "plain": {Manifests, "a c"},
+		"plain/deep": {Manifests, "c"},
 	} {
 		sub, err := a.Subfolder(folder)
 		if err != nil {
@@ -225,9 +242,11 @@ func TestValuesForManifests(t *testing.T) {
 }
 
 func FuzzLoad(f *testing.F) {
-	f.Add(archive(f, "a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "a/templates/a.yaml", configMap("{{ .Release.Name }}")))
+	f.Add(archive(f, "a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "a/templates/a.yaml",
+		configMap("{{ .Release.Name }}")))
 	f.Add(archive(f, "kustomization.yaml", "resources: [a.yaml]\nnamePrefix: x-\n", "a.yaml", configMap("1")))
-	f.Add(archive(f, "a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "a/charts/b.tgz", string(zip(f, archive(f, "b/Chart.yaml", "name: b\nversion: 1.0.0\n")))))
+	f.Add(archive(f, "a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "a/charts/b.tgz",
+		string(zip(f, archive(f, "b/Chart.yaml", "name: b\nversion: 1.0.0\n")))))
 	f.Fuzz(func(t *testing.T, layer []byte) {
 		a, err := Load(layer, Limits{MaxBytes: 1 << 20, MaxFiles: 100})
 		if err == nil {

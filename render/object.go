@@ -55,7 +55,8 @@ type CRD struct {
 
 // serverFields are the metadata fields that only an API server sets; applying them is an error or does harm. See the
 // package comment.
-var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
+	"generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
 
 // newObject encodes tree, which ValidateObject has accepted.
@@ -71,13 +72,16 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	}
 	o.Namespace, _ = metadata["namespace"].(string)
 
-	rest, err := encode(withoutKeys(metadata, append([]string{"name", "namespace", "labels", "annotations"}, serverFields...)...))
+	rest, err := encode(withoutKeys(metadata, append(
+		[]string{"name", "namespace", "labels", "annotations"}, serverFields...)...))
 	if err != nil {
-		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree), Problem: "metadata cannot be written as JSON", Cause: err}
+		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree),
+			Problem: "metadata cannot be written as JSON", Cause: err}
 	}
 	body, err := encode(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
 	if err != nil {
-		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree), Problem: "its content cannot be written as JSON", Cause: err}
+		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree),
+			Problem: "its content cannot be written as JSON", Cause: err}
 	}
 
 	b := append([]byte(nil), `{"apiVersion":`...)

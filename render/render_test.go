@@ -46,19 +46,26 @@ func TestAppendJSON(t *testing.T) {
 		over      Overlay
 		want      string
 	}{
-		"Plain": {"only the content of the artefact", plain, Options{}, "", Overlay{},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","b":"<x>"}}`},
-		"Namespace": {"the caller decides it", plain, Options{}, "n", Overlay{},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"n"},"data":{"a":"1","b":"<x>"}}`},
-		"NamespaceOfArtefact": {"it is the caller's decision even then", strings.Replace(plain, "name: a", "name: a\n  namespace: z", 1), Options{}, "", Overlay{},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","b":"<x>"}}`},
-		"Options": {"labels and annotations go over those of the artefact", strings.Replace(plain, "name: a", "name: a\n  labels: {b: old, c: keep}", 1),
-			Options{Labels: map[string]string{"b": "new", "a": "first"}, Annotations: map[string]string{"x": "y"}}, "", Overlay{},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"labels":{"a":"first","b":"new","c":"keep"},"name":"a"},"data":{"a":"1","b":"<x>"}}`},
-		"Overlay": {"it overrides both", strings.Replace(plain, "name: a", "name: a\n  labels: {m: old, z: keep}", 1), Options{Labels: map[string]string{"c": "option"}}, "n",
-			Overlay{Labels: map[string]string{"a": "1", "c": "2", "m": "3", "zz": "4"}, Annotations: map[string]string{"o": "kyma/a"}},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"o":"kyma/a"},"labels":{"a":"1","c":"2","m":"3","z":"keep","zz":"4"},"name":"a","namespace":"n"},"data":{"a":"1","b":"<x>"}}`},
-		"Dropped": {"fields that only an API server may set, and status, are not applied", `
+		"Plain": {reason: "only the content of the artefact", in: plain, opts: Options{}, over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","b":"<x>"}}`},
+		"Namespace": {reason: "the caller decides it", in: plain, opts: Options{}, namespace: "n", over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"n"},"data":{"a":"1","b":"<x>"}}`},
+		"NamespaceOfArtefact": {reason: "it is the caller's decision even then",
+			in: strings.Replace(plain, "name: a", "name: a\n  namespace: z", 1), opts: Options{}, over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","b":"<x>"}}`},
+		"Options": {reason: "labels and annotations go over those of the artefact",
+			in:   strings.Replace(plain, "name: a", "name: a\n  labels: {b: old, c: keep}", 1),
+			opts: Options{Labels: map[string]string{"b": "new", "a": "first"}, Annotations: map[string]string{"x": "y"}}, over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"labels":{"a":"first","b":"new","c":"keep"},"name":"a"},"data":{"a":"1","b":"<x>"}}`},
+		"Overlay": {reason: "it overrides both", in: strings.Replace(plain, "name: a",
+			"name: a\n  labels: {m: old, z: keep}", 1), opts: Options{Labels: map[string]string{"c": "option"}},
+			namespace: "n",
+			over: Overlay{
+				Labels:      map[string]string{"a": "1", "c": "2", "m": "3", "zz": "4"},
+				Annotations: map[string]string{"o": "kyma/a"},
+			},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"o":"kyma/a"},"labels":{"a":"1","c":"2","m":"3","z":"keep","zz":"4"},"name":"a","namespace":"n"},"data":{"a":"1","b":"<x>"}}`},
+		"Dropped": {reason: "fields that only an API server may set, and status, are not applied", in: `
 apiVersion: v1
 kind: Pod
 metadata:
@@ -76,11 +83,15 @@ metadata:
   labels: null
 spec: {x: 1}
 status: {phase: Running}
-`, Options{}, "", Overlay{}, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","finalizers":["f/f"]},"spec":{"x":1}}`},
-		"Numbers": {"kind and digits stay", object("a", "x: [1, 1.5, 18446744073709551616, 1e30, -0.0]\n"), Options{}, "", Overlay{},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"x":[1,1.5,18446744073709551616,1e+30,-0]}`},
-		"Escapes": {"quotes, control characters and other scripts", plain, Options{Labels: map[string]string{"a\"\\": "\x01\n\té\u2028😀\xff"}}, `n"`, Overlay{},
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a\"\\":"\u0001\u000a\u0009é` + "\u2028" + `😀` + "\ufffd" + `"},"name":"a","namespace":"n\""},"data":{"a":"1","b":"<x>"}}`},
+`, opts: Options{}, over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","finalizers":["f/f"]},"spec":{"x":1}}`},
+		"Numbers": {reason: "kind and digits stay", in: object("a", "x: [1, 1.5, 18446744073709551616, 1e30, -0.0]\n"),
+			opts: Options{}, over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"x":[1,1.5,18446744073709551616,1e+30,-0]}`},
+		"Escapes": {reason: "quotes, control characters and other scripts", in: plain,
+			opts: Options{Labels: map[string]string{"a\"\\": "\x01\n\té\u2028😀\xff"}}, namespace: `n"`, over: Overlay{},
+			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a\"\\":"\u0001\u000a\u0009é` +
+				"\u2028" + `😀` + "\ufffd" + `"},"name":"a","namespace":"n\""},"data":{"a":"1","b":"<x>"}}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +161,8 @@ func anys(m map[string]string) map[string]any {
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		metadata := map[string]any{"name": "n", "namespace": "artefact", "finalizers": []any{"f"}, "custom": tree(r, 2), "uid": "u"}
+		metadata := map[string]any{"name": "n", "namespace": "artefact", "finalizers": []any{"f"},
+			"custom": tree(r, 2), "uid": "u"}
 		labels, annotations := strs(r), strs(r)
 		if labels != nil {
 			metadata["labels"] = anys(labels)
@@ -158,7 +170,8 @@ func TestRoundTrip(t *testing.T) {
 		if annotations != nil {
 			metadata["annotations"] = anys(annotations)
 		}
-		in := map[string]any{"apiVersion": "g/v1", "kind": "K", "metadata": metadata, "status": "s", "spec": tree(r, 5), "data": tree(r, 3)}
+		in := map[string]any{"apiVersion": "g/v1", "kind": "K", "metadata": metadata, "status": "s",
+			"spec": tree(r, 5), "data": tree(r, 3)}
 		before, _ := json.Marshal(in)
 		opts := Options{Labels: strs(r), Annotations: strs(r)}
 		over := Overlay{Labels: strs(r), Annotations: strs(r)}
@@ -175,8 +188,10 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("seed %d: %v in %s", seed, err, encoded)
 		}
 		want := map[string]any{"apiVersion": "g/v1", "kind": "K", "spec": in["spec"], "data": in["data"]}
-		wantMeta := map[string]any{"name": "n", "namespace": "ns", "finalizers": metadata["finalizers"], "custom": metadata["custom"]}
-		for field, layers := range map[string][]map[string]string{"labels": {labels, opts.Labels, over.Labels}, "annotations": {annotations, opts.Annotations, over.Annotations}} {
+		wantMeta := map[string]any{"name": "n", "namespace": "ns", "finalizers": metadata["finalizers"],
+			"custom": metadata["custom"]}
+		for field, layers := range map[string][]map[string]string{"labels": {labels, opts.Labels, over.Labels},
+			"annotations": {annotations, opts.Annotations, over.Annotations}} {
 			all := map[string]string{}
 			for _, layer := range layers {
 				maps.Copy(all, layer)
@@ -186,7 +201,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 			for key := range all {
 				if field == "labels" && bundle.Objects[0].Label(key) != merged(labels, opts.Labels)[key] ||
-					field == "annotations" && bundle.Objects[0].Annotation(key) != merged(annotations, opts.Annotations)[key] {
+					field == "annotations" && bundle.Objects[0].Annotation(key) != merged(
+						annotations, opts.Annotations)[key] {
 					t.Fatalf("seed %d: accessor for %s %s is wrong", seed, field, key)
 				}
 			}
@@ -240,7 +256,8 @@ func TestAppendJSONAllocates(t *testing.T) {
 
 func TestBuildDeterministic(t *testing.T) {
 	text := object("a", "data: {z: 1, y: 2, x: 3, w: {v: 4, u: 5}}\n") + "---\n" + object("b", "")
-	opts := Options{Labels: map[string]string{"a": "1", "b": "2", "c": "3"}, Annotations: map[string]string{"d": "4", "e": "5"}}
+	opts := Options{Labels: map[string]string{"a": "1", "b": "2", "c": "3"},
+		Annotations: map[string]string{"d": "4", "e": "5"}}
 	first := build(t, text, opts)
 	for range 50 {
 		next := build(t, text, opts)
@@ -259,7 +276,8 @@ func TestBuildDeterministic(t *testing.T) {
 // are recorded in Manifests, and one must never stand for what an older manager sent.
 func TestDigestIsStable(t *testing.T) {
 	bundle := build(t, deployment+"---\n"+object("a", "data: {x: '<1>'}\n"), Options{
-		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"}, Images: []string{"r.io/p/op:1.0"}, PullSecret: "s",
+		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
+		Images: []string{"r.io/p/op:1.0"}, PullSecret: "s",
 		Manager: &Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "op"}})
 	const want = "sha256:4ad6f26e47f99fc45d632d023cf6925bd2148347f362df2a0696116233e666a0"
 	if input.EncodingVersion != "render/1" || bundle.Digest != want {
@@ -268,7 +286,8 @@ func TestDigestIsStable(t *testing.T) {
 }
 
 func TestDigestCovers(t *testing.T) {
-	base := Options{Labels: map[string]string{"a": "b"}, Images: []string{"x/y:1"}, PullSecret: "p", Manager: &Manager{Name: "m"}, Digest: "sha256:1"}
+	base := Options{Labels: map[string]string{"a": "b"}, Images: []string{"x/y:1"}, PullSecret: "p",
+		Manager: &Manager{Name: "m"}, Digest: "sha256:1"}
 	text := object("a", "")
 	first := build(t, text, base).Digest
 	if first != base.BundleDigest() {
@@ -300,8 +319,10 @@ func TestDigestCovers(t *testing.T) {
 	}
 	byContent := map[string]string{}
 	for name, text := range map[string]string{
-		"a": object("a", ""), "b": object("b", ""), "ab": object("a", "") + "---\n" + object("b", ""), "ba": object("b", "") + "---\n" + object("a", ""),
-		"Data": object("a", "data: {}\n"), "Namespace": strings.Replace(object("a", ""), "name: a", "name: a\n  namespace: x", 1), "None": "",
+		"a": object("a", ""), "b": object("b", ""), "ab": object("a", "") + "---\n" + object("b", ""),
+		"ba":   object("b", "") + "---\n" + object("a", ""),
+		"Data": object("a", "data: {}\n"), "Namespace": strings.Replace(object("a", ""), "name: a",
+			"name: a\n  namespace: x", 1), "None": "",
 	} {
 		digest := build(t, text, Options{}).Digest
 		if other, ok := byContent[digest]; ok {
@@ -366,11 +387,13 @@ spec:
 status: {storedVersions: [v1]}
 `
 	got, ok := build(t, text, Options{}).Objects[0].CRD()
-	want := CRD{Group: "operator.example.com", Kind: "Sample", Plural: "samples", Namespaced: true, Versions: []string{"v1", "v1beta1"}}
+	want := CRD{Group: "operator.example.com", Kind: "Sample", Plural: "samples", Namespaced: true,
+		Versions: []string{"v1", "v1beta1"}}
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if got, ok := build(t, strings.Replace(text, "Namespaced", "Cluster", 1), Options{}).Objects[0].CRD(); !ok || got.Namespaced {
+	if got, ok := build(t, strings.Replace(text, "Namespaced", "Cluster", 1), Options{}).Objects[0].CRD(); !ok ||
+		got.Namespaced {
 		t.Error("a kind of cluster scope is taken for a namespaced one")
 	}
 	for name, text := range map[string]string{
@@ -386,8 +409,10 @@ status: {storedVersions: [v1]}
 }
 
 func TestObjectAccessors(t *testing.T) {
-	o := build(t, strings.Replace(object("a", ""), "name: a", "name: a\n  namespace: ns\n  labels: {b: x, a: z}\n  annotations: {c: z}", 1), Options{}).Objects[0]
-	if o.Label("a") != "z" || o.Label("b") != "x" || o.Label("c") != "" || o.Annotation("c") != "z" || o.Annotation("a") != "" {
+	o := build(t, strings.Replace(object("a", ""), "name: a",
+		"name: a\n  namespace: ns\n  labels: {b: x, a: z}\n  annotations: {c: z}", 1), Options{}).Objects[0]
+	if o.Label("a") != "z" || o.Label("b") != "x" || o.Label("c") != "" ||
+		o.Annotation("c") != "z" || o.Annotation("a") != "" {
 		t.Error("labels or annotations are not found")
 	}
 	if o.GVK.Kind != "ConfigMap" || o.GVK.Version != "v1" || o.Namespace != "ns" || o.Name != "a" {
@@ -402,14 +427,16 @@ func TestObjectAccessors(t *testing.T) {
 func largeDeployment() string {
 	var env []string
 	for i := range 40 {
-		env = append(env, fmt.Sprintf("        - {name: VARIABLE_%d, value: \"some value of ordinary length %d\"}", i, i))
+		env = append(env, fmt.Sprintf("        - {name: VARIABLE_%d, value: \"some value of ordinary length %d\"}", i,
+			i))
 	}
 	slices.Sort(env)
 	return deployment + "        env:\n" + strings.Join(env, "\n") + "\n"
 }
 
 func BenchmarkAppendJSON(b *testing.B) {
-	o := build(b, largeDeployment(), Options{Labels: map[string]string{"app.kubernetes.io/part-of": "x", "operator.kyma-project.io/managed-by": "kyma"}}).Objects[0]
+	o := build(b, largeDeployment(), Options{Labels: map[string]string{"app.kubernetes.io/part-of": "x",
+		"operator.kyma-project.io/managed-by": "kyma"}}).Objects[0]
 	room := make([]byte, 0, 2*o.Size())
 	for name, over := range map[string]Overlay{
 		"Plain":   {},

@@ -62,7 +62,8 @@ func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfManifest(to)) {
 		to = fromStoredManifest(src)
 	}
-	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)), contentOfStoredManifest(src))
+	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)),
+		contentOfStoredManifest(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindManifest), meta
 	*m = *to
 	return err
@@ -75,7 +76,8 @@ func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 	if err := restoreFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
 		return err
 	}
-	meta, err := annotateLossesOrFail(t.ObjectMeta, contentOfModuleTemplate(fromStoredModuleTemplate(to)), contentOfModuleTemplate(t))
+	meta, err := annotateLossesOrFail(t.ObjectMeta, contentOfModuleTemplate(fromStoredModuleTemplate(to)),
+		contentOfModuleTemplate(t))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*dst = *to
 	return err
@@ -88,7 +90,8 @@ func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
 		to = fromStoredModuleTemplate(src)
 	}
 	to.Labels, to.Annotations = src.Labels, src.Annotations // toStoredModuleTemplate reads module and version from them
-	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)), contentOfStoredModuleTemplate(src))
+	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)),
+		contentOfStoredModuleTemplate(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*t = *to
 	return err
@@ -196,7 +199,9 @@ func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.O
 		return meta, fmt.Errorf("writing annotation %s: %w", AnnotationConversion, err)
 	}
 	if !fits {
-		return meta, fmt.Errorf("values without a field in v1beta2, mainly %s, exceed %d bytes: make them smaller, or write the object in v1beta2", pathOfLargest(lost), MaxConversionBytes)
+		return meta, fmt.Errorf(
+			"values without a field in v1beta2, mainly %s, exceed %d bytes: make them smaller, or write the object "+
+				"in v1beta2", pathOfLargest(lost), MaxConversionBytes)
 	}
 	return withAnnotation(meta, annotation), nil
 }

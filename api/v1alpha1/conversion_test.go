@@ -178,20 +178,29 @@ func normalise(object map[string]any) {
 
 // TestEdits checks that losses come back where they can, and that edits win.
 func TestEdits(t *testing.T) {
-	stored := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast", SkipMaintenanceWindows: true, Modules: []v1beta2.Module{
-		{Name: "keda", Version: "1.0.0", Managed: new(false)}, {Name: "istio", Channel: "regular", RemoteModuleTemplateRef: "x"},
-	}}}
+	stored := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast",
+		SkipMaintenanceWindows: true, Modules: []v1beta2.Module{
+			{
+				Name:    "keda",
+				Version: "1.0.0",
+				Managed: new(false)}, {Name: "istio",
+				Channel:                 "regular",
+				RemoteModuleTemplateRef: "x",
+			},
+		}}}
 	tests := map[string]struct {
 		reason string
 		edit   func(*KymaSpec)
 		want   func(*v1beta2.KymaSpec)
 	}{
 		"Nothing": {"all comes back", func(*KymaSpec) {}, func(*v1beta2.KymaSpec) {}},
-		"Channel": {"the rest stays", func(s *KymaSpec) { s.Channel = "regular" }, func(s *v1beta2.KymaSpec) { s.Channel = "regular" }},
+		"Channel": {"the rest stays", func(s *KymaSpec) { s.Channel = "regular" },
+			func(s *v1beta2.KymaSpec) { s.Channel = "regular" }},
 		"Add": {"what is known of the others stays",
 			func(s *KymaSpec) { s.Modules = append([]Module{{Name: "btp"}}, s.Modules...) },
 			func(s *v1beta2.KymaSpec) {
-				s.Modules = append([]v1beta2.Module{{Name: "btp", CustomResourcePolicy: v1beta2.CreateAndDelete, Managed: new(true)}}, s.Modules...)
+				s.Modules = append([]v1beta2.Module{{Name: "btp", CustomResourcePolicy: v1beta2.CreateAndDelete,
+					Managed: new(true)}}, s.Modules...)
 			}},
 		"Remove": {"nothing of a removed module comes back",
 			func(s *KymaSpec) { s.Modules = s.Modules[1:] },
@@ -224,8 +233,9 @@ func TestEdits(t *testing.T) {
 // TestEditsOfStored checks the same the other way round.
 func TestEditsOfStored(t *testing.T) {
 	old := &Kyma{Spec: KymaSpec{
-		Components: []Component{{Name: "istio", Settings: map[string]string{"a": "b"}}, {Name: "serverless"}}, Modules: []Module{{Name: "keda"}},
-		Sync: &Sync{Enabled: true},
+		Components: []Component{{Name: "istio", Settings: map[string]string{"a": "b"}}, {Name: "serverless"}},
+		Modules:    []Module{{Name: "keda"}},
+		Sync:       &Sync{Enabled: true},
 	}}
 	tests := map[string]struct {
 		reason string
@@ -245,7 +255,8 @@ func TestEditsOfStored(t *testing.T) {
 		"ModuleChannel": {"a component has no channel, so it has to be a module",
 			func(s *v1beta2.KymaSpec) { s.Modules[1].Channel = "fast" },
 			func(s *KymaSpec) {
-				s.Components, s.Modules = s.Components[:1], []Module{{Name: "serverless", Channel: "fast"}, {Name: "keda"}}
+				s.Components, s.Modules = s.Components[:1],
+					[]Module{{Name: "serverless", Channel: "fast"}, {Name: "keda"}}
 			}},
 	}
 	for name, tc := range tests {
@@ -269,7 +280,8 @@ func TestEditsOfStored(t *testing.T) {
 // TestInstall checks that the only source of a Manifest stays one, and becomes one of several when another is added.
 func TestInstall(t *testing.T) {
 	raw := func(text string) runtime.RawExtension { return runtime.RawExtension{Raw: []byte(text)} }
-	stored := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: "1.0.0", Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: raw(`{"ref":"a"}`)}}}
+	stored := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: "1.0.0",
+		Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: raw(`{"ref":"a"}`)}}}
 	old := &Manifest{}
 	if err := old.ConvertFrom(stored); err != nil {
 		t.Fatal(err)
@@ -299,7 +311,8 @@ func TestModuleInfos(t *testing.T) {
 	stored := &v1beta2.Kyma{Status: v1beta2.KymaStatus{State: v1beta2.StateReady, Modules: []v1beta2.ModuleStatus{
 		{Name: "waiting", State: v1beta2.StateWarning},
 		{Name: "keda", Channel: "fast", State: v1beta2.StateReady,
-			Manifest: &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{Name: "k-keda", Namespace: "kcp-system"}},
+			Manifest: &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{Name: "k-keda",
+				Namespace: "kcp-system"}},
 			Template: &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{Generation: 3}},
 			Resource: &v1beta2.ObjectReference{APIVersion: "operator.kyma-project.io/v1alpha1", Kind: "Keda"}},
 	}}}
@@ -309,7 +322,11 @@ func TestModuleInfos(t *testing.T) {
 	}
 	want := KymaStatus{KymaStatus: stored.Status, ModuleInfos: []ModuleInfo{{
 		Name: "k-keda", Namespace: "kcp-system", ModuleName: "keda", State: v1beta2.StateReady,
-		TemplateInfo: TemplateInfo{Generation: 3, Channel: "fast", GVK: GroupVersionKind{Group: "operator.kyma-project.io", Version: "v1alpha1", Kind: "Keda"}},
+		TemplateInfo: TemplateInfo{
+			Generation: 3,
+			Channel:    "fast",
+			GVK:        GroupVersionKind{Group: "operator.kyma-project.io", Version: "v1alpha1", Kind: "Keda"},
+		},
 	}}}
 	if diff := cmp.Diff(want, old.Status); diff != "" {
 		t.Errorf("status differs (-want +got):\n%s", diff)
@@ -322,7 +339,8 @@ func TestTooLarge(t *testing.T) {
 		Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte(`{}`)}},
 	}}
 	for i := range 3000 {
-		stored.Spec.LocalizedImages = append(stored.Spec.LocalizedImages, fmt.Sprintf("registry.example.com/image-%d:1", i))
+		stored.Spec.LocalizedImages = append(stored.Spec.LocalizedImages,
+			fmt.Sprintf("registry.example.com/image-%d:1", i))
 	}
 	old := &Manifest{}
 	if err := old.ConvertFrom(stored); err != nil {
@@ -334,43 +352,54 @@ func TestTooLarge(t *testing.T) {
 	if err := old.ConvertTo(&v1beta2.Manifest{}); err == nil || !strings.Contains(err.Error(), "v1beta2") {
 		t.Errorf("written back with error %v", err)
 	}
-	kyma := &Kyma{Spec: KymaSpec{Components: []Component{{Name: "a", Settings: map[string]string{"large": strings.Repeat("x", MaxConversionBytes)}}}}}
-	if err := kyma.ConvertTo(&v1beta2.Kyma{}); err == nil || !strings.Contains(err.Error(), "spec.modules[a].component") {
+	kyma := &Kyma{Spec: KymaSpec{Components: []Component{{Name: "a",
+		Settings: map[string]string{"large": strings.Repeat("x", MaxConversionBytes)}}}}}
+	if err := kyma.ConvertTo(&v1beta2.Kyma{}); err == nil ||
+		!strings.Contains(err.Error(), "spec.modules[a].component") {
 		t.Errorf("error %v does not say what is too large", err)
 	}
 }
 
-// TestAnnotation checks annotations that the conversion did not write. Reading goes on without them, writing refuses them.
+// TestAnnotation checks annotations that the conversion did not write. Reading goes on without them, writing refuses
+// them.
 func TestAnnotation(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		value   string
 		refused bool
 	}{
-		"NoJSON":      {"not ours", "hello", true},
-		"Large":       {"not ours", strings.Repeat("x", MaxConversionBytes+1), true},
-		"ShortPath":   {"spec as a whole cannot be lost", `{"for":"%s","losses":[{"path":["spec"],"is":{}}]}`, true},
-		"NoPath":      {"nowhere", `{"for":"%s","losses":[{"is":{}}]}`, true},
-		"WrongType":   {"a channel is a text", `{"for":"%s","losses":[{"path":["spec","channel"],"was":"fast","is":[1]}]}`, true},
-		"OtherObject": {"nothing fits", `{"for":"%s","losses":[{"path":["spec","modules",{"name":"x"},"version"],"is":"1.0.0"},{"path":["spec","modules",{"name":"x"}],"is":"1"},{"path":["spec","modules",7,"a"],"is":"1"},{"path":["spec","channel","a"],"is":"1"}]}`, false},
-		"OtherWay":    {"made for another version", `{"for":"v1","losses":[{"path":["spec","channel"],"was":"fast","is":"regular"}]}`, false},
-		"Empty":       {"nothing", `{}`, false},
+		"NoJSON":    {"not ours", "hello", true},
+		"Large":     {"not ours", strings.Repeat("x", MaxConversionBytes+1), true},
+		"ShortPath": {"spec as a whole cannot be lost", `{"for":"%s","losses":[{"path":["spec"],"is":{}}]}`, true},
+		"NoPath":    {"nowhere", `{"for":"%s","losses":[{"is":{}}]}`, true},
+		"WrongType": {"a channel is a text",
+			`{"for":"%s","losses":[{"path":["spec","channel"],"was":"fast","is":[1]}]}`, true},
+		"OtherObject": {"nothing fits",
+			`{"for":"%s","losses":[{"path":["spec","modules",{"name":"x"},"version"],"is":"1.0.0"},{"path":["spec","modules",{"name":"x"}],"is":"1"},{"path":["spec","modules",7,"a"],"is":"1"},{"path":["spec","channel","a"],"is":"1"}]}`, false},
+		"OtherWay": {"made for another version",
+			`{"for":"v1","losses":[{"path":["spec","channel"],"was":"fast","is":"regular"}]}`, false},
+		"Empty": {"nothing", `{}`, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			value := func(version string) map[string]string {
-				return map[string]string{AnnotationConversion: strings.ReplaceAll(tc.value, "%s", version), "other": "stays"}
+				return map[string]string{AnnotationConversion: strings.ReplaceAll(tc.value, "%s", version),
+					"other": "stays"}
 			}
-			stored := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k", Annotations: value(Version)}, Spec: v1beta2.KymaSpec{Channel: "fast"}}
+			stored := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k", Annotations: value(Version)},
+				Spec: v1beta2.KymaSpec{Channel: "fast"}}
 			got := &Kyma{}
 			if err := got.ConvertFrom(stored); err != nil {
 				t.Errorf("%s: reading fails: %v", tc.reason, err)
 			}
-			if diff := cmp.Diff(map[string]string{"other": "stays"}, got.Annotations); diff != "" || got.Spec.Channel != "fast" {
+			if diff := cmp.Diff(map[string]string{"other": "stays"}, got.Annotations); diff != "" ||
+				got.Spec.Channel != "fast" {
 				t.Errorf("%s: channel is %s, annotations differ (-want +got):\n%s", tc.reason, got.Spec.Channel, diff)
 			}
-			old := &Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k", Annotations: value(v1beta2.Version)}, Spec: KymaSpec{Channel: "fast"}}
-			if err := old.ConvertTo(&v1beta2.Kyma{}); (err != nil) != tc.refused || err != nil && !strings.Contains(err.Error(), AnnotationConversion) {
+			old := &Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k", Annotations: value(v1beta2.Version)},
+				Spec: KymaSpec{Channel: "fast"}}
+			if err := old.ConvertTo(&v1beta2.Kyma{}); (err != nil) != tc.refused || err != nil &&
+				!strings.Contains(err.Error(), AnnotationConversion) {
 				t.Errorf("%s: writing gives error %v, refused should be %t", tc.reason, err, tc.refused)
 			}
 		})
@@ -410,7 +439,8 @@ func FuzzModuleTemplate(f *testing.F) {
 		func(a, b *v1beta2.ModuleTemplate) { a.Spec = b.Spec }, func(*v1beta2.ModuleTemplate) {})
 }
 
-func fuzzBoth[Old, Stored any](f *testing.F, to func(*Old, *Stored) error, from func(*Old, *Stored) error, editOld func(a, b *Old), editStored func(a, b *Stored), valid func(*Stored)) {
+func fuzzBoth[Old, Stored any](f *testing.F, to func(*Old, *Stored) error, from func(*Old, *Stored) error,
+	editOld func(a, b *Old), editStored func(a, b *Stored), valid func(*Stored)) {
 	for seed := range int64(100) {
 		f.Add(seed)
 	}
@@ -463,8 +493,8 @@ func fuzzBoth[Old, Stored any](f *testing.F, to func(*Old, *Stored) error, from 
 	})
 }
 
-// check compares two objects without API version, kind and the conversion's annotation. Nothing and nothing in a list are
-// the same.
+// check compares two objects without API version, kind and the conversion's annotation. Nothing and nothing in a list
+// are the same.
 func check(t *testing.T, what string, want, got any) {
 	t.Helper()
 	strip := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".TypeMeta" }, cmp.Ignore())
@@ -480,18 +510,20 @@ func text(v any) string {
 	return fmt.Sprintf("%s %v", data, err)
 }
 
-// newFiller fills objects with what an API server accepts as far as their form goes. Texts are from a small set, so that lists
-// have elements of the same name, and edits hit what is there.
+// newFiller fills objects with what an API server accepts as far as their form goes. Texts are from a small set, so
+// that lists have elements of the same name, and edits hit what is there.
 func newFiller(seed int64) *randfill.Filler {
 	words := []string{"", "a", "b", "keda", "regular", "1.0.0", "é\"<"}
 	object := func(c randfill.Continue) map[string]any {
-		return map[string]any{"apiVersion": "v1", "kind": "K" + words[c.Intn(len(words))], "n": int64(c.Intn(3)), "null": nil, "list": []any{words[c.Intn(len(words))], 1.5}}
+		return map[string]any{"apiVersion": "v1", "kind": "K" + words[c.Intn(len(words))], "n": int64(c.Intn(3)),
+			"null": nil, "list": []any{words[c.Intn(len(words))], 1.5}}
 	}
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 4).Funcs(
 		func(s *string, c randfill.Continue) { *s = words[c.Intn(len(words))] },
 		func(u *unstructured.Unstructured, c randfill.Continue) { u.Object = object(c) },
 		func(r *runtime.RawExtension, c randfill.Continue) {
-			r.Raw, _ = json.Marshal(map[string]any{"component": map[string]any{"version": words[c.Intn(len(words))]}, "o": object(c)})
+			r.Raw, _ = json.Marshal(map[string]any{"component": map[string]any{"version": words[c.Intn(len(words))]},
+				"o": object(c)})
 		},
 		func(m *metav1.Time, c randfill.Continue) {
 			*m = metav1.Time{}

@@ -79,7 +79,8 @@ func appendLosses(path []any, was, is any, found *[]loss) error {
 		names := maps.Clone(wasFields)
 		maps.Copy(names, isFields)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if err := appendLosses(append(slices.Clip(path), name), fieldOrAbsent(wasFields, name), fieldOrAbsent(isFields, name), found); err != nil {
+			if err := appendLosses(append(slices.Clip(path), name), fieldOrAbsent(wasFields, name),
+				fieldOrAbsent(isFields, name), found); err != nil {
 				return err
 			}
 		}

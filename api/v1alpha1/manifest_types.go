@@ -51,8 +51,8 @@ type ManifestSpec struct {
 	// +optional
 	CRDs *v1beta2.ManifestConfig `json:"crds,omitempty"`
 
-	// config is a layer with settings for installs, by their names: values of charts, and how charts are rendered. It has no
-	// effect while its type is empty.
+	// config is a layer with settings for installs, by their names: values of charts, and how charts are rendered. It
+	// has no effect while its type is empty.
 	// +optional
 	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
 

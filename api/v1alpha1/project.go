@@ -52,14 +52,16 @@ func fromStoredKyma(k *v1beta2.Kyma) *Kyma {
 			continue // early clients expect a Manifest for each entry
 		}
 		info := ModuleInfo{
-			Name: m.Manifest.Metadata.Name, Namespace: m.Manifest.Metadata.Namespace, ModuleName: m.Name, State: m.State,
+			Name: m.Manifest.Metadata.Name, Namespace: m.Manifest.Metadata.Namespace,
+			ModuleName: m.Name, State: m.State,
 			TemplateInfo: TemplateInfo{Channel: m.Channel},
 		}
 		if m.Template != nil {
 			info.TemplateInfo.Generation = m.Template.Metadata.Generation
 		}
 		if m.Resource != nil {
-			info.TemplateInfo.GVK = GroupVersionKind(schema.FromAPIVersionAndKind(m.Resource.APIVersion, m.Resource.Kind))
+			info.TemplateInfo.GVK = GroupVersionKind(
+				schema.FromAPIVersionAndKind(m.Resource.APIVersion, m.Resource.Kind))
 		}
 		out.Status.ModuleInfos = append(out.Status.ModuleInfos, info)
 	}
@@ -129,7 +131,8 @@ func moduleVersion(t *ModuleTemplate) string {
 		} `json:"component"`
 	}
 	if len(t.Spec.Descriptor.Raw) > 0 {
-		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // the descriptor may be any object, with or without a version
+		// the descriptor may be any object, with or without a version
+		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor)
 	}
 	for _, version := range []string{t.Annotations[annotationModuleVersion], descriptor.Component.Version} {
 		if len(version) <= 32 && validVersion.MatchString(version) {

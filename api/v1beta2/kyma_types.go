@@ -111,8 +111,8 @@ type Module struct {
 
 // KymaStatus is the observed state of a Kyma and its modules.
 type KymaStatus struct {
-	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. An addition
-	// of this project. In a runtime it is the generation of the Kyma in the runtime.
+	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. An
+	// addition of this project. In a runtime it is the generation of the Kyma in the runtime.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

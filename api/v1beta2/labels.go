@@ -13,8 +13,8 @@ const (
 	LabelManagedBy = "operator.kyma-project.io/managed-by"
 	// LabelWatchedBy marks objects of a runtime whose changes are reported. Its value is WatchedByKyma.
 	LabelWatchedBy = "operator.kyma-project.io/watched-by"
-	// LabelModuleName names the module of a Manifest or ModuleTemplate, and marks Secrets in the control plane whose data
-	// a module may receive.
+	// LabelModuleName names the module of a Manifest or ModuleTemplate, and marks Secrets in the control plane whose
+	// data a module may receive.
 	LabelModuleName = "operator.kyma-project.io/module-name"
 	// LabelChannel is the release channel of a Manifest. Mandatory and pinned modules have none.
 	LabelChannel = "operator.kyma-project.io/channel"
@@ -41,7 +41,8 @@ const (
 	LabelLease = "operator.kyma-project.io/lease"
 	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
-	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is WatcherGatewayDefault.
+	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is
+	// WatcherGatewayDefault.
 	LabelWatcherGateway = "operator.kyma-project.io/watcher-gateway"
 	// LabelPodRestartTrigger in a pod template changes with the certificate, so that the pods are restarted.
 	LabelPodRestartTrigger = "operator.kyma-project.io/pod-restart-trigger"
@@ -67,7 +68,8 @@ const (
 
 // Labels that describe a runtime. The component that creates Kymas sets them.
 const (
-	// LabelRuntimeID is the ID of the runtime. It is the name in its certificate, and copied to the Kyma in the runtime.
+	// LabelRuntimeID is the ID of the runtime. It is the name in its certificate, and copied to the Kyma in the
+	// runtime.
 	LabelRuntimeID = "kyma-project.io/runtime-id"
 	// LabelGlobalAccountID is copied to the Kyma in the runtime, and matched by maintenance policies.
 	LabelGlobalAccountID = "kyma-project.io/global-account-id"

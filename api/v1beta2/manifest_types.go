@@ -127,8 +127,8 @@ type ManifestSpec struct {
 
 // InstallInfo is a source of the objects of a module.
 type InstallInfo struct {
-	// name is the name of the source: raw-manifest in install; in installs it is the name of the release of a chart, and what
-	// config refers to.
+	// name is the name of the source: raw-manifest in install; in installs it is the name of the release of a chart,
+	// and what config refers to.
 	Name string `json:"name"`
 
 	// source is the location of the objects; its type defines the other fields. oci-ref and oci-dir have repo, name,

@@ -29,8 +29,8 @@ type ModuleTemplate struct {
 
 // ModuleTemplateSpec describes one version of a module.
 type ModuleTemplateSpec struct {
-	// channel is the release channel of this version, for modules that have no ModuleReleaseMeta. Empty: none. Deprecated: a
-	// ModuleReleaseMeta maps channels to versions, and then this has no effect.
+	// channel is the release channel of this version, for modules that have no ModuleReleaseMeta. Empty: none.
+	// Deprecated: a ModuleReleaseMeta maps channels to versions, and then this has no effect.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
 	// +kubebuilder:validation:MaxLength:=32

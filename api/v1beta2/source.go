@@ -29,8 +29,8 @@ const (
 // ImageSpec is the location of a layer with the objects of a module in an OCI registry.
 // +kubebuilder:object:generate=false
 type ImageSpec struct {
-	// Repo is the registry and the path before the component, for example registry.example.com/modules. A leading http://
-	// means a registry without TLS.
+	// Repo is the registry and the path before the component, for example registry.example.com/modules. A leading
+	// http:// means a registry without TLS.
 	Repo string `json:"repo,omitempty"`
 	// Name is the name of the component.
 	Name string `json:"name,omitempty"`
@@ -123,10 +123,12 @@ func DecodeSource(source runtime.RawExtension) (Source, error) {
 	switch head.Type {
 	case SourceOCIRef, SourceOCIDir:
 		s := &ImageSpec{}
-		return validated(Source{Image: s}, decodeStrict(raw, fields, s, "repo", "name", "ref", "type", "credSecretSelector"))
+		return validated(Source{Image: s}, decodeStrict(raw, fields, s, "repo", "name", "ref",
+			"type", "credSecretSelector"))
 	case SourceHelmChart:
 		s := &HelmChartSpec{}
-		return validated(Source{HelmChart: s}, decodeStrict(raw, fields, s, "url", "chartName", "version", "type", "credSecretSelector"))
+		return validated(Source{HelmChart: s}, decodeStrict(raw, fields, s, "url", "chartName", "version",
+			"type", "credSecretSelector"))
 	case SourceKustomize:
 		s := &KustomizeSpec{}
 		return validated(Source{Kustomize: s}, decodeStrict(raw, fields, s, "url", "path", "type"))
@@ -154,7 +156,8 @@ func decodeStrict(raw []byte, fields map[string]json.RawMessage, into any, known
 	}
 	err := json.Unmarshal(raw, into)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &SourceError{Field: wrong.Field, Message: fmt.Sprintf("it is a %s, which does not belong there", wrong.Value)}
+		return &SourceError{Field: wrong.Field, Message: fmt.Sprintf(
+			"it is a %s, which does not belong there", wrong.Value)}
 	}
 	if err != nil {
 		return &SourceError{Message: err.Error()}
@@ -230,7 +233,8 @@ func (s *KustomizeSpec) validate() error {
 
 func unknownType(t SourceType) *SourceError {
 	return &SourceError{Field: "type", Message: fmt.Sprintf("%q is not a type; use %s", t,
-		enumerate([]string{string(SourceOCIRef), string(SourceOCIDir), string(SourceHelmChart), string(SourceKustomize)}))}
+		enumerate([]string{string(SourceOCIRef), string(SourceOCIDir), string(SourceHelmChart),
+			string(SourceKustomize)}))}
 }
 
 // enumerate joins quoted words for a sentence: "a", "b" or "c".
@@ -283,7 +287,8 @@ const pathInstall = "spec.install.source"
 func (s ImageSpec) validate(path string) error {
 	switch {
 	case s.Type != SourceOCIRef && s.Type != SourceOCIDir:
-		return &SourceError{path: path, Field: "type", Message: fmt.Sprintf("%q is not a type; use %q or %q", s.Type, SourceOCIRef, SourceOCIDir)}
+		return &SourceError{path: path, Field: "type", Message: fmt.Sprintf("%q is not a type; use %q or %q", s.Type,
+			SourceOCIRef, SourceOCIDir)}
 	case s.Repo == "":
 		return &SourceError{path: path, Field: "repo", Message: "it is empty; name the registry"}
 	case s.Name == "":

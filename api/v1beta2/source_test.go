@@ -21,30 +21,143 @@ func TestDecodeSource(t *testing.T) {
 		field  string // of the error
 		fails  bool
 	}{
-		"Layer":           {"the form of spec.install", `{"repo":"r/s","name":"n","ref":"sha256:a","type":"oci-ref"}`, Source{Image: &ImageSpec{"r/s", "n", "sha256:a", SourceOCIRef, nil}}, "", false},
-		"Directory":       {"a tar archive", `{"repo":"r","name":"n","ref":"1","type":"oci-dir"}`, Source{Image: &ImageSpec{"r", "n", "1", SourceOCIDir, nil}}, "", false},
-		"LayerLogin":      {"a login of its own", `{"repo":"r","name":"n","ref":"1","type":"oci-ref","credSecretSelector":{"matchLabels":{"a":"b"}}}`, Source{Image: &ImageSpec{"r", "n", "1", SourceOCIRef, selector}}, "", false},
-		"Chart":           {"as module authors of 2022 wrote it", `{"url":"https://charts.example.com","chartName":"redis","type":"helm-chart"}`, Source{HelmChart: &HelmChartSpec{"https://charts.example.com", "redis", "", SourceHelmChart, nil}}, "", false},
-		"ChartVersion":    {"a pinned chart", `{"url":"oci://r/charts","chartName":"redis","version":"^1.2","type":"helm-chart","credSecretSelector":{"matchLabels":{"a":"b"}}}`, Source{HelmChart: &HelmChartSpec{"oci://r/charts", "redis", "^1.2", SourceHelmChart, selector}}, "", false},
-		"Kustomize":       {"empty texts are accepted", `{"path":"/modules/a","url":"","type":"kustomize"}`, Source{Kustomize: &KustomizeSpec{"", "/modules/a", SourceKustomize}}, "", false},
-		"KustomizeURL":    {"a remote target", `{"url":"https://example.com/a?ref=b","type":"kustomize"}`, Source{Kustomize: &KustomizeSpec{"https://example.com/a?ref=b", "", SourceKustomize}}, "", false},
-		"UnknownType":     {"the type says how to read the source", `{"type":"foo"}`, Source{}, "type", true},
-		"NoType":          {"the type says how to read the source", `{"repo":"r","name":"n","ref":"1"}`, Source{}, "type", true},
-		"TypeNumber":      {"a type is a text", `{"type":1}`, Source{}, "type", true},
-		"UnknownField":    {"a mistyped field must not be lost", `{"url":"u","chartName":"c","chartVersion":"1","type":"helm-chart"}`, Source{}, "chartVersion", true},
-		"OtherCase":       {"names are exact", `{"URL":"u","chartName":"c","type":"helm-chart"}`, Source{}, "URL", true},
-		"FieldOfOther":    {"each type has its own fields", `{"repo":"r","name":"n","ref":"1","url":"u","type":"oci-ref"}`, Source{}, "url", true},
-		"WrongType":       {"a field of a wrong type", `{"repo":"r","name":"n","ref":1,"type":"oci-ref"}`, Source{}, "ref", true},
-		"NoRepo":          {"a registry is needed", `{"name":"n","ref":"1","type":"oci-ref"}`, Source{}, "repo", true},
-		"NoName":          {"a component is needed", `{"repo":"r","ref":"1","type":"oci-ref"}`, Source{}, "name", true},
-		"NoRef":           {"a digest or tag is needed", `{"repo":"r","name":"n","type":"oci-dir"}`, Source{}, "ref", true},
-		"ChartNoURL":      {"a repository is needed", `{"chartName":"c","type":"helm-chart"}`, Source{}, "url", true},
-		"ChartNoName":     {"a name is needed", `{"url":"u","type":"helm-chart"}`, Source{}, "chartName", true},
-		"KustomizeEmpty":  {"one of path and url is needed", `{"path":"","url":"","type":"kustomize"}`, Source{}, "path", true},
-		"KustomizeUnsafe": {"charts have versions, kustomizations have not", `{"path":"a","version":"1","type":"kustomize"}`, Source{}, "version", true},
-		"NoObject":        {"not an object", `"oci-ref"`, Source{}, "", true},
-		"Null":            {"nothing at all", `null`, Source{}, "", true},
-		"Empty":           {"nothing at all", ``, Source{}, "", true},
+		"Layer": {
+			reason: "the form of spec.install",
+			raw:    `{"repo":"r/s","name":"n","ref":"sha256:a","type":"oci-ref"}`,
+			want:   Source{Image: &ImageSpec{Repo: "r/s", Name: "n", Ref: "sha256:a", Type: SourceOCIRef}},
+		},
+		"Directory": {
+			reason: "a tar archive",
+			raw:    `{"repo":"r","name":"n","ref":"1","type":"oci-dir"}`,
+			want:   Source{Image: &ImageSpec{Repo: "r", Name: "n", Ref: "1", Type: SourceOCIDir}},
+		},
+		"LayerLogin": {
+			reason: "a login of its own",
+			raw:    `{"repo":"r","name":"n","ref":"1","type":"oci-ref","credSecretSelector":{"matchLabels":{"a":"b"}}}`,
+			want: Source{
+				Image: &ImageSpec{Repo: "r", Name: "n", Ref: "1", Type: SourceOCIRef, CredSecretSelector: selector},
+			},
+		},
+		"Chart": {
+			reason: "as module authors of 2022 wrote it",
+			raw:    `{"url":"https://charts.example.com","chartName":"redis","type":"helm-chart"}`,
+			want: Source{
+				HelmChart: &HelmChartSpec{URL: "https://charts.example.com", ChartName: "redis", Type: SourceHelmChart},
+			},
+		},
+		"ChartVersion": {
+			reason: "a pinned chart",
+			raw:    `{"url":"oci://r/charts","chartName":"redis","version":"^1.2","type":"helm-chart","credSecretSelector":{"matchLabels":{"a":"b"}}}`,
+			want: Source{
+				HelmChart: &HelmChartSpec{URL: "oci://r/charts", ChartName: "redis", Version: "^1.2",
+					Type: SourceHelmChart, CredSecretSelector: selector},
+			},
+		},
+		"Kustomize": {
+			reason: "empty texts are accepted",
+			raw:    `{"path":"/modules/a","url":"","type":"kustomize"}`,
+			want:   Source{Kustomize: &KustomizeSpec{"", "/modules/a", SourceKustomize}},
+		},
+		"KustomizeURL": {
+			reason: "a remote target",
+			raw:    `{"url":"https://example.com/a?ref=b","type":"kustomize"}`,
+			want:   Source{Kustomize: &KustomizeSpec{"https://example.com/a?ref=b", "", SourceKustomize}},
+		},
+		"UnknownType": {
+			reason: "the type says how to read the source",
+			raw:    `{"type":"foo"}`,
+			want:   Source{},
+			field:  "type",
+			fails:  true,
+		},
+		"NoType": {
+			reason: "the type says how to read the source",
+			raw:    `{"repo":"r","name":"n","ref":"1"}`,
+			want:   Source{},
+			field:  "type",
+			fails:  true,
+		},
+		"TypeNumber": {reason: "a type is a text", raw: `{"type":1}`, want: Source{}, field: "type", fails: true},
+		"UnknownField": {
+			reason: "a mistyped field must not be lost",
+			raw:    `{"url":"u","chartName":"c","chartVersion":"1","type":"helm-chart"}`,
+			want:   Source{},
+			field:  "chartVersion",
+			fails:  true,
+		},
+		"OtherCase": {
+			reason: "names are exact",
+			raw:    `{"URL":"u","chartName":"c","type":"helm-chart"}`,
+			want:   Source{},
+			field:  "URL",
+			fails:  true,
+		},
+		"FieldOfOther": {
+			reason: "each type has its own fields",
+			raw:    `{"repo":"r","name":"n","ref":"1","url":"u","type":"oci-ref"}`,
+			want:   Source{},
+			field:  "url",
+			fails:  true,
+		},
+		"WrongType": {
+			reason: "a field of a wrong type",
+			raw:    `{"repo":"r","name":"n","ref":1,"type":"oci-ref"}`,
+			want:   Source{},
+			field:  "ref",
+			fails:  true,
+		},
+		"NoRepo": {
+			reason: "a registry is needed",
+			raw:    `{"name":"n","ref":"1","type":"oci-ref"}`,
+			want:   Source{},
+			field:  "repo",
+			fails:  true,
+		},
+		"NoName": {
+			reason: "a component is needed",
+			raw:    `{"repo":"r","ref":"1","type":"oci-ref"}`,
+			want:   Source{},
+			field:  "name",
+			fails:  true,
+		},
+		"NoRef": {
+			reason: "a digest or tag is needed",
+			raw:    `{"repo":"r","name":"n","type":"oci-dir"}`,
+			want:   Source{},
+			field:  "ref",
+			fails:  true,
+		},
+		"ChartNoURL": {
+			reason: "a repository is needed",
+			raw:    `{"chartName":"c","type":"helm-chart"}`,
+			want:   Source{},
+			field:  "url",
+			fails:  true,
+		},
+		"ChartNoName": {
+			reason: "a name is needed",
+			raw:    `{"url":"u","type":"helm-chart"}`,
+			want:   Source{},
+			field:  "chartName",
+			fails:  true,
+		},
+		"KustomizeEmpty": {
+			reason: "one of path and url is needed",
+			raw:    `{"path":"","url":"","type":"kustomize"}`,
+			want:   Source{},
+			field:  "path",
+			fails:  true,
+		},
+		"KustomizeUnsafe": {
+			reason: "charts have versions, kustomizations have not",
+			raw:    `{"path":"a","version":"1","type":"kustomize"}`,
+			want:   Source{},
+			field:  "version",
+			fails:  true,
+		},
+		"NoObject": {reason: "not an object", raw: `"oci-ref"`, want: Source{}, fails: true},
+		"Null":     {reason: "nothing at all", raw: `null`, want: Source{}, fails: true},
+		"Empty":    {reason: "nothing at all", raw: ``, want: Source{}, fails: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -58,10 +171,13 @@ func TestDecodeSource(t *testing.T) {
 			if !tc.fails {
 				return
 			}
-			if e, ok := errors.AsType[*SourceError](err); !ok || e.Field != tc.field || e.Reason() != ReasonInvalidReference {
+			if e, ok := errors.AsType[*SourceError](err); !ok || e.Field != tc.field ||
+				e.Reason() != ReasonInvalidReference {
 				t.Errorf("%s: error is %v, want one of field %q", tc.reason, err, tc.field)
 			}
-			if _, err := (InstallInfo{Name: "redis", Source: runtime.RawExtension{Raw: []byte(tc.raw)}}).Decode(); !strings.HasPrefix(err.Error(), `spec.installs["redis"].source`) {
+			if _, err := (InstallInfo{Name: "redis",
+				Source: runtime.RawExtension{Raw: []byte(tc.raw)}}).Decode(); !strings.HasPrefix(
+				err.Error(), `spec.installs["redis"].source`) {
 				t.Errorf("error %q does not name the entry", err)
 			}
 		})
@@ -74,9 +190,12 @@ func TestDecodeSource(t *testing.T) {
 
 func TestEncodeSource(t *testing.T) {
 	for name, s := range map[string]Source{
-		"Nothing":  {},
-		"Two":      {Image: &ImageSpec{"r", "n", "1", SourceOCIRef, nil}, Kustomize: &KustomizeSpec{"", "p", SourceKustomize}},
-		"OtherWay": {HelmChart: &HelmChartSpec{"u", "c", "", SourceOCIRef, nil}},
+		"Nothing": {},
+		"Two": {
+			Image:     &ImageSpec{Repo: "r", Name: "n", Ref: "1", Type: SourceOCIRef},
+			Kustomize: &KustomizeSpec{"", "p", SourceKustomize},
+		},
+		"OtherWay": {HelmChart: &HelmChartSpec{URL: "u", ChartName: "c", Type: SourceOCIRef}},
 		"Bare":     {Kustomize: &KustomizeSpec{Path: "p"}},
 	} {
 		if raw, err := s.Encode(); err == nil {
@@ -105,11 +224,12 @@ func FuzzSource(f *testing.F) {
 		var want Source
 		switch kind % 4 {
 		case 0:
-			want.Image = &ImageSpec{a, b, c, SourceOCIRef, selector}
+			want.Image = &ImageSpec{Repo: a, Name: b, Ref: c, Type: SourceOCIRef, CredSecretSelector: selector}
 		case 1:
-			want.Image = &ImageSpec{a, b, c, SourceOCIDir, selector}
+			want.Image = &ImageSpec{Repo: a, Name: b, Ref: c, Type: SourceOCIDir, CredSecretSelector: selector}
 		case 2:
-			want.HelmChart = &HelmChartSpec{a, b, c, SourceHelmChart, selector}
+			want.HelmChart = &HelmChartSpec{URL: a, ChartName: b, Version: c, Type: SourceHelmChart,
+				CredSecretSelector: selector}
 		case 3:
 			want.Kustomize = &KustomizeSpec{a, b, SourceKustomize}
 		}

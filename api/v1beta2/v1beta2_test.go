@@ -34,15 +34,63 @@ func TestManifestName(t *testing.T) {
 		kyma, component, module string
 		want                    string
 	}{
-		"TemplateOperator": {"as the reference names it", "kyma-a", "kyma-project.io/module/template-operator", "template-operator", "kyma-a-template-operator-2235966007"},
-		"Simple":           {"as the reference names it", "kyma-a", "kyma-project.io/module/simple", "simple", "kyma-a-simple-2685341005"},
-		"Warden":           {"as the reference names it", "kyma-a", "kyma-project.io/module/warden", "warden", "kyma-a-warden-641595061"},
-		"NoPath":           {"a component without a path is its own last segment", "k", "warden", "warden", "k-warden-365743597"},
-		"NoModule":         {"an empty component gives an empty segment", "k", "", "", "k--2166136261"},
-		"Fits":             {"62 characters stay", strings.Repeat("k", 62-len("-warden-641595061")), "kyma-project.io/module/warden", "warden", strings.Repeat("k", 45) + "-warden-641595061"},
-		"Cut":              {"63 characters are cut to 62", strings.Repeat("k", 63-len("-warden-641595061")), "kyma-project.io/module/warden", "warden", strings.Repeat("k", 46) + "-warden-64159506"},
-		"CutAtDash":        {"a trailing dash goes", strings.Repeat("k", 54), "kyma-project.io/module/warden", "warden", strings.Repeat("k", 54) + "-warden"},
-		"CutAtDot":         {"a trailing dot would not be a name", strings.Repeat("k", 60) + "a.b", "kyma-project.io/module/warden", "warden", strings.Repeat("k", 60) + "a"},
+		"TemplateOperator": {
+			reason:    "as the reference names it",
+			kyma:      "kyma-a",
+			component: "kyma-project.io/module/template-operator",
+			module:    "template-operator",
+			want:      "kyma-a-template-operator-2235966007",
+		},
+		"Simple": {
+			reason:    "as the reference names it",
+			kyma:      "kyma-a",
+			component: "kyma-project.io/module/simple",
+			module:    "simple",
+			want:      "kyma-a-simple-2685341005",
+		},
+		"Warden": {
+			reason:    "as the reference names it",
+			kyma:      "kyma-a",
+			component: "kyma-project.io/module/warden",
+			module:    "warden",
+			want:      "kyma-a-warden-641595061",
+		},
+		"NoPath": {
+			reason:    "a component without a path is its own last segment",
+			kyma:      "k",
+			component: "warden",
+			module:    "warden",
+			want:      "k-warden-365743597",
+		},
+		"NoModule": {reason: "an empty component gives an empty segment", kyma: "k", want: "k--2166136261"},
+		"Fits": {
+			reason:    "62 characters stay",
+			kyma:      strings.Repeat("k", 62-len("-warden-641595061")),
+			component: "kyma-project.io/module/warden",
+			module:    "warden",
+			want:      strings.Repeat("k", 45) + "-warden-641595061",
+		},
+		"Cut": {
+			reason:    "63 characters are cut to 62",
+			kyma:      strings.Repeat("k", 63-len("-warden-641595061")),
+			component: "kyma-project.io/module/warden",
+			module:    "warden",
+			want:      strings.Repeat("k", 46) + "-warden-64159506",
+		},
+		"CutAtDash": {
+			reason:    "a trailing dash goes",
+			kyma:      strings.Repeat("k", 54),
+			component: "kyma-project.io/module/warden",
+			module:    "warden",
+			want:      strings.Repeat("k", 54) + "-warden",
+		},
+		"CutAtDot": {
+			reason:    "a trailing dot would not be a name",
+			kyma:      strings.Repeat("k", 60) + "a.b",
+			component: "kyma-project.io/module/warden",
+			module:    "warden",
+			want:      strings.Repeat("k", 60) + "a",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -79,18 +127,60 @@ func TestDecodeImageSpec(t *testing.T) {
 		field  string // of the error
 		fails  bool
 	}{
-		"Layer":       {"as the reference writes it", `{"repo":"r/s","name":"n","ref":"sha256:a","type":"oci-ref"}`, ImageSpec{"r/s", "n", "sha256:a", SourceOCIRef, nil}, "", false},
-		"Directory":   {"the other type", `{"repo":"r","name":"n","ref":"1.0.0","type":"oci-dir"}`, ImageSpec{"r", "n", "1.0.0", SourceOCIDir, nil}, "", false},
-		"UnknownKey":  {"unknown fields are ignored", `{"repo":"r","name":"n","ref":"1","type":"oci-dir","more":{}}`, ImageSpec{"r", "n", "1", SourceOCIDir, nil}, "", false},
-		"UnknownType": {"the type says how to read the source", `{"repo":"r","name":"n","ref":"1","type":"helm-chart"}`, ImageSpec{}, "type", true},
-		"NoType":      {"the type says how to read the source", `{"repo":"r","name":"n","ref":"1"}`, ImageSpec{}, "type", true},
-		"NoRepo":      {"a registry is needed", `{"name":"n","ref":"1","type":"oci-ref"}`, ImageSpec{}, "repo", true},
-		"NoName":      {"a component is needed", `{"repo":"r","ref":"1","type":"oci-ref"}`, ImageSpec{}, "name", true},
-		"NoRef":       {"a digest or tag is needed", `{"repo":"r","name":"n","type":"oci-ref"}`, ImageSpec{}, "ref", true},
-		"WrongJSON":   {"a field of a wrong type", `{"repo":1}`, ImageSpec{}, "", true},
-		"NoObject":    {"not an object", `"oci-ref"`, ImageSpec{}, "", true},
-		"Null":        {"nothing at all", `null`, ImageSpec{}, "type", true},
-		"Empty":       {"nothing at all", ``, ImageSpec{}, "", true},
+		"Layer": {
+			reason: "as the reference writes it",
+			raw:    `{"repo":"r/s","name":"n","ref":"sha256:a","type":"oci-ref"}`,
+			want:   ImageSpec{Repo: "r/s", Name: "n", Ref: "sha256:a", Type: SourceOCIRef},
+		},
+		"Directory": {
+			reason: "the other type",
+			raw:    `{"repo":"r","name":"n","ref":"1.0.0","type":"oci-dir"}`,
+			want:   ImageSpec{Repo: "r", Name: "n", Ref: "1.0.0", Type: SourceOCIDir},
+		},
+		"UnknownKey": {
+			reason: "unknown fields are ignored",
+			raw:    `{"repo":"r","name":"n","ref":"1","type":"oci-dir","more":{}}`,
+			want:   ImageSpec{Repo: "r", Name: "n", Ref: "1", Type: SourceOCIDir},
+		},
+		"UnknownType": {
+			reason: "the type says how to read the source",
+			raw:    `{"repo":"r","name":"n","ref":"1","type":"helm-chart"}`,
+			want:   ImageSpec{},
+			field:  "type",
+			fails:  true,
+		},
+		"NoType": {
+			reason: "the type says how to read the source",
+			raw:    `{"repo":"r","name":"n","ref":"1"}`,
+			want:   ImageSpec{},
+			field:  "type",
+			fails:  true,
+		},
+		"NoRepo": {
+			reason: "a registry is needed",
+			raw:    `{"name":"n","ref":"1","type":"oci-ref"}`,
+			want:   ImageSpec{},
+			field:  "repo",
+			fails:  true,
+		},
+		"NoName": {
+			reason: "a component is needed",
+			raw:    `{"repo":"r","ref":"1","type":"oci-ref"}`,
+			want:   ImageSpec{},
+			field:  "name",
+			fails:  true,
+		},
+		"NoRef": {
+			reason: "a digest or tag is needed",
+			raw:    `{"repo":"r","name":"n","type":"oci-ref"}`,
+			want:   ImageSpec{},
+			field:  "ref",
+			fails:  true,
+		},
+		"WrongJSON": {reason: "a field of a wrong type", raw: `{"repo":1}`, want: ImageSpec{}, fails: true},
+		"NoObject":  {reason: "not an object", raw: `"oci-ref"`, want: ImageSpec{}, fails: true},
+		"Null":      {reason: "nothing at all", raw: `null`, want: ImageSpec{}, field: "type", fails: true},
+		"Empty":     {reason: "nothing at all", raw: ``, want: ImageSpec{}, fails: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +191,8 @@ func TestDecodeImageSpec(t *testing.T) {
 			if (err != nil) != tc.fails {
 				t.Fatalf("%s: error is %v", tc.reason, err)
 			}
-			if source, ok := errors.AsType[*SourceError](err); tc.fails && (!ok || source.Field != tc.field || source.Reason() != "InvalidReference") {
+			if source, ok := errors.AsType[*SourceError](err); tc.fails &&
+				(!ok || source.Field != tc.field || source.Reason() != "InvalidReference") {
 				t.Errorf("%s: error is %v, want one of field %q", tc.reason, err, tc.field)
 			}
 			if tc.fails && !strings.HasPrefix(err.Error(), "spec.install.source") {
@@ -148,12 +239,18 @@ func TestZeroObjects(t *testing.T) {
 		object any
 		want   string
 	}{
-		"Kyma":     {"no status, no times", Kyma{Spec: KymaSpec{Channel: "fast", Modules: []Module{{Name: "a"}}}}, `{"metadata":{},"spec":{"channel":"fast","modules":[{"name":"a"}]}}`},
-		"Status":   {"no operation, no references", KymaStatus{Modules: []ModuleStatus{{Name: "a"}}}, `{"modules":[{"name":"a","state":""}]}`},
+		"Kyma": {"no status, no times", Kyma{Spec: KymaSpec{Channel: "fast", Modules: []Module{{Name: "a"}}}},
+			`{"metadata":{},"spec":{"channel":"fast","modules":[{"name":"a"}]}}`},
+		"Status": {"no operation, no references", KymaStatus{Modules: []ModuleStatus{{Name: "a"}}},
+			`{"modules":[{"name":"a","state":""}]}`},
 		"Unmanage": {"false is written", Module{Name: "a", Managed: new(false)}, `{"name":"a","managed":false}`},
-		"Manifest": {"remote is written", ManifestSpec{Install: InstallInfo{Name: RawManifest, Source: runtime.RawExtension{Raw: []byte(`{}`)}}}, `{"remote":false,"install":{"name":"raw-manifest","source":{}}}`},
-		"Resource": {"empty fields of the inventory are written", Resource{Name: "n", Version: "v1", Kind: "Namespace"}, `{"name":"n","namespace":"","group":"","version":"v1","kind":"Namespace"}`},
-		"Template": {"the API server turns null into {}", ModuleTemplateSpec{ModuleName: "keda"}, `{"moduleName":"keda","descriptor":null}`},
+		"Manifest": {"remote is written", ManifestSpec{Install: InstallInfo{Name: RawManifest,
+			Source: runtime.RawExtension{Raw: []byte(`{}`)}}},
+			`{"remote":false,"install":{"name":"raw-manifest","source":{}}}`},
+		"Resource": {"empty fields of the inventory are written", Resource{Name: "n", Version: "v1", Kind: "Namespace"},
+			`{"name":"n","namespace":"","group":"","version":"v1","kind":"Namespace"}`},
+		"Template": {"the API server turns null into {}", ModuleTemplateSpec{ModuleName: "keda"},
+			`{"moduleName":"keda","descriptor":null}`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +272,10 @@ func TestKyma(t *testing.T) {
 			{Name: "left", Managed: new(false), CustomResourcePolicy: Ignore},
 			{Name: "kept", Managed: new(true)},
 		}},
-		Status: KymaStatus{Modules: []ModuleStatus{{Name: "own", State: StateReady}, {Name: "left", State: StateUnmanaged}, {Name: "bad", State: StateError}}},
+		Status: KymaStatus{
+			Modules: []ModuleStatus{{Name: "own", State: StateReady}, {Name: "left", State: StateUnmanaged},
+				{Name: "bad", State: StateError}},
+		},
 	}
 	var none *Kyma
 	type facts struct {
@@ -185,17 +285,49 @@ func TestKyma(t *testing.T) {
 		Requested, Known     bool
 	}
 	want := map[string]facts{
-		"own":  {"experimental", DefaultChannel, DefaultChannel, true, true, CreateAndDelete, true, true},
-		"left": {"fast", DefaultChannel, DefaultChannel, false, true, Ignore, true, true},
-		"kept": {"fast", DefaultChannel, DefaultChannel, true, false, CreateAndDelete, true, false},
-		"bad":  {"fast", DefaultChannel, DefaultChannel, true, false, CreateAndDelete, false, true},
+		"own": {
+			Channel:   "experimental",
+			None:      DefaultChannel,
+			Empty:     DefaultChannel,
+			Managed:   true,
+			Settled:   true,
+			Policy:    CreateAndDelete,
+			Requested: true,
+			Known:     true,
+		},
+		"left": {
+			Channel:   "fast",
+			None:      DefaultChannel,
+			Empty:     DefaultChannel,
+			Settled:   true,
+			Policy:    Ignore,
+			Requested: true,
+			Known:     true,
+		},
+		"kept": {
+			Channel:   "fast",
+			None:      DefaultChannel,
+			Empty:     DefaultChannel,
+			Managed:   true,
+			Policy:    CreateAndDelete,
+			Requested: true,
+		},
+		"bad": {
+			Channel: "fast",
+			None:    DefaultChannel,
+			Empty:   DefaultChannel,
+			Managed: true,
+			Policy:  CreateAndDelete,
+			Known:   true,
+		},
 	}
 	got := map[string]facts{}
 	for name := range want {
 		request, status := kyma.Module(name), kyma.ModuleStatus(name)
 		got[name] = facts{
-			kyma.ModuleChannel(name), none.ModuleChannel(name), (&Kyma{}).ModuleChannel(name),
-			request.IsManaged(), status.IsSettled(), request.Policy(), request != nil, status != nil,
+			Channel: kyma.ModuleChannel(name), None: none.ModuleChannel(name), Empty: (&Kyma{}).ModuleChannel(name),
+			Managed: request.IsManaged(), Settled: status.IsSettled(), Policy: request.Policy(),
+			Requested: request != nil, Known: status != nil,
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -219,22 +351,43 @@ func TestMarks(t *testing.T) {
 		zero  bool // answer for a nil object
 		exact bool
 	}{
-		"KymaBeta":         {LabelBeta, func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).IsBeta() }, (*Kyma)(nil).IsBeta(), false},
-		"KymaInternal":     {LabelInternal, func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).IsInternal() }, (*Kyma)(nil).IsInternal(), false},
-		"KymaSkip":         {LabelSkipReconciliation, func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).SkipsReconciliation() }, (*Kyma)(nil).SkipsReconciliation(), false},
-		"TemplateBeta":     {LabelBeta, func(m metav1.ObjectMeta) bool { return (&ModuleTemplate{ObjectMeta: m}).IsBeta() }, (*ModuleTemplate)(nil).IsBeta(), false},
-		"TemplateInternal": {LabelInternal, func(m metav1.ObjectMeta) bool { return (&ModuleTemplate{ObjectMeta: m}).IsInternal() }, (*ModuleTemplate)(nil).IsInternal(), false},
-		"TemplateScope":    {AnnotationIsClusterScoped, func(m metav1.ObjectMeta) bool { return (&ModuleTemplate{ObjectMeta: m}).IsClusterScoped() }, (*ModuleTemplate)(nil).IsClusterScoped(), true},
-		"ManifestSkip":     {LabelSkipReconciliation, func(m metav1.ObjectMeta) bool { return (&Manifest{ObjectMeta: m}).SkipsReconciliation() }, (*Manifest)(nil).SkipsReconciliation(), true},
-		"ManifestFree":     {AnnotationIsUnmanaged, func(m metav1.ObjectMeta) bool { return (&Manifest{ObjectMeta: m}).IsUnmanaged() }, (*Manifest)(nil).IsUnmanaged(), true},
-		"ManifestMust":     {LabelMandatoryModule, func(m metav1.ObjectMeta) bool { return (&Manifest{ObjectMeta: m}).IsMandatory() }, (*Manifest)(nil).IsMandatory(), true},
+		"KymaBeta": {LabelBeta, func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).IsBeta() },
+			(*Kyma)(nil).IsBeta(), false},
+		"KymaInternal": {LabelInternal, func(m metav1.ObjectMeta) bool {
+			return (&Kyma{ObjectMeta: m}).IsInternal()
+		}, (*Kyma)(nil).IsInternal(), false},
+		"KymaSkip": {LabelSkipReconciliation,
+			func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).SkipsReconciliation() },
+			(*Kyma)(nil).SkipsReconciliation(), false},
+		"TemplateBeta": {LabelBeta, func(m metav1.ObjectMeta) bool {
+			return (&ModuleTemplate{ObjectMeta: m}).IsBeta()
+		}, (*ModuleTemplate)(nil).IsBeta(), false},
+		"TemplateInternal": {LabelInternal, func(m metav1.ObjectMeta) bool {
+			return (&ModuleTemplate{ObjectMeta: m}).IsInternal()
+		}, (*ModuleTemplate)(nil).IsInternal(), false},
+		"TemplateScope": {AnnotationIsClusterScoped,
+			func(m metav1.ObjectMeta) bool { return (&ModuleTemplate{ObjectMeta: m}).IsClusterScoped() },
+			(*ModuleTemplate)(nil).IsClusterScoped(), true},
+		"ManifestSkip": {LabelSkipReconciliation, func(
+			m metav1.ObjectMeta) bool {
+			return (&Manifest{ObjectMeta: m}).SkipsReconciliation()
+		}, (*Manifest)(nil).SkipsReconciliation(), true},
+		"ManifestFree": {AnnotationIsUnmanaged, func(
+			m metav1.ObjectMeta) bool {
+			return (&Manifest{ObjectMeta: m}).IsUnmanaged()
+		}, (*Manifest)(nil).IsUnmanaged(), true},
+		"ManifestMust": {LabelMandatoryModule, func(
+			m metav1.ObjectMeta) bool {
+			return (&Manifest{ObjectMeta: m}).IsMandatory()
+		}, (*Manifest)(nil).IsMandatory(), true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if tc.zero {
 				t.Error("a nil object says yes")
 			}
-			for value, want := range map[string]bool{"true": true, "True": !tc.exact, "TRUE": !tc.exact, "false": false, "": false, "yes": false, "1": false, "true ": false} {
+			for value, want := range map[string]bool{"true": true, "True": !tc.exact, "TRUE": !tc.exact, "false": false,
+				"": false, "yes": false, "1": false, "true ": false} {
 				if got := tc.ask(marked(tc.key, value)); got != want {
 					t.Errorf("value %q: got %t, want %t", value, got, want)
 				}
@@ -252,13 +405,17 @@ func TestManifestAccessors(t *testing.T) {
 		Labels:      map[string]string{LabelKymaName: "runtime-a", LabelModuleName: "keda", LabelChannel: "fast"},
 		Annotations: map[string]string{AnnotationFQDN: "old/name"},
 	}}
-	current := &Manifest{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationFQDN: "old/name", AnnotationOCMComponentName: "new/name"}},
+	current := &Manifest{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationFQDN: "old/name",
+		AnnotationOCMComponentName: "new/name"}},
 		Spec: ManifestSpec{CustomResourcePolicy: Ignore}}
 	got := []string{
-		manifest.KymaName(), manifest.ModuleName(), manifest.Channel(), manifest.OCMComponentName(), current.OCMComponentName(),
-		none.KymaName(), none.OCMComponentName(), string(manifest.Policy()), string(current.Policy()), string(none.Policy()),
+		manifest.KymaName(), manifest.ModuleName(), manifest.Channel(), manifest.OCMComponentName(),
+		current.OCMComponentName(),
+		none.KymaName(), none.OCMComponentName(), string(manifest.Policy()),
+		string(current.Policy()), string(none.Policy()),
 	}
-	want := []string{"runtime-a", "keda", "fast", "old/name", "new/name", "", "", "CreateAndDelete", "Ignore", "CreateAndDelete"}
+	want := []string{"runtime-a", "keda", "fast", "old/name", "new/name", "", "", "CreateAndDelete",
+		"Ignore", "CreateAndDelete"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers differ (-want +got):\n%s", diff)
 	}
@@ -266,7 +423,8 @@ func TestManifestAccessors(t *testing.T) {
 
 func TestModuleReleaseMeta(t *testing.T) {
 	var none *ModuleReleaseMeta
-	channels := &ModuleReleaseMeta{Spec: ModuleReleaseMetaSpec{Channels: []ChannelVersion{{"regular", "1.0.0"}, {"fast", "1.1.0"}}}}
+	channels := &ModuleReleaseMeta{Spec: ModuleReleaseMetaSpec{Channels: []ChannelVersion{{"regular", "1.0.0"},
+		{"fast", "1.1.0"}}}}
 	mandatory := &ModuleReleaseMeta{Spec: ModuleReleaseMetaSpec{Mandatory: &MandatoryVersion{Version: "1.0.0"}}}
 	if version, found := channels.ChannelVersion("fast"); version != "1.1.0" || !found {
 		t.Errorf("fast is %q, %t", version, found)
@@ -293,12 +451,37 @@ func TestSelector(t *testing.T) {
 		empty    bool
 		fails    bool
 	}{
-		"Nil":        {"nobody is selected", nil, labels.Set{"a": "b"}, false, true, false},
-		"Empty":      {"everybody is selected", &Selector{}, labels.Set{"a": "b"}, true, true, false},
-		"Label":      {"the value is equal", &Selector{MatchLabels: map[string]string{"a": "b"}}, labels.Set{"a": "b"}, true, false, false},
-		"OtherLabel": {"the value differs", &Selector{MatchLabels: map[string]string{"a": "b"}}, labels.Set{"a": "c"}, false, false, false},
-		"In":         {"one of the values", &Selector{MatchExpressions: []SelectorRequirement{{"a", metav1.LabelSelectorOpIn, []string{"b", "c"}}}}, labels.Set{"a": "c"}, true, false, false},
-		"BadKey":     {"a key that no label can have", &Selector{MatchExpressions: []SelectorRequirement{{"a b", metav1.LabelSelectorOpExists, nil}}}, nil, false, false, true},
+		"Nil": {reason: "nobody is selected", labels: labels.Set{"a": "b"}, empty: true},
+		"Empty": {
+			reason:   "everybody is selected",
+			selector: &Selector{},
+			labels:   labels.Set{"a": "b"},
+			matches:  true,
+			empty:    true,
+		},
+		"Label": {
+			reason:   "the value is equal",
+			selector: &Selector{MatchLabels: map[string]string{"a": "b"}},
+			labels:   labels.Set{"a": "b"},
+			matches:  true,
+		},
+		"OtherLabel": {
+			reason:   "the value differs",
+			selector: &Selector{MatchLabels: map[string]string{"a": "b"}},
+			labels:   labels.Set{"a": "c"},
+		},
+		"In": {
+			reason: "one of the values",
+			selector: &Selector{MatchExpressions: []SelectorRequirement{{"a",
+				metav1.LabelSelectorOpIn, []string{"b", "c"}}}},
+			labels:  labels.Set{"a": "c"},
+			matches: true,
+		},
+		"BadKey": {
+			reason:   "a key that no label can have",
+			selector: &Selector{MatchExpressions: []SelectorRequirement{{"a b", metav1.LabelSelectorOpExists, nil}}},
+			fails:    true,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -341,19 +524,23 @@ func TestWatcherAsksFor(t *testing.T) {
 		watcher *Watcher
 		want    answers
 	}{
-		"None":  {"nothing is a Watcher of all", nil, answers{Mode: WatcherModeWatch}},
-		"Empty": {"defaults", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}}, answers{Mode: WatcherModeWatch, Webhook: "ns.w.operator.kyma-project.io"}},
-		"Full": {"labels are in order", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}, Spec: WatcherSpec{
-			Mode: WatcherModeWebhook, LabelsToWatch: map[string]string{"b": "2", "a/x": "1"},
-		}}, answers{Mode: WatcherModeWebhook, Selector: "a/x=1,b=2", Webhook: "ns.w.operator.kyma-project.io"}},
-		"BadLabel": {"an agent could not read it", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}, Spec: WatcherSpec{
-			LabelsToWatch: map[string]string{"a b": "1"},
-		}}, answers{Mode: WatcherModeWatch, Webhook: "ns.w.operator.kyma-project.io", Failed: true}},
+		"None": {"nothing is a Watcher of all", nil, answers{Mode: WatcherModeWatch}},
+		"Empty": {"defaults", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}},
+			answers{Mode: WatcherModeWatch, Webhook: "ns.w.operator.kyma-project.io"}},
+		"Full": {"labels are in order", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"},
+			Spec: WatcherSpec{
+				Mode: WatcherModeWebhook, LabelsToWatch: map[string]string{"b": "2", "a/x": "1"},
+			}}, answers{Mode: WatcherModeWebhook, Selector: "a/x=1,b=2", Webhook: "ns.w.operator.kyma-project.io"}},
+		"BadLabel": {"an agent could not read it",
+			&Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}, Spec: WatcherSpec{
+				LabelsToWatch: map[string]string{"a b": "1"},
+			}}, answers{Mode: WatcherModeWatch, Webhook: "ns.w.operator.kyma-project.io", Failed: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			selector, err := c.watcher.LabelSelector()
-			got := answers{Mode: c.watcher.Mode(), Selector: selector, Webhook: c.watcher.WebhookName(), Failed: err != nil}
+			got := answers{Mode: c.watcher.Mode(), Selector: selector,
+				Webhook: c.watcher.WebhookName(), Failed: err != nil}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}

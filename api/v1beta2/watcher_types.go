@@ -83,8 +83,8 @@ const (
 
 // Route describes an HTTPRoute of Gateway API.
 type Route struct {
-	// parentRefs are the Gateways of Gateway API that the route is attached to, 1 to 16. A Gateway that is named twice needs a different
-	// sectionName each time.
+	// parentRefs are the Gateways of Gateway API that the route is attached to, 1 to 16. A Gateway that is named twice
+	// needs a different sectionName each time.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems:=1
 	// +kubebuilder:validation:MaxItems:=16

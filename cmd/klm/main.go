@@ -1,5 +1,5 @@
-// Command klm is the client of the lifecycle manager, for operators of a fleet and admins of a runtime. See --help. Under the name
-// kubectl-lifecycle it is a plugin of kubectl.
+// Command klm is the client of the lifecycle manager, for operators of a fleet and admins of a runtime. See --help.
+// Under the name kubectl-lifecycle it is a plugin of kubectl.
 package main
 
 import (
@@ -12,5 +12,6 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(signals.SetupSignalHandler(), config.NewKlm(), os.Args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(cli.Run(signals.SetupSignalHandler(), config.NewKlm(), os.Args,
+		cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

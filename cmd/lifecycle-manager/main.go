@@ -26,9 +26,9 @@ func main() {
 	if err := c.Validate(); err != nil {
 		fmt.Fprintf(os.Stderr, "lifecycle-manager cannot start:\n%v\n", err)
 		os.Exit(1)
-	}
-	// logr's verbosity n is slog's level -n.
-	log := logr.FromSlogHandler(telemetry.LimitLogs(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)}), c.LogRuntimeLimit))
+	} // logr's verbosity n is slog's level -n
+	out := slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)})
+	log := logr.FromSlogHandler(telemetry.LimitLogs(out, c.LogRuntimeLimit))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	if err := run(c); err != nil {

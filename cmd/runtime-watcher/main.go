@@ -1,4 +1,4 @@
-// Command runtime-watcher is the agent of the lifecycle manager in a runtime: it reports changes to the control plane. See --help.
+// Command runtime-watcher is the agent in a runtime: it reports changes to the control plane. See --help.
 package main
 
 import (
@@ -38,7 +38,8 @@ func main() {
 }
 
 func run(c *config.Agent, notes []string) error {
-	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)})).WithValues("pod", c.PodName)
+	log := logr.FromSlogHandler(slog.NewJSONHandler(
+		os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)})).WithValues("pod", c.PodName)
 	klog.SetLogger(log)
 	log.Info("starting", "version", config.Version, "listener", c.KCPAddr, "notes", notes)
 	if c.MemoryLimitBytes > 0 {

@@ -73,13 +73,22 @@ func (m *image) forPlatform(system, architecture, file string) (v1.Image, error)
 		return nil, err
 	}
 	labels := map[string]string{
-		"org.opencontainers.image.title": m.name, "org.opencontainers.image.version": m.version, "org.opencontainers.image.description": m.about,
-		"org.opencontainers.image.licenses": "Apache-2.0",
+		"org.opencontainers.image.title": m.name, "org.opencontainers.image.version": m.version,
+		"org.opencontainers.image.description": m.about,
+		"org.opencontainers.image.licenses":    "Apache-2.0",
 	}
 	made := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	made, err = mutate.Append(made,
-		mutate.Addendum{Layer: certificates, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "root certificates"}},
-		mutate.Addendum{Layer: executable, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: epoch}, CreatedBy: m.name}},
+		mutate.Addendum{
+			Layer:     certificates,
+			MediaType: types.OCILayer,
+			History:   v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "root certificates"},
+		},
+		mutate.Addendum{
+			Layer:     executable,
+			MediaType: types.OCILayer,
+			History:   v1.History{Created: v1.Time{Time: epoch}, CreatedBy: m.name},
+		},
 	)
 	if err != nil {
 		return nil, err
@@ -90,7 +99,8 @@ func (m *image) forPlatform(system, architecture, file string) (v1.Image, error)
 	}
 	config = config.DeepCopy()
 	config.Created, config.OS, config.Architecture = v1.Time{Time: epoch}, system, architecture
-	config.Config = v1.Config{User: user, Entrypoint: []string{"/" + m.name}, WorkingDir: "/", Env: []string{"PATH=/"}, Labels: labels}
+	config.Config = v1.Config{User: user, Entrypoint: []string{"/" + m.name}, WorkingDir: "/",
+		Env: []string{"PATH=/"}, Labels: labels}
 	if made, err = mutate.ConfigFile(made, config); err != nil {
 		return nil, err
 	}
@@ -137,7 +147,10 @@ func newLayer(entries ...entry) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil })
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text.Bytes())),
+			nil
+	})
 }
 
 // rootCertificates returns the root certificates of the Web in PEM, as the Go project takes them from Mozilla.

@@ -16,8 +16,11 @@ func build(ctx context.Context, folder, platform, file string) error {
 	if !ok || strings.Contains(architecture, "/") {
 		return fmt.Errorf("--platforms: %q is not SYSTEM/ARCHITECTURE, such as linux/arm64", platform)
 	}
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, folder) //nolint:gosec // folders and files are ours
-	command.Env = append(command.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=")
+	//nolint:gosec // folders and files are ours
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags=-s -w", "-o", file, folder)
+	command.Env = append(command.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1",
+		"GOARM64=v8.0", "GOFLAGS=")
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output
 	if err := command.Run(); err != nil {

@@ -56,7 +56,8 @@ func TestImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(manifest.Manifests) != 6 {
-			t.Errorf("the layout has %d entries, want two images and a bill of materials for each platform", len(manifest.Manifests))
+			t.Errorf("the layout has %d entries, want two images and a bill of materials for each platform",
+				len(manifest.Manifests))
 		}
 		for _, d := range manifest.Manifests {
 			ref := d.Annotations["org.opencontainers.image.ref.name"]
@@ -86,7 +87,8 @@ func checkImage(t *testing.T, text, program, architecture string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := remote.Image(ref, remote.WithContext(t.Context()), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: architecture}))
+	image, err := remote.Image(ref, remote.WithContext(t.Context()),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: architecture}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,8 @@ func checkImage(t *testing.T, text, program, architecture string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Config.User != user || !cmp.Equal(config.Config.Entrypoint, []string{"/" + program}) || config.Architecture != architecture {
+	if config.Config.User != user || !cmp.Equal(config.Config.Entrypoint, []string{"/" + program}) ||
+		config.Architecture != architecture {
 		t.Errorf("the configuration of the image for %s is wrong: %+v", architecture, config)
 	}
 	layers, err := image.Layers()
@@ -161,7 +164,8 @@ func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 	if len(manifest.Manifests) != 1 || manifest.Manifests[0].ArtifactType != string(spdxType) {
 		t.Fatalf("the referrers of the image are %+v", manifest.Manifests)
 	}
-	bill, err := remote.Image(ref.Context().Digest(manifest.Manifests[0].Digest.String()), remote.WithContext(t.Context()))
+	bill, err := remote.Image(ref.Context().Digest(manifest.Manifests[0].Digest.String()),
+		remote.WithContext(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +192,11 @@ func TestDescribe(t *testing.T) {
 		GoVersion: "go1.26.0", Main: debug.Module{Path: "example.com/program"},
 		Deps: []*debug.Module{
 			{Path: "example.com/a", Version: "v1.0.0", Sum: "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="},
-			{Path: "example.com/b", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/c", Version: "v2.0.0"}},
+			{
+				Path:    "example.com/b",
+				Version: "v1.0.0",
+				Replace: &debug.Module{Path: "example.com/c", Version: "v2.0.0"},
+			},
 		},
 	}
 	var got []string
@@ -199,7 +207,8 @@ func TestDescribe(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	want := []string{"pkg:golang/example.com/program 0100", "pkg:golang/stdlib@1.26.0", "pkg:golang/example.com/a@v1.0.0 0000", "pkg:golang/example.com/c@v2.0.0"}
+	want := []string{"pkg:golang/example.com/program 0100", "pkg:golang/stdlib@1.26.0",
+		"pkg:golang/example.com/a@v1.0.0 0000", "pkg:golang/example.com/c@v2.0.0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -217,15 +226,18 @@ func TestBadInput(t *testing.T) {
 		want   string
 	}{
 		"Other": {
-			"a folder with other content stays", options{out: other, platforms: []string{"linux/amd64"}}, "other content",
+			"a folder with other content stays", options{out: other, platforms: []string{"linux/amd64"}},
+			"other content",
 		},
 		"Platform": {"a platform has two parts", options{platforms: []string{"amd64"}}, "--platforms"},
 		"Program": {
-			"the output of the compiler is shown", options{platforms: []string{"linux/none"}}, "unsupported GOOS/GOARCH",
+			"the output of the compiler is shown", options{platforms: []string{"linux/none"}},
+			"unsupported GOOS/GOARCH",
 		},
 		"Digest": {
 			"a digest cannot be chosen",
-			options{platforms: []string{"linux/amd64"}, push: "r.example.com/x@sha256:" + strings.Repeat("0", 64)}, "--push",
+			options{platforms: []string{"linux/amd64"}, push: "r.example.com/x@sha256:" + strings.Repeat("0", 64)},
+			"--push",
 		},
 	}
 	for name, c := range cases {
@@ -233,7 +245,8 @@ func TestBadInput(t *testing.T) {
 			if c.o.out == "" {
 				c.o.out = filepath.Join(t.TempDir(), "images")
 			}
-			if err := run(t.Context(), c.o, hello[:1], io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := run(t.Context(), c.o, hello[:1], io.Discard); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: error is %v, want one with %q", c.reason, err, c.want)
 			}
 		})

@@ -39,7 +39,8 @@ type program struct {
 
 // programs lists all programs. The manager is the first, because --push names its image.
 var programs = []program{
-	{"lifecycle-manager", "./cmd/lifecycle-manager", "Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},
+	{"lifecycle-manager", "./cmd/lifecycle-manager",
+		"Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},
 	{"runtime-watcher", "./cmd/runtime-watcher", "Reports changes in a runtime to the lifecycle manager"},
 }
 

@@ -27,7 +27,8 @@ func push(ctx context.Context, to string, images []*image, out io.Writer) error 
 	if !strings.HasSuffix(to, ":"+version) {
 		version = images[0].version
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("lifecycle-manager-image")}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithUserAgent("lifecycle-manager-image")}
 	for n, m := range images {
 		repository := first.Context()
 		if n > 0 {

@@ -116,7 +116,8 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 			dep = dep.Replace
 		}
 		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
-		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil && len(raw) == sha256.Size {
+		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil &&
+			len(raw) == sha256.Size {
 			// As in go.sum, this is the checksum of the list of the module's files.
 			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}}
 		}
@@ -136,7 +137,9 @@ func newComponent(id, path, version string) component {
 		locator += "@" + version
 	}
 	return component{
-		Name: path, SPDXID: "SPDXRef-" + id, VersionInfo: version, DownloadLocation: "NOASSERTION", LicenseConcluded: "NOASSERTION",
-		LicenseDeclared: "NOASSERTION", CopyrightText: "NOASSERTION", ExternalRefs: []reference{{"PACKAGE-MANAGER", "purl", locator}},
+		Name: path, SPDXID: "SPDXRef-" + id, VersionInfo: version, DownloadLocation: "NOASSERTION",
+		LicenseConcluded: "NOASSERTION",
+		LicenseDeclared:  "NOASSERTION", CopyrightText: "NOASSERTION",
+		ExternalRefs: []reference{{"PACKAGE-MANAGER", "purl", locator}},
 	}
 }

@@ -15,7 +15,8 @@ import (
 func apiPage(string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Kinds of operator.kyma-project.io/v1beta2", "crds"))
-	b.WriteString("`v1alpha1` of Kyma, ModuleTemplate and Manifest is served with `--enable-webhooks`, see [sources.md](../guide/sources.md).\n\n")
+	b.WriteString("`v1alpha1` of Kyma, ModuleTemplate and Manifest is served with `--enable-webhooks`, see " +
+		"[sources.md](../guide/sources.md).\n\n")
 	all := crds.All()
 	for _, crd := range all {
 		names := crd.Spec.Names

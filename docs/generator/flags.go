@@ -16,7 +16,8 @@ func flagsPage(string) (string, error) {
 	b.WriteString(head("Flags", "internal/config"))
 	b.WriteString("The flags of klm are in [klm.md](klm.md).\n" +
 		"A flag that the Kyma project's lifecycle-manager also has means the same and takes the same values.\n")
-	manager, agent := pflag.NewFlagSet("manager", pflag.ContinueOnError), pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	manager, agent := pflag.NewFlagSet("manager", pflag.ContinueOnError),
+		pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	config.NewManager().Register(manager)
 	a, _ := config.NewAgent()
 	a.Register(agent)

@@ -19,7 +19,8 @@ const root = "../.."
 
 // TestUpToDate compares the pages with the code.
 func TestUpToDate(t *testing.T) {
-	for _, variable := range []string{"KUBECONFIG", "POD_IP", "POD_NAME", "CA_CERT", "TLS_CERT", "TLS_KEY", "KCP_ADDR", "KCP_CONTRACT", "WEBHOOK_PORT", "METRICS_PORT"} {
+	for _, variable := range []string{"KUBECONFIG", "POD_IP", "POD_NAME", "CA_CERT", "TLS_CERT", "TLS_KEY", "KCP_ADDR",
+		"KCP_CONTRACT", "WEBHOOK_PORT", "METRICS_PORT"} {
 		t.Setenv(variable, "")
 	}
 	for name, write := range pages {
@@ -43,7 +44,8 @@ func registeredMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	seen := &describer{}
 	metrics.Register(seen, metrics.Sources{})
-	form := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ".*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+	form := regexp.MustCompile(
+		`^Desc\{fqName: "([^"]+)", help: ".*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
 	names := regexp.MustCompile(`(\w+)=`)
 	all := map[string][]string{}
 	for _, d := range seen.described {
@@ -131,8 +133,10 @@ func TestReasonsHaveInstructions(t *testing.T) {
 // TestPagesAreComplete checks a few entries of each page.
 func TestPagesAreComplete(t *testing.T) {
 	for name, least := range map[string][]string{
-		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `5m` |"}, "api.md": {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
-		"klm.md": {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`", "`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},
+		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `5m` |"},
+		"api.md":   {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
+		"klm.md":   {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`",
+			"`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},
 		"metrics.md": {"`lifecycle_mgr_step_duration_seconds` | histogram | `controller`, `step`, `result`"},
 	} {
 		text, err := pages[name](root)

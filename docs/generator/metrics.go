@@ -20,7 +20,8 @@ type metric struct {
 
 // constructors maps the functions that declare a metric to the type of the metric.
 var constructors = map[string]string{
-	"NewGauge": "gauge", "NewGaugeVec": "gauge", "NewCounter": "counter", "NewCounterVec": "counter", "NewHistogram": "histogram", "NewHistogramVec": "histogram",
+	"NewGauge": "gauge", "NewGaugeVec": "gauge", "NewCounter": "counter", "NewCounterVec": "counter",
+	"NewHistogram": "histogram", "NewHistogramVec": "histogram",
 	"NewGaugeFunc": "gauge", "NewCounterFunc": "counter", "NewStates": "gauge",
 }
 
@@ -142,7 +143,8 @@ func metricsPage(root string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Metrics of the manager", "internal/metrics"))
 	b.WriteString(`[observe.md](../guide/observe.md) describes how metrics are served, and the dashboards and alerts.
-Metrics with a label for the runtime (` + "`kyma_name`" + `) grow with the fleet; ` + "`--runtime-metrics=false`" + ` switches them off.
+Metrics with a label for the runtime (` + "`kyma_name`" + `) grow with the fleet; ` +
+		"`--runtime-metrics=false`" + ` switches them off.
 The metrics of controller-runtime, client-go and Go are served, too:
 ` + "`controller_runtime_*`, `workqueue_*`, `rest_client_*`, `go_*`, `process_*`" + `.
 

@@ -14,7 +14,8 @@ func reasonsPage(root string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Reasons", "api/v1beta2/reasons.go"))
 	b.WriteString(`A reason is the stable code of a blocker.
-The same word is in ` + "`klm why`, `klm status`, `status.modules[].reason`" + `, in conditions that are not True, in events and in the metric ` +
+The same word is in ` + "`klm why`, `klm status`, `status.modules[].reason`" +
+		`, in conditions that are not True, in events and in the metric ` +
 		"`lifecycle_mgr_module_blocked_total`" + `.
 The message beside it names the object.
 To find the cause of a problem, begin with [troubleshooting.md](../guide/troubleshooting.md).
@@ -62,7 +63,8 @@ func conditionsPage(root string) (string, error) {
 	b.WriteString(head("States, conditions and events", "api/v1beta2"))
 	b.WriteString("Reasons of conditions that are not True are in [reasons.md](reasons.md).\n")
 	for _, part := range []struct{ file, prefix, column string }{
-		{"state.go", "State", "State"}, {"conditions.go", "Condition", "Condition"}, {"conditions.go", "Reason", "Reason"}, {"events.go", "Event", "Event"},
+		{"state.go", "State", "State"}, {"conditions.go", "Condition", "Condition"},
+		{"conditions.go", "Reason", "Reason"}, {"events.go", "Event", "Event"},
 	} {
 		sections, err := constants(apiFile(root, part.file))
 		if err != nil {
@@ -97,6 +99,7 @@ func writeTable(b *strings.Builder, s section, prefix, column string) {
 		if e.note != "" {
 			doc = e.note + ": " + doc
 		}
-		fmt.Fprintf(b, "| `%s` | %s |\n", e.value, cell(sentence(strings.TrimPrefix(strings.TrimPrefix(doc, "means that "), "is the "))))
+		fmt.Fprintf(b, "| `%s` | %s |\n", e.value,
+			cell(sentence(strings.TrimPrefix(strings.TrimPrefix(doc, "means that "), "is the "))))
 	}
 }

@@ -147,7 +147,8 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"kind": v.Kind, "apiVersion": v.APIVersion,
 		"response": map[string]any{
 			"uid": v.Request.UID, "allowed": true,
-			"status": map[string]any{"metadata": map[string]any{}, "status": metav1.StatusSuccess, "message": a.queueEvent(manager, &v)},
+			"status": map[string]any{"metadata": map[string]any{}, "status": metav1.StatusSuccess,
+				"message": a.queueEvent(manager, &v)},
 		},
 	}
 	_ = json.NewEncoder(w).Encode(answer) // a caller that has disconnected needs no answer

@@ -48,7 +48,8 @@ func TestAdmission(t *testing.T) {
 		unchanged = "no change detected on watched resource kyma-system/default"
 		succeeded = "kcp request succeeded"
 	)
-	one, two := object(kyma, `{"channel":"fast","n":1}`, `{"state":"Ready"}`, "x"), object(kyma, `{"channel":"slow","n":1}`, `{"state":"Ready"}`, "x")
+	one, two := object(kyma, `{"channel":"fast","n":1}`, `{"state":"Ready"}`, "x"),
+		object(kyma, `{"channel":"slow","n":1}`, `{"state":"Ready"}`, "x")
 	cases := map[string]struct {
 		reason  string
 		path    string // default /validate/lifecycle-manager
@@ -57,28 +58,131 @@ func TestAdmission(t *testing.T) {
 		url     string // default /v2/lifecycle-manager/event
 		event   string // what the body begins with; "": nothing is sent
 	}{
-		"Create":          {"a new object is reported", "", called("CREATE", "", "", one), succeeded, "", kymaEvent},
-		"Delete":          {"the object that goes is the old one", "", called("DELETE", "", one, ""), succeeded, "", kymaEvent},
-		"DeleteNull":      {"and the new one may be null", "", called("DELETE", "", one, "null"), succeeded, "", kymaEvent},
-		"Spec":            {"a changed spec is reported", "", called("UPDATE", "", one, two), succeeded, "", kymaEvent},
-		"SameSpec":        {"the order of keys is no change", "", called("UPDATE", "", one, object(kyma, `{"n":1,"channel":"fast"}`, `null`, "y")), unchanged, "", ""},
-		"BigNumber":       {"large numbers are compared exactly", "", called("UPDATE", "", object(kyma, `{"n":9007199254740992}`, `{}`, ""), object(kyma, `{"n":9007199254740993}`, `{}`, "")), succeeded, "", kymaEvent},
-		"NoSpec":          {"without a spec every change counts", "/validate/m", called("UPDATE", "", object(bare, "", "", "x"), object(bare, "", "", "y")), succeeded, "/v2/m/event", teamEvent},
-		"SpecGoes":        {"a spec that is only in one counts", "", called("UPDATE", "", one, object(kyma, "null", "{}", "x")), succeeded, "", kymaEvent},
-		"Status":          {"a changed status is reported if the webhook is for the status", "", called("UPDATE", "status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")), succeeded, "", kymaEvent},
-		"StatusCase":      {"however it is written", "", called("UPDATE", "Status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")), succeeded, "", kymaEvent},
-		"SameStatus":      {"the spec does not count then", "", called("UPDATE", "status", one, two), unchanged, "", ""},
-		"Subresource":     {"no other subresource counts", "", called("UPDATE", "scale", one, two), "invalid subresource: watched resource kyma-system/default", "", ""},
-		"Connect":         {"a connection changes nothing", "", called("CONNECT", "", "", one), "operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma", "", ""},
-		"DryRun":          {"what is only tried changes nothing", "", called("CREATE", "", "", one, `"dryRun":true`), unchanged, "", ""},
-		"Slashes":         {"a manager may have slashes", "/validate/a/b", called("CREATE", "", "", one), succeeded, "/v2/a/b/event", kymaEvent},
-		"Space":           {"and ends at a space", "/validate/a%20b", called("CREATE", "", "", one), succeeded, "/v2/a/event", kymaEvent},
-		"Beta":            {"the version of the review is echoed", "", strings.Replace(called("CREATE", "", "", one), "k8s.io/v1", "k8s.io/v1beta1", 1), succeeded, "", kymaEvent},
-		"NoManager":       {"an event needs a manager", "/validate/", called("CREATE", "", "", one), "", "", ""},
-		"NoRequest":       {"a review asks something", "", `{"kind":"AdmissionReview"}`, "", "", ""},
-		"NotJSON":         {"and is JSON", "", `hello`, "", "", ""},
-		"NameOfRequest":   {"if the object does not know its name, the request does", "", called("CREATE", "", "", `{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"namespace":"kyma-system"}}`), succeeded, "", kymaEvent},
-		"UnknownOfCreate": {"what else is in an object does not matter", "", called("CREATE", "", "", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"team"},"spec":[1],"status":"x","data":{}}`), succeeded, "", teamEvent},
+		"Create": {
+			reason:  "a new object is reported",
+			body:    called("CREATE", "", "", one),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"Delete": {
+			reason:  "the object that goes is the old one",
+			body:    called("DELETE", "", one, ""),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"DeleteNull": {
+			reason:  "and the new one may be null",
+			body:    called("DELETE", "", one, "null"),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"Spec": {
+			reason:  "a changed spec is reported",
+			body:    called("UPDATE", "", one, two),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"SameSpec": {
+			reason:  "the order of keys is no change",
+			body:    called("UPDATE", "", one, object(kyma, `{"n":1,"channel":"fast"}`, `null`, "y")),
+			message: unchanged,
+		},
+		"BigNumber": {
+			reason: "large numbers are compared exactly",
+			body: called("UPDATE", "", object(kyma, `{"n":9007199254740992}`, `{}`, ""),
+				object(kyma, `{"n":9007199254740993}`, `{}`, "")),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"NoSpec": {
+			reason:  "without a spec every change counts",
+			path:    "/validate/m",
+			body:    called("UPDATE", "", object(bare, "", "", "x"), object(bare, "", "", "y")),
+			message: succeeded,
+			url:     "/v2/m/event",
+			event:   teamEvent,
+		},
+		"SpecGoes": {
+			reason:  "a spec that is only in one counts",
+			body:    called("UPDATE", "", one, object(kyma, "null", "{}", "x")),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"Status": {
+			reason:  "a changed status is reported if the webhook is for the status",
+			body:    called("UPDATE", "status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"StatusCase": {
+			reason:  "however it is written",
+			body:    called("UPDATE", "Status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"SameStatus": {
+			reason:  "the spec does not count then",
+			body:    called("UPDATE", "status", one, two),
+			message: unchanged,
+		},
+		"Subresource": {
+			reason:  "no other subresource counts",
+			body:    called("UPDATE", "scale", one, two),
+			message: "invalid subresource: watched resource kyma-system/default",
+		},
+		"Connect": {
+			reason:  "a connection changes nothing",
+			body:    called("CONNECT", "", "", one),
+			message: "operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma",
+		},
+		"DryRun": {
+			reason:  "what is only tried changes nothing",
+			body:    called("CREATE", "", "", one, `"dryRun":true`),
+			message: unchanged,
+		},
+		"Slashes": {
+			reason:  "a manager may have slashes",
+			path:    "/validate/a/b",
+			body:    called("CREATE", "", "", one),
+			message: succeeded,
+			url:     "/v2/a/b/event",
+			event:   kymaEvent,
+		},
+		"Space": {
+			reason:  "and ends at a space",
+			path:    "/validate/a%20b",
+			body:    called("CREATE", "", "", one),
+			message: succeeded,
+			url:     "/v2/a/event",
+			event:   kymaEvent,
+		},
+		"Beta": {
+			reason:  "the version of the review is echoed",
+			body:    strings.Replace(called("CREATE", "", "", one), "k8s.io/v1", "k8s.io/v1beta1", 1),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"NoManager": {
+			reason: "an event needs a manager",
+			path:   "/validate/",
+			body:   called("CREATE", "", "", one),
+		},
+		"NoRequest": {reason: "a review asks something", body: `{"kind":"AdmissionReview"}`},
+		"NotJSON":   {reason: "and is JSON", body: `hello`},
+		"NameOfRequest": {
+			reason: "if the object does not know its name, the request does",
+			body: called("CREATE", "", "",
+				`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"namespace":"kyma-system"}}`),
+			message: succeeded,
+			event:   kymaEvent,
+		},
+		"UnknownOfCreate": {
+			reason: "what else is in an object does not matter",
+			body: called("CREATE", "", "",
+				`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"team"},"spec":[1],"status":"x","data":{}}`),
+			message: succeeded,
+			event:   teamEvent,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -97,12 +201,15 @@ func TestAdmission(t *testing.T) {
 			if w.Code != http.StatusOK {
 				t.Errorf("status %d", w.Code)
 			}
-			if got := w.Header().Get("Strict-Transport-Security") + "|" + w.Header().Get("Content-Security-Policy"); got != "max-age=31536000; includeSubDomains|default-src 'self'" {
+			if got := w.Header().Get("Strict-Transport-Security") + "|" + w.Header().Get(
+				"Content-Security-Policy"); got != "max-age=31536000; includeSubDomains|default-src 'self'" {
 				t.Errorf("headers %s", got)
 			}
 			answered(t, w.Body.String(), c.body, c.message)
-			if m.value(t, "watcher_admission_request_total") != 1 || (m.value(t, "watcher_admission_request_error_total") == 1) != (c.message == "" && c.path == "") {
-				t.Errorf("counted %v calls, %v of them bad", m.value(t, "watcher_admission_request_total"), m.value(t, "watcher_admission_request_error_total"))
+			if m.value(t, "watcher_admission_request_total") != 1 ||
+				(m.value(t, "watcher_admission_request_error_total") == 1) != (c.message == "" && c.path == "") {
+				t.Errorf("counted %v calls, %v of them bad", m.value(t, "watcher_admission_request_total"),
+					m.value(t, "watcher_admission_request_error_total"))
 			}
 			gotURL, gotBody := last.posted(t)
 			if c.event == "" {
@@ -164,7 +271,8 @@ func answered(t *testing.T, got, request, message string) {
 		t.Fatal(err)
 	}
 	r := answer.Response
-	if answer.Kind != asked.Kind || answer.APIVersion != asked.APIVersion || r.UID != "123" || !r.Allowed || r.Status.Status != "Success" || r.Status.Message != message {
+	if answer.Kind != asked.Kind || answer.APIVersion != asked.APIVersion || r.UID != "123" || !r.Allowed ||
+		r.Status.Status != "Success" || r.Status.Message != message {
 		t.Errorf("answer %s, want %q", got, message)
 	}
 }
@@ -199,7 +307,8 @@ func TestAdmissionLimits(t *testing.T) {
 	var last lastChange
 	a := &admission{add: last.add, metrics: m}
 	w := httptest.NewRecorder()
-	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/validate/m", strings.NewReader(`{"request":{"name":"`+strings.Repeat("x", maxReviewBytes)+`"}}`)))
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/validate/m",
+		strings.NewReader(`{"request":{"name":"`+strings.Repeat("x", maxReviewBytes)+`"}}`)))
 	if w.Body.Len() > 0 || m.value(t, "watcher_admission_request_error_total") != 1 {
 		t.Errorf("a review that is too large: %s", w.Body)
 	}

@@ -107,7 +107,8 @@ type Agent struct {
 
 	watchlist atomic.Pointer[protocol.Watchlist] // in force; nil before the first
 	reached   atomic.Pointer[bool]               // whether the last heartbeat was answered; nil before the first
-	requested atomic.Int64                       // the heartbeat interval that the listener requested last; 0 if it did not
+	// the heartbeat interval that the listener requested last; 0 if it did not
+	requested atomic.Int64
 }
 
 // New makes an agent. It sends no request.
@@ -129,7 +130,8 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making an agent: %w", err)
 	}
-	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}}, beatNow: make(chan struct{}, 1)}
+	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}},
+		beatNow: make(chan struct{}, 1)}
 	a.problems.changed = a.triggerHeartbeat
 	a.queue = outbox.New(newBootID(), o.MaxPendingEvents, a.metrics.outbox)
 	a.metrics.registerPending(a.queue.Size)
@@ -137,9 +139,11 @@ func New(o Options) (*Agent, error) {
 	a.identity = &identity{ca: o.CA, certificate: o.Certificate, key: o.Key, log: o.Log, problems: a.problems}
 	a.admission = &admission{add: a.queue.Add, metrics: a.metrics}
 	a.streams = &streams{
-		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}}, queue: a.queue, problems: a.problems,
-		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, problemDelay: defaultProblemDelay, listSlots: make(chan struct{}, maxLists),
-		running: map[versionedResource]*stream{},
+		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}},
+		queue: a.queue, problems: a.problems,
+		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, problemDelay: defaultProblemDelay,
+		listSlots: make(chan struct{}, maxLists),
+		running:   map[versionedResource]*stream{},
 	}
 	a.configMap = &configMapWatch{client: raw, name: o.Watchlist, timeout: o.WatchTimeout}
 	return a, nil

@@ -49,12 +49,14 @@ func get(client *http.Client, url string) (int, string) {
 func TestRun(t *testing.T) {
 	config := make(chan string, 10)
 	object := func(version int, data string) string {
-		body, _ := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": fmt.Sprint(version)}, "data": map[string]string{protocol.WatchlistKey: data}})
+		body, _ := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": fmt.Sprint(version)},
+			"data": map[string]string{protocol.WatchlistKey: data}})
 		return string(body)
 	}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path != "/api/v1/namespaces/kyma-system/configmaps" || r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-watches":
+		case r.URL.Path != "/api/v1/namespaces/kyma-system/configmaps" ||
+			r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-watches":
 			w.WriteHeader(http.StatusNotFound)
 		case r.URL.Query().Get("watch") == "":
 			fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
@@ -106,13 +108,15 @@ func TestRun(t *testing.T) {
 		}
 		return h
 	}
-	eventually("the first heartbeat says that there is no watch list", func() bool { return strings.Contains(beat().Problem, "does not exist") })
+	eventually("the first heartbeat says that there is no watch list",
+		func() bool { return strings.Contains(beat().Problem, "does not exist") })
 	plain := &http.Client{}
 	defer plain.CloseIdleConnections()
 	if status, body := get(plain, "http://"+o.MetricsAddress+"/healthz"); status != http.StatusOK {
 		t.Errorf("it is alive: %d %s", status, body)
 	}
-	if status, body := get(plain, "http://"+o.MetricsAddress+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "skr-webhook-watches") {
+	if status, body := get(plain, "http://"+o.MetricsAddress+"/readyz"); status != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "skr-webhook-watches") {
 		t.Errorf("it is not ready: %d %s", status, body)
 	}
 	config <- `{"watches":[],"heartbeat":"1s"}`
@@ -122,13 +126,19 @@ func TestRun(t *testing.T) {
 	})
 	eventually("and says so", func() bool { return beat().Watchlist != "" && beat().Problem == "" })
 	config <- `nonsense`
-	eventually("a bad list is a problem", func() bool { return beat().Watchlist != "" && strings.Contains(beat().Problem, "JSON") })
+	eventually("a bad list is a problem", func() bool {
+		return beat().Watchlist != "" &&
+			strings.Contains(beat().Problem, "JSON")
+	})
 
 	roots := x509.NewCertPool()
 	roots.AddCert(l.root.Leaf)
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MaxVersion: version, MinVersion: tls.VersionTLS12}}}
-		answer, err := client.Post("https://"+o.WebhookAddress+"/validate/someone", "application/json", bytes.NewBufferString(called("DELETE", "", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"x"}}`, "")))
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+			MaxVersion: version, MinVersion: tls.VersionTLS12}}}
+		answer, err := client.Post("https://"+o.WebhookAddress+"/validate/someone", "application/json",
+			bytes.NewBufferString(called("DELETE", "", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"x"}}`,
+				"")))
 		if (err == nil) != (version == tls.VersionTLS13) {
 			t.Errorf("TLS %x: %v", version, err)
 		}
@@ -139,13 +149,15 @@ func TestRun(t *testing.T) {
 	}
 	eventually("the event of the webhook is delivered", func() bool {
 		for _, r := range l.all() {
-			if r.path == "/v2/someone/event" && strings.HasPrefix(r.body, `{"watched":{"Namespace":"","Name":"x"},"watchedGvk":{"group":"","version":"v1","kind":"Thing"},`) {
+			if r.path == "/v2/someone/event" && strings.HasPrefix(
+				r.body, `{"watched":{"Namespace":"","Name":"x"},"watchedGvk":{"group":"","version":"v1","kind":"Thing"},`) {
 				return true
 			}
 		}
 		return false
 	})
-	if status, body := get(plain, "http://"+o.MetricsAddress+"/metrics"); status != http.StatusOK || !strings.Contains(body, "\nwatcher_kcp_requests_total 1\n") {
+	if status, body := get(plain, "http://"+o.MetricsAddress+"/metrics"); status != http.StatusOK ||
+		!strings.Contains(body, "\nwatcher_kcp_requests_total 1\n") {
 		t.Errorf("metrics: %d\n%s", status, body)
 	}
 }
@@ -166,9 +178,11 @@ func TestRunPortTaken(t *testing.T) {
 
 func TestOptionsFrom(t *testing.T) {
 	o := OptionsFromConfig(&config.Agent{
-		CACert: "ca", TLSCert: "cert", TLSKey: "key", KCPAddr: "listener:1", KCPContract: "v2", WebhookPort: 2, MetricsPort: 3, BindAddress: "::1", Watchlist: "ns/name",
+		CACert: "ca", TLSCert: "cert", TLSKey: "key", KCPAddr: "listener:1", KCPContract: "v2", WebhookPort: 2,
+		MetricsPort: 3, BindAddress: "::1", Watchlist: "ns/name",
 	}, &rest.Config{}, "4", logr.Discard())
-	if o.Watchlist.String() != "ns/name" || o.WebhookAddress != "[::1]:2" || o.MetricsAddress != "[::1]:3" || o.CA+o.Certificate+o.Key != "cacertkey" || o.Address != "listener:1" || o.Contract != "v2" || o.Version != "4" {
+	if o.Watchlist.String() != "ns/name" || o.WebhookAddress != "[::1]:2" || o.MetricsAddress != "[::1]:3" ||
+		o.CA+o.Certificate+o.Key != "cacertkey" || o.Address != "listener:1" || o.Contract != "v2" || o.Version != "4" {
 		t.Errorf("got %+v", o)
 	}
 }

@@ -113,7 +113,8 @@ func (d *discovery) versions(ctx context.Context, group string) ([]string, error
 }
 
 // findKind finds the kind of a resource in one version; kind is empty if the version does not have the resource.
-func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, resource string) (kind string, hasStatus bool, err error) {
+func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, resource string) (
+	kind string, hasStatus bool, err error) {
 	path := "/apis/" + version.String()
 	if version.Group == "" {
 		path = "/api/" + version.Version

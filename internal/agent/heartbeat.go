@@ -63,7 +63,8 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
-		BootID: a.queue.BootID(), Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0, Problem: a.problems.text(),
+		BootID: a.queue.BootID(), Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0,
+		Problem: a.problems.text(),
 	}
 	if list := a.watchlist.Load(); list != nil {
 		h.Watchlist = list.Digest()
@@ -102,7 +103,8 @@ func (a *Agent) recordReached(problem string) {
 	if reached {
 		a.o.Log.Info("the control plane is reached", "address", a.o.Address)
 	} else {
-		a.o.Log.Info("the control plane is not reached; events are kept until it is", "address", a.o.Address, "reason", problem)
+		a.o.Log.Info("the control plane is not reached; events are kept until it is", "address",
+			a.o.Address, "reason", problem)
 	}
 }
 

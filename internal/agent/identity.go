@@ -39,7 +39,8 @@ type identity struct {
 func (i *identity) load() (changed bool, err error) {
 	var m material
 	for n, path := range []string{i.ca, i.certificate, i.key} {
-		if m.files[n], err = os.ReadFile(path); err != nil { //nolint:gosec // the files are named by the flags of the agent
+		//nolint:gosec // the files are named by the flags of the agent
+		if m.files[n], err = os.ReadFile(path); err != nil {
 			return false, fmt.Errorf("reading the certificate files: %w", err)
 		}
 	}
@@ -69,7 +70,8 @@ func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*
 			failed++
 		case changed:
 			m := i.current.Load()
-			i.log.Info("using a certificate", "subject", m.certificate.Leaf.Subject.CommonName, "until", m.certificate.Leaf.NotAfter)
+			i.log.Info("using a certificate", "subject", m.certificate.Leaf.Subject.CommonName, "until",
+				m.certificate.Leaf.NotAfter)
 			use(m)
 			fallthrough
 		default:

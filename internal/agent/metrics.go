@@ -38,15 +38,16 @@ func newMetrics() *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		registry:        prometheus.NewRegistry(),
-		admissions:      counter("watcher_admission_request_total", "Calls of the admission webhook."),
-		admissionErrors: counter("watcher_admission_request_error_total", "Calls of the admission webhook that could not be read."),
-		duration:        gauge("watcher_request_duration", "Seconds that the last call of the admission webhook took."),
-		fips:            gauge("watcher_fips_mode", "FIPS 140-3: 0 off, 1 on, 2 nothing else."),
-		outbox:          outbox.NewMetrics(),
-		watches:         gauge("watcher_watches", "Watches that are open."),
-		objects:         gauge("watcher_watched_objects", "Objects that are watched."),
-		listener:        gauge("watcher_kcp_reached", "Whether the listener answered the last heartbeat: 1 yes, 0 no."),
+		registry:   prometheus.NewRegistry(),
+		admissions: counter("watcher_admission_request_total", "Calls of the admission webhook."),
+		admissionErrors: counter("watcher_admission_request_error_total",
+			"Calls of the admission webhook that could not be read."),
+		duration: gauge("watcher_request_duration", "Seconds that the last call of the admission webhook took."),
+		fips:     gauge("watcher_fips_mode", "FIPS 140-3: 0 off, 1 on, 2 nothing else."),
+		outbox:   outbox.NewMetrics(),
+		watches:  gauge("watcher_watches", "Watches that are open."),
+		objects:  gauge("watcher_watched_objects", "Objects that are watched."),
+		listener: gauge("watcher_kcp_reached", "Whether the listener answered the last heartbeat: 1 yes, 0 no."),
 	}
 	for _, reason := range []string{reasonSubresource, reasonAddress, outbox.ReasonSetup, outbox.ReasonRequest} {
 		m.outbox.Failed.WithLabelValues(reason)
@@ -57,7 +58,8 @@ func newMetrics() *metrics {
 	case fips140.Enabled():
 		m.fips.Set(1)
 	}
-	m.registry.MustRegister(m.admissions, m.admissionErrors, m.outbox.Events, m.outbox.Failed, m.duration, m.fips, m.outbox.Lost, m.watches, m.objects, m.listener,
+	m.registry.MustRegister(m.admissions, m.admissionErrors, m.outbox.Events, m.outbox.Failed, m.duration, m.fips,
+		m.outbox.Lost, m.watches, m.objects, m.listener,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -70,7 +70,8 @@ func plans(list protocol.Watchlist) []plan {
 			scopes[scopeOf(w)] = true
 		}
 		p.filters = slices.SortedFunc(maps.Keys(scopes), func(a, b scope) int {
-			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.selector, b.selector))
+			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name),
+				cmp.Compare(a.selector, b.selector))
 		})
 		p.query.namespace, p.query.name, p.query.selector = widest(p.filters)
 		for _, w := range watches {

@@ -25,26 +25,40 @@ func TestPlans(t *testing.T) {
 		watches []protocol.Watch
 		want    []string // query | filter of each target
 	}{
-		"None":      {"nothing to watch is fine", nil, nil},
-		"One":       {"one entry is one query", []protocol.Watch{inside(watch("g", "v1", "a", "x=1"), "ns", "n")}, []string{"g/v1/a ns/n [x=1] | 0"}},
-		"Equal":     {"equal entries of two managers are one", []protocol.Watch{watch("g", "v1", "a", "x=1"), {Manager: "m", Group: "g", Version: "v1", Resource: "a", Selector: "x=1"}}, []string{"g/v1/a / [x=1] | 0 0"}},
-		"Two":       {"resources are apart", []protocol.Watch{watch("g", "v1", "a", ""), watch("g", "v1", "b", "")}, []string{"g/v1/a / [] | 0", "g/v1/b / [] | 0"}},
-		"Versions":  {"and so are versions", []protocol.Watch{watch("g", "v1", "a", ""), watch("g", "v2", "a", "")}, []string{"g/v1/a / [] | 0", "g/v2/a / [] | 0"}},
-		"Star":      {"any version joins one that is named", []protocol.Watch{watch("g", "*", "a", ""), watch("g", "v2", "a", ""), watch("g", "v1", "a", "")}, []string{"g/v1/a / [] | 0 0", "g/v2/a / [] | 0"}},
+		"None": {"nothing to watch is fine", nil, nil},
+		"One": {"one entry is one query", []protocol.Watch{inside(watch("g", "v1", "a", "x=1"), "ns", "n")},
+			[]string{"g/v1/a ns/n [x=1] | 0"}},
+		"Equal": {"equal entries of two managers are one", []protocol.Watch{watch("g", "v1", "a", "x=1"),
+			{Manager: "m", Group: "g", Version: "v1", Resource: "a", Selector: "x=1"}},
+			[]string{"g/v1/a / [x=1] | 0 0"}},
+		"Two": {"resources are apart", []protocol.Watch{watch("g", "v1", "a", ""), watch("g", "v1", "b", "")},
+			[]string{"g/v1/a / [] | 0", "g/v1/b / [] | 0"}},
+		"Versions": {"and so are versions", []protocol.Watch{watch("g", "v1", "a", ""), watch("g", "v2", "a", "")},
+			[]string{"g/v1/a / [] | 0", "g/v2/a / [] | 0"}},
+		"Star": {"any version joins one that is named",
+			[]protocol.Watch{watch("g", "*", "a", ""), watch("g", "v2", "a", ""), watch("g", "v1", "a", "")},
+			[]string{"g/v1/a / [] | 0 0", "g/v2/a / [] | 0"}},
 		"StarAlone": {"or stays open", []protocol.Watch{watch("g", "*", "a", "")}, []string{"g/*/a / [] | 0"}},
-		"Values":    {"values of a label are joined", []protocol.Watch{watch("", "v1", "a", "x=2"), watch("", "v1", "a", "x in (1,3),y=1")}, []string{"/v1/a / [x in (1,2,3)] | 1 0"}},
-		"Exists":    {"any value is wider", []protocol.Watch{watch("", "v1", "a", "x=2"), watch("", "v1", "a", "x")}, []string{"/v1/a / [x] | 1 0"}},
-		"NotIn":     {"what is excluded cannot be joined", []protocol.Watch{watch("", "v1", "a", "x=2"), watch("", "v1", "a", "x!=3")}, []string{"/v1/a / [] | 1 0"}},
-		"All":       {"all is all", []protocol.Watch{watch("", "v1", "a", "x=2"), watch("", "v1", "a", "")}, []string{"/v1/a / [] | 1 0"}},
-		"Namespace": {"a namespace that all have stays", []protocol.Watch{inside(watch("", "v1", "a", ""), "ns", "1"), inside(watch("", "v1", "a", ""), "ns", "2")}, []string{"/v1/a ns/ [] | 0 1"}},
-		"Wide":      {"else it is all namespaces", []protocol.Watch{inside(watch("", "v1", "a", ""), "ns", ""), inside(watch("", "v1", "a", ""), "other", "")}, []string{"/v1/a / [] | 0 1"}},
+		"Values": {"values of a label are joined", []protocol.Watch{watch("", "v1", "a", "x=2"),
+			watch("", "v1", "a", "x in (1,3),y=1")}, []string{"/v1/a / [x in (1,2,3)] | 1 0"}},
+		"Exists": {"any value is wider", []protocol.Watch{watch("", "v1", "a", "x=2"), watch("", "v1", "a", "x")},
+			[]string{"/v1/a / [x] | 1 0"}},
+		"NotIn": {"what is excluded cannot be joined", []protocol.Watch{watch("", "v1", "a", "x=2"),
+			watch("", "v1", "a", "x!=3")}, []string{"/v1/a / [] | 1 0"}},
+		"All": {"all is all", []protocol.Watch{watch("", "v1", "a", "x=2"), watch("", "v1", "a", "")},
+			[]string{"/v1/a / [] | 1 0"}},
+		"Namespace": {"a namespace that all have stays", []protocol.Watch{inside(watch("", "v1", "a", ""), "ns", "1"),
+			inside(watch("", "v1", "a", ""), "ns", "2")}, []string{"/v1/a ns/ [] | 0 1"}},
+		"Wide": {"else it is all namespaces", []protocol.Watch{inside(watch("", "v1", "a", ""), "ns", ""),
+			inside(watch("", "v1", "a", ""), "other", "")}, []string{"/v1/a / [] | 0 1"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for _, p := range plans(protocol.Watchlist{Watches: c.watches}) {
 				q := p.query
-				text := fmt.Sprintf("%s/%s/%s %s/%s [%s] |", q.group, q.version, q.resource, q.namespace, q.name, q.selector)
+				text := fmt.Sprintf("%s/%s/%s %s/%s [%s] |", q.group, q.version, q.resource,
+					q.namespace, q.name, q.selector)
 				for _, t := range p.targets {
 					text += fmt.Sprint(" ", t.filter)
 				}
@@ -96,18 +110,81 @@ func TestCompare(t *testing.T) {
 		missed       bool
 		spec, status bool
 	}{
-		"Nothing":       {"the same version is the same", func(o *metav1.ObjectMeta) { o.ResourceVersion = "1" }, true, false, false, false},
-		"Generation":    {"a generation is a spec", func(o *metav1.ObjectMeta) { o.Generation = 2 }, true, false, true, false},
-		"Label":         {"labels belong to it", func(o *metav1.ObjectMeta) { o.Labels = map[string]string{"a": "2"} }, true, false, true, false},
-		"LabelMoves":    {"a label is not an annotation", func(o *metav1.ObjectMeta) { o.Labels, o.Annotations = nil, map[string]string{"a": "1"} }, true, false, true, false},
-		"Annotation":    {"and annotations", func(o *metav1.ObjectMeta) { o.Annotations = map[string]string{"b": ""} }, true, false, true, false},
-		"Finalizer":     {"and finalizers", func(o *metav1.ObjectMeta) { o.Finalizers = []string{"x"} }, true, false, true, false},
-		"Deletion":      {"and that it is to go", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now }, true, false, true, false},
-		"Status":        {"what remains is the status", func(*metav1.ObjectMeta) {}, true, false, false, true},
-		"NoGeneration":  {"a change of a kind without generations may be one of the spec and the status", func(o *metav1.ObjectMeta) { o.Generation = 0 }, true, false, true, true},
-		"NoSubresource": {"nor those whose status is no part of its own", func(*metav1.ObjectMeta) {}, false, false, true, true},
-		"Missed":        {"after an interruption it may be both", func(*metav1.ObjectMeta) {}, true, true, true, true},
-		"Replaced":      {"another object is all new", func(o *metav1.ObjectMeta) { o.UID = "u2" }, true, false, true, true},
+		"Nothing": {
+			reason: "the same version is the same",
+			edit:   func(o *metav1.ObjectMeta) { o.ResourceVersion = "1" },
+			split:  true,
+		},
+		"Generation": {
+			reason: "a generation is a spec",
+			edit:   func(o *metav1.ObjectMeta) { o.Generation = 2 },
+			split:  true,
+			spec:   true,
+		},
+		"Label": {
+			reason: "labels belong to it",
+			edit:   func(o *metav1.ObjectMeta) { o.Labels = map[string]string{"a": "2"} },
+			split:  true,
+			spec:   true,
+		},
+		"LabelMoves": {
+			reason: "a label is not an annotation",
+			edit:   func(o *metav1.ObjectMeta) { o.Labels, o.Annotations = nil, map[string]string{"a": "1"} },
+			split:  true,
+			spec:   true,
+		},
+		"Annotation": {
+			reason: "and annotations",
+			edit:   func(o *metav1.ObjectMeta) { o.Annotations = map[string]string{"b": ""} },
+			split:  true,
+			spec:   true,
+		},
+		"Finalizer": {
+			reason: "and finalizers",
+			edit:   func(o *metav1.ObjectMeta) { o.Finalizers = []string{"x"} },
+			split:  true,
+			spec:   true,
+		},
+		"Deletion": {
+			reason: "and that it is to go",
+			edit:   func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now },
+			split:  true,
+			spec:   true,
+		},
+		"Status": {
+			reason: "what remains is the status",
+			edit:   func(*metav1.ObjectMeta) {},
+			split:  true,
+			status: true,
+		},
+		"NoGeneration": {
+			reason: "a change of a kind without generations may be one of the spec and the status",
+			edit:   func(o *metav1.ObjectMeta) { o.Generation = 0 },
+			split:  true,
+			spec:   true,
+			status: true,
+		},
+		"NoSubresource": {
+			reason: "nor those whose status is no part of its own",
+			edit:   func(*metav1.ObjectMeta) {},
+			spec:   true,
+			status: true,
+		},
+		"Missed": {
+			reason: "after an interruption it may be both",
+			edit:   func(*metav1.ObjectMeta) {},
+			split:  true,
+			missed: true,
+			spec:   true,
+			status: true,
+		},
+		"Replaced": {
+			reason: "another object is all new",
+			edit:   func(o *metav1.ObjectMeta) { o.UID = "u2" },
+			split:  true,
+			spec:   true,
+			status: true,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +196,8 @@ func TestCompare(t *testing.T) {
 			if d.spec != c.spec || d.status != c.status {
 				t.Errorf("%s: got %+v", c.reason, d)
 			}
-			if d.concerns(protocol.FieldSpec) != c.spec || d.concerns(protocol.FieldStatus) != c.status || d.concerns(protocol.FieldAny) != (c.spec || c.status) {
+			if d.concerns(protocol.FieldSpec) != c.spec || d.concerns(protocol.FieldStatus) != c.status ||
+				d.concerns(protocol.FieldAny) != (c.spec || c.status) {
 				t.Errorf("counts of %+v", d)
 			}
 		})

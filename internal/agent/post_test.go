@@ -42,8 +42,10 @@ func issue(t testing.TB, name string, parent *tls.Certificate) (certificate, key
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: parent == nil, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: parent == nil,
+		BasicConstraintsValid: true,
 	}
 	signer, by := template, any(private)
 	if parent != nil {
@@ -68,7 +70,8 @@ func issue(t testing.TB, name string, parent *tls.Certificate) (certificate, key
 // event is an event about an object.
 func event(name string) protocol.Event {
 	return protocol.Event{
-		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, Resource: "things",
+		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1",
+			Kind: "Thing"}, Resource: "things",
 		Object: &metav1.ObjectMeta{ResourceVersion: "1"},
 	}
 }
@@ -98,14 +101,16 @@ func newRemoteFor(t *testing.T, version uint16, http2 bool) *remote {
 	l.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		l.mu.Lock()
-		l.requests = append(l.requests, request{r.URL.Path, r.Header.Get("Content-Type"), string(body), r.TLS.PeerCertificates[0].Subject.CommonName, r.RemoteAddr})
+		l.requests = append(l.requests, request{path: r.URL.Path, contentType: r.Header.Get("Content-Type"),
+			body: string(body), client: r.TLS.PeerCertificates[0].Subject.CommonName, connection: r.RemoteAddr})
 		handler := l.handler
 		l.mu.Unlock()
 		handler(w, r)
 	}))
 	roots := x509.NewCertPool()
 	roots.AddCert(l.root.Leaf)
-	l.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MaxVersion: version, MinVersion: tls.VersionTLS12}
+	l.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: roots, MaxVersion: version, MinVersion: tls.VersionTLS12}
 	l.EnableHTTP2 = http2
 	l.Config.ErrorLog = log.New(io.Discard, "", 0)
 	l.StartTLS()
@@ -142,8 +147,10 @@ func agentFor(t *testing.T, l *remote) (a *Agent, dir string) {
 	dir = t.TempDir()
 	l.give(t, dir, "runtime-1")
 	a, err := New(Options{
-		Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: l.Listener.Addr().String(), Version: "1.2.3", Log: logr.Discard(),
-		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
+		Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: l.Listener.Addr().String(),
+		Version: "1.2.3", Log: logr.Discard(),
+		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"),
+		Key: filepath.Join(dir, "tls.key"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,18 +178,23 @@ func TestDeliver(t *testing.T) {
 		want     outbox.Result
 		attempts int
 	}{
-		"OK":           {"200 is the only success", answer(200), outbox.Result{Delivered: true}, 1},
-		"Accepted":     {"another good status is none", answer(202), outbox.Result{}, 1},
-		"Redirect":     {"nor is a redirect, which is not followed", answer(302, "Location", "/elsewhere"), outbox.Result{}, 1},
-		"BadRequest":   {"what is bad is tried once more without metadata, and dropped", answer(400), outbox.Result{Refused: true}, 2},
+		"OK":       {"200 is the only success", answer(200), outbox.Result{Delivered: true}, 1},
+		"Accepted": {"another good status is none", answer(202), outbox.Result{}, 1},
+		"Redirect": {"nor is a redirect, which is not followed",
+			answer(302, "Location", "/elsewhere"), outbox.Result{}, 1},
+		"BadRequest": {"what is bad is tried once more without metadata, and dropped", answer(400),
+			outbox.Result{Refused: true}, 2},
 		"TooLarge":     {"and so is what is too large", answer(413), outbox.Result{Refused: true}, 2},
 		"Unauthorised": {"rights may come", answer(401), outbox.Result{}, 1},
 		"Forbidden":    {"rights may come", answer(403), outbox.Result{}, 1},
 		"NotFound":     {"managers may come", answer(404), outbox.Result{}, 1},
-		"Busy":         {"who is busy says how long", answer(429, "Retry-After", "3"), outbox.Result{RetryAfter: 3 * time.Second, Throttled: true}, 1},
-		"Unavailable":  {"or only that", answer(503, "Retry-After", "never"), outbox.Result{}, 1},
-		"LongWait":     {"the delay is limited", answer(503, "Retry-After", "9999"), outbox.Result{RetryAfter: time.Minute}, 1},
-		"Broken":       {"an answer that breaks off is none", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, outbox.Result{}, 1},
+		"Busy": {"who is busy says how long", answer(429, "Retry-After", "3"),
+			outbox.Result{RetryAfter: 3 * time.Second, Throttled: true}, 1},
+		"Unavailable": {"or only that", answer(503, "Retry-After", "never"), outbox.Result{}, 1},
+		"LongWait": {"the delay is limited", answer(503, "Retry-After", "9999"),
+			outbox.Result{RetryAfter: time.Minute}, 1},
+		"Broken": {"an answer that breaks off is none",
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, outbox.Result{}, 1},
 	}
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
@@ -201,7 +213,8 @@ func TestDeliver(t *testing.T) {
 				body += `,"object":{"resourceVersion":"1"}`
 			}
 			last.connection = ""
-			if want := (request{"/v2/lifecycle-manager/event", "application/json", body + "}", "runtime-1", ""}); last != want {
+			if want := (request{path: "/v2/lifecycle-manager/event", contentType: "application/json", body: body + "}",
+				client: "runtime-1"}); last != want {
 				t.Errorf("got  %+v\nwant %+v", last, want)
 			}
 		})
@@ -316,9 +329,18 @@ func TestIdentityErrors(t *testing.T) {
 		reason string
 		edit   func(dir string) error
 	}{
-		"Missing": {"there have to be files", func(dir string) error { return os.Remove(filepath.Join(dir, "tls.key")) }},
-		"NoRoot":  {"with a root", func(dir string) error { return os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("x"), 0o600) }},
-		"NoPair":  {"and a certificate", func(dir string) error { return os.WriteFile(filepath.Join(dir, "tls.crt"), l.rootPEM, 0o600) }},
+		"Missing": {"there have to be files", func(
+			dir string) error {
+			return os.Remove(filepath.Join(dir, "tls.key"))
+		}},
+		"NoRoot": {"with a root", func(dir string) error {
+			return os.WriteFile(
+				filepath.Join(dir, "ca.crt"), []byte("x"), 0o600)
+		}},
+		"NoPair": {"and a certificate", func(dir string) error {
+			return os.WriteFile(
+				filepath.Join(dir, "tls.crt"), l.rootPEM, 0o600)
+		}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -379,7 +401,8 @@ func TestHeartbeat(t *testing.T) {
 		if err != nil || len(got.body) >= protocol.MaxHeartbeatBytes || got.path != "/v2/lifecycle-manager/heartbeat" {
 			t.Errorf("%s: %v, %d bytes to %s", c.reason, err, len(got.body), got.path)
 		}
-		want := protocol.Heartbeat{BootID: a.queue.BootID(), Version: "1.2.3", Sequence: 3, Pending: 1, EventsLost: c.lost, Problem: h.Problem}
+		want := protocol.Heartbeat{BootID: a.queue.BootID(), Version: "1.2.3", Sequence: 3, Pending: 1,
+			EventsLost: c.lost, Problem: h.Problem}
 		if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(h.Problem, `<"ü`) {
 			t.Errorf("%s: %s", c.reason, diff)
 		}
@@ -401,14 +424,22 @@ func TestHeartbeatInterval(t *testing.T) {
 		want           time.Duration
 		busy           bool // it is refused
 	}{
-		{"the listener requests nothing", "", false, protocol.DefaultHeartbeatInterval, false},
-		{"it requests a long interval", "303", false, 303 * time.Second, false},
-		{"there is a recent event", "303", true, protocol.DefaultHeartbeatInterval, false},
-		{"it is forgotten", "303", false, 303 * time.Second, false},
-		{"the replica does not accept heartbeats at the moment", "", false, protocol.DefaultHeartbeatInterval, true},
-		{"it requests a shorter interval than the watch list", "2", false, protocol.DefaultHeartbeatInterval, false},
-		{"an invalid value", "-x", false, protocol.DefaultHeartbeatInterval, false},
-		{"more than the maximum", "999999999999", false, protocol.MaxHeartbeatInterval, false},
+		{reason: "the listener requests nothing", want: protocol.DefaultHeartbeatInterval},
+		{reason: "it requests a long interval", header: "303", want: 303 * time.Second},
+		{reason: "there is a recent event", header: "303", recent: true, want: protocol.DefaultHeartbeatInterval},
+		{reason: "it is forgotten", header: "303", want: 303 * time.Second},
+		{
+			reason: "the replica does not accept heartbeats at the moment",
+			want:   protocol.DefaultHeartbeatInterval,
+			busy:   true,
+		},
+		{
+			reason: "it requests a shorter interval than the watch list",
+			header: "2",
+			want:   protocol.DefaultHeartbeatInterval,
+		},
+		{reason: "an invalid value", header: "-x", want: protocol.DefaultHeartbeatInterval},
+		{reason: "more than the maximum", header: "999999999999", want: protocol.MaxHeartbeatInterval},
 	}
 	for _, c := range cases {
 		l.set(func(w http.ResponseWriter, _ *http.Request) {
@@ -466,7 +497,8 @@ func TestProblems(t *testing.T) {
 		t.Errorf("%q after %d changes", got, changed)
 	}
 	p.set("c", strings.Repeat("ö", 300))
-	if got := p.text(); len(got) > maxProblemBytes || !strings.HasSuffix(got, " … (3 problems)") || strings.Contains(got, "�") {
+	if got := p.text(); len(got) > maxProblemBytes || !strings.HasSuffix(got, " … (3 problems)") ||
+		strings.Contains(got, "�") {
 		t.Errorf("%q", got)
 	}
 	for _, of := range []string{"a", "b", "c"} {
@@ -484,8 +516,9 @@ func TestCause(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"Request": {"the address of a request is left out", fmt.Errorf("posting: %w", &url.Error{Op: "Get", URL: "https://long", Err: refused}), "connection refused"},
-		"Other":   {"other errors say what they say", fmt.Errorf("posting: %w", refused), "posting: connection refused"},
+		"Request": {"the address of a request is left out",
+			fmt.Errorf("posting: %w", &url.Error{Op: "Get", URL: "https://long", Err: refused}), "connection refused"},
+		"Other": {"other errors say what they say", fmt.Errorf("posting: %w", refused), "posting: connection refused"},
 	}
 	for name, c := range cases {
 		if got := cause(c.err); got != c.want {
@@ -495,8 +528,10 @@ func TestCause(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	good := Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: "localhost:1", CA: "a", Certificate: "b", Key: "c"}
-	if a, err := New(good); err != nil || a.heartbeatInterval() != protocol.DefaultHeartbeatInterval || a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
+	good := Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: "localhost:1", CA: "a",
+		Certificate: "b", Key: "c"}
+	if a, err := New(good); err != nil || a.heartbeatInterval() != protocol.DefaultHeartbeatInterval ||
+		a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	cases := map[string]struct {

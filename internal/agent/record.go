@@ -85,7 +85,8 @@ func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	}
 	var matched uint64
 	for n, f := range r.filters {
-		if f.namespace != "" && f.namespace != o.Namespace || f.name != "" && f.name != o.Name || !f.selector.Matches(labels.Set(o.Labels)) {
+		if f.namespace != "" && f.namespace != o.Namespace || f.name != "" && f.name != o.Name ||
+			!f.selector.Matches(labels.Set(o.Labels)) {
 			continue
 		}
 		matched |= bit(n)

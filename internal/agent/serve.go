@@ -17,8 +17,9 @@ func (a *Agent) webhook() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle(admitPath, a.admission)
 	return &http.Server{
-		Addr: a.o.WebhookAddress, Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: a.identity.serverCertificate},
+		Addr: a.o.WebhookAddress, Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute,
+		TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: a.identity.serverCertificate},
 	}
 }
 
@@ -34,7 +35,8 @@ func (a *Agent) health() *http.Server {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	return &http.Server{Addr: a.o.MetricsAddress, Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	return &http.Server{Addr: a.o.MetricsAddress, Handler: mux, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second}
 }
 
 // checkReady returns what the agent waits for; nil if it is ready.

@@ -141,14 +141,16 @@ func (s *stream) resource(ctx context.Context) (metadata.ResourceInterface, erro
 		s.served = found
 		s.mu.Unlock()
 	}
-	resource := s.client.Resource(schema.GroupVersionResource{Group: q.group, Version: found.version, Resource: q.resource})
+	resource := s.client.Resource(schema.GroupVersionResource{Group: q.group,
+		Version: found.version, Resource: q.resource})
 	if q.namespace != "" {
 		return resource.Namespace(q.namespace), nil
 	}
 	return resource, nil
 }
 
-func (s *stream) listPage(ctx context.Context, o metav1.ListOptions) (page watch.Page[metav1.PartialObjectMetadata], err error) {
+func (s *stream) listPage(ctx context.Context, o metav1.ListOptions) (
+	page watch.Page[metav1.PartialObjectMetadata], err error) {
 	client, err := s.resource(ctx)
 	if err != nil {
 		return page, err
@@ -157,7 +159,8 @@ func (s *stream) listPage(ctx context.Context, o metav1.ListOptions) (page watch
 	if err != nil {
 		return page, err
 	}
-	return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion, Continue: list.Continue}, nil
+	return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion,
+		Continue: list.Continue}, nil
 }
 
 func (s *stream) openWatch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
@@ -222,7 +225,8 @@ func (s *stream) endList(complete bool) {
 		for key, before := range s.known {
 			if _, exists := l.fresh[key]; !exists {
 				namespace, name, _ := strings.Cut(key, "/")
-				s.reportLocked(protocol.Name{Namespace: namespace, Name: name}, before.matched, difference{true, true}, nil, true)
+				s.reportLocked(protocol.Name{Namespace: namespace, Name: name}, before.matched,
+					difference{true, true}, nil, true)
 			}
 		}
 	}
@@ -333,7 +337,8 @@ func (s *stream) announceLocked(targets []target, records map[string]record, obj
 		if !slices.Contains(done, to) {
 			done = append(done, to)
 			e := protocol.Event{WatchedGVK: to.kind, Resource: s.plan.query.resource, WatchStarted: true}
-			if e.ObjectsComplete = objects != nil && !objects.tooLarge && to.manager == protocol.ManagerName; e.ObjectsComplete {
+			if e.ObjectsComplete = objects != nil && !objects.tooLarge &&
+				to.manager == protocol.ManagerName; e.ObjectsComplete {
 				e.Objects = objects.objects
 			}
 			s.queue.Add(to.manager, outbox.Change{Event: e})
@@ -349,13 +354,15 @@ func (s *stream) introduceLocked(t target, to addressee, records map[string]reco
 		}
 		namespace, name, _ := strings.Cut(key, "/")
 		s.queue.Add(to.manager, outbox.Change{Event: protocol.Event{
-			Watched: protocol.Name{Namespace: namespace, Name: name}, WatchedGVK: to.kind, Resource: s.plan.query.resource,
+			Watched: protocol.Name{Namespace: namespace, Name: name}, WatchedGVK: to.kind,
+			Resource: s.plan.query.resource,
 		}})
 	}
 }
 
 func (s *stream) addresseeLocked(t target) addressee {
-	to := addressee{manager: t.manager, kind: metav1.GroupVersionKind{Group: s.plan.query.group, Version: t.version, Kind: t.kind}}
+	to := addressee{manager: t.manager, kind: metav1.GroupVersionKind{Group: s.plan.query.group,
+		Version: t.version, Kind: t.kind}}
 	if s.served != nil {
 		to.kind.Kind = cmp.Or(t.kind, s.served.kind)
 		if t.version == "*" {

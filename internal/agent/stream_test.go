@@ -89,7 +89,8 @@ func (f *fakeAPI) things(w http.ResponseWriter, r *http.Request) {
 		f.lists++
 	}
 	f.pages++
-	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1",
+		Kind: "PartialObjectMetadataList"}}
 	list.ResourceVersion = strconv.Itoa(f.version)
 	var names []string
 	for name := range f.objects {
@@ -157,7 +158,8 @@ func (f *fakeAPI) set(name string, labels map[string]string, status bool) {
 	defer f.mu.Unlock()
 	f.version++
 	kind := "MODIFIED"
-	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}}
+	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1",
+		Kind: "PartialObjectMetadata"}}
 	o.Namespace, o.Name, o.UID, o.Generation, o.Labels = "ns", name, "u-"+"1", 1, labels
 	if before := f.objects[name]; before != nil {
 		o.Generation = before.Generation
@@ -216,7 +218,8 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{api: newFakeAPI(t)}
-	a, err := New(Options{Config: &rest.Config{Host: s.api.URL}, Address: "localhost:1", CA: "a", Certificate: "b", Key: "c"})
+	a, err := New(Options{Config: &rest.Config{Host: s.api.URL}, Address: "localhost:1", CA: "a",
+		Certificate: "b", Key: "c"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +305,8 @@ func TestStream(t *testing.T) {
 	status.Manager, status.Field = "status", protocol.FieldStatus
 	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
 	s.apply(t, spec, status, other, things)
-	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"} // other managers get an event for each object; one of them selects none
+	// other managers get an event for each object; one of them selects none
+	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"}
 	for n := range 5 {
 		begin = append(begin, fmt.Sprint("spec v2 Thing t", n), fmt.Sprint("status v2 Thing t", n))
 	}
@@ -347,7 +351,8 @@ func TestStreamIntroduces(t *testing.T) {
 		"All":    {"all are wanted", map[string]string{"a": "1"}, "", " with t0 t1 t2"},
 		"Wanted": {"only those that a target selects", map[string]string{"a": "1"}, "a=1", " with t0 t1"},
 		"None":   {"there are none", map[string]string{"a": "1"}, "a=2", " with"},
-		"Much":   {"they do not fit: anything may have changed", map[string]string{"a": strings.Repeat("x", maxMetadataBytes)}, "", ""},
+		"Much": {"they do not fit: anything may have changed",
+			map[string]string{"a": strings.Repeat("x", maxMetadataBytes)}, "", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +361,8 @@ func TestStreamIntroduces(t *testing.T) {
 			s.api.set("t1", c.labels, false)
 			s.api.set("t2", nil, false)
 			wanted, other := things, things
-			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1" // another one, so that the agent selects
+			// another one, so that the agent selects
+			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1"
 			s.apply(t, wanted, other)
 			s.await(t, "lifecycle-manager v1 Thing began"+c.want)
 		})
@@ -380,7 +386,8 @@ func TestStreamMissed(t *testing.T) {
 			s.api.remove("t2")
 			s.api.forget(late)
 			s.api.answer(0)
-			s.await(t, "lifecycle-manager v1 Thing t1", "lifecycle-manager v1 Thing t9", "lifecycle-manager v1 Thing t2 deleted")
+			s.await(t, "lifecycle-manager v1 Thing t1", "lifecycle-manager v1 Thing t9",
+				"lifecycle-manager v1 Thing t2 deleted")
 			if n := s.records.Load(); n != 5 || s.api.lists != 2 {
 				t.Errorf("%d objects after %d lists", n, s.api.lists)
 			}
@@ -412,9 +419,12 @@ func TestStreamProblems(t *testing.T) {
 		problem string
 		began   bool // it is reported that any object may have changed
 	}{
-		"Forbidden": {"rights are missing", http.StatusForbidden, "not allowed to list and watch things.example.com", false},
-		"NotFound":  {"the CRD was deleted", http.StatusNotFound, "things.example.com does not exist in the runtime", true},
-		"Broken":    {"a lasting failure is reported", http.StatusInternalServerError, "cannot watch things.example.com: ", false},
+		"Forbidden": {"rights are missing", http.StatusForbidden, "not allowed to list and watch things.example.com",
+			false},
+		"NotFound": {"the CRD was deleted", http.StatusNotFound, "things.example.com does not exist in the runtime",
+			true},
+		"Broken": {"a lasting failure is reported", http.StatusInternalServerError,
+			"cannot watch things.example.com: ", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -490,12 +500,16 @@ func TestFind(t *testing.T) {
 		want   served
 		fails  bool
 	}{
-		"Star":      {"the preferred version does not have it, another has", query{group: "example.com", version: "*", resource: "things"}, served{"v1", "Thing", "v1", true}, false},
-		"Named":     {"a version that is named is taken", query{group: "example.com", version: "v1", resource: "things"}, served{"v1", "Thing", "v2", true}, false},
+		"Star": {"the preferred version does not have it, another has",
+			query{group: "example.com", version: "*", resource: "things"}, served{"v1", "Thing", "v1", true}, false},
+		"Named": {"a version that is named is taken",
+			query{group: "example.com", version: "v1", resource: "things"}, served{"v1", "Thing", "v2", true}, false},
 		"Elsewhere": {"and no other", query{group: "example.com", version: "v2", resource: "things"}, served{}, true},
-		"Resource":  {"an unknown resource is not found", query{group: "example.com", version: "*", resource: "others"}, served{}, true},
-		"Group":     {"nor an unknown group", query{group: "example.org", version: "v1", resource: "things"}, served{}, true},
-		"Core":      {"the core group has one version", query{version: "*", resource: "configmaps"}, served{}, true},
+		"Resource": {"an unknown resource is not found", query{group: "example.com", version: "*", resource: "others"},
+			served{}, true},
+		"Group": {"nor an unknown group", query{group: "example.org", version: "v1", resource: "things"}, served{},
+			true},
+		"Core": {"the core group has one version", query{version: "*", resource: "configmaps"}, served{}, true},
 	}
 	s := newStage(t)
 	for name, c := range cases {

@@ -64,7 +64,8 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	for r, p := range wanted {
 		ctx, stop := context.WithCancel(ctx)
 		stream := &stream{
-			streams: s, plan: p, targets: p.targets, recorder: recorders[r], retry: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+			streams: s, plan: p, targets: p.targets, recorder: recorders[r], retry: make(chan struct{}, 1),
+			stop: stop, done: make(chan struct{}),
 		}
 		s.running[r] = stream
 		s.wg.Go(func() {

@@ -35,7 +35,8 @@ type configMapWatch struct {
 func (w *configMapWatch) run(ctx context.Context) {
 	var listed *configMap
 	_ = watch.Run(ctx, watch.Options[configMap]{ // it ends with ctx alone
-		Source: watch.JSONSource[configMap](w.get), Query: metav1.ListOptions{FieldSelector: "metadata.name=" + w.name.Name},
+		Source:       watch.JSONSource[configMap](w.get),
+		Query:        metav1.ListOptions{FieldSelector: "metadata.name=" + w.name.Name},
 		WatchTimeout: w.timeout, MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay,
 		Page: func(items []configMap, first bool) {
 			if first {
@@ -68,7 +69,8 @@ func (w *configMapWatch) run(ctx context.Context) {
 
 // get requests the ConfigMaps of the namespace.
 func (w *configMapWatch) get(ctx context.Context, query url.Values) (io.ReadCloser, error) {
-	request := w.client.Get().AbsPath("/api/v1/namespaces/"+w.name.Namespace+"/configmaps").SetHeader("Accept", "application/json")
+	request := w.client.Get().AbsPath("/api/v1/namespaces/"+w.name.Namespace+"/configmaps").SetHeader(
+		"Accept", "application/json")
 	for name := range query {
 		request.Param(name, query.Get(name))
 	}
@@ -91,12 +93,14 @@ func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 	}
 	if err != nil {
 		a.o.Log.Info("the watch list is invalid; the former one stays in force", "error", err.Error())
-		a.problems.set(problemKey, fmt.Sprintf("ConfigMap %s, key %s: %.180s", a.o.Watchlist, protocol.WatchlistKey, err.Error()))
+		a.problems.set(problemKey, fmt.Sprintf("ConfigMap %s, key %s: %.180s", a.o.Watchlist,
+			protocol.WatchlistKey, err.Error()))
 		return
 	}
 	a.problems.set(problemKey, "")
 	if former := a.watchlist.Swap(&list); former == nil || former.Digest() != list.Digest() {
-		a.o.Log.Info("a watch list is in force", "entries", len(list.Watches), "watches", len(a.streams.running), "digest", list.Digest())
+		a.o.Log.Info("a watch list is in force", "entries", len(list.Watches), "watches",
+			len(a.streams.running), "digest", list.Digest())
 		a.triggerHeartbeat()
 	}
 }

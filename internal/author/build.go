@@ -69,7 +69,8 @@ type Module struct {
 func Build(ctx context.Context, s Source) (*Module, error) {
 	text, err := os.ReadFile(s.File)
 	if err != nil {
-		return nil, Problems{content.NewFinding(content.Error, s.File, fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", causeOf(err)))}
+		return nil, Problems{content.NewFinding(content.Error, s.File,
+			fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", causeOf(err)))}
 	}
 	c, findings, err := ParseConfig(s.File, text)
 	if err != nil {
@@ -97,7 +98,11 @@ func Build(ctx context.Context, s Source) (*Module, error) {
 func (m *Module) Archive() ocm.Archive {
 	c := m.Config
 	labels := []ocm.Label{
-		{Name: v1beta2.LabelBeta, Value: strconv.FormatBool(c.Beta)}, {Name: v1beta2.LabelInternal, Value: strconv.FormatBool(c.Internal)},
+		{
+			Name:  v1beta2.LabelBeta,
+			Value: strconv.FormatBool(c.Beta)}, {Name: v1beta2.LabelInternal,
+			Value: strconv.FormatBool(c.Internal),
+		},
 		{Name: "operator.kyma-project.io/requiresDowntime", Value: strconv.FormatBool(c.RequiresDowntime)},
 		{Name: v1beta2.AnnotationIsClusterScoped, Value: strconv.FormatBool(m.ClusterScoped)},
 	}
@@ -167,7 +172,8 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 	}
 	if asks := a.CapabilityQueries(settings); len(asks) > 0 {
 		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"),
-			fmt.Sprintf("the chart reads facts about the cluster (%s), which are not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)))
+			fmt.Sprintf("the chart reads facts about the cluster (%s), which are not known yet: it is rendered for "+
+				"Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)))
 	}
 	var text bytes.Buffer
 	for _, o := range objects {
@@ -207,7 +213,8 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 	}
 	objects, err := render.Parse(text)
 	if err == nil && len(objects) != 1 {
-		err = fmt.Errorf("it holds %d objects, and has to hold one: the custom resource that switches the module on", len(objects))
+		err = fmt.Errorf("it holds %d objects, and has to hold one: the custom resource that switches the module on",
+			len(objects))
 	}
 	if err != nil {
 		return problem(err)
@@ -255,7 +262,8 @@ func causeOf(err error) string {
 func crdsOf(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
 	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, o := range objects {
-		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" || gvk.Group != apiextensionsv1.GroupName {
+		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" ||
+			gvk.Group != apiextensionsv1.GroupName {
 			continue
 		}
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -281,7 +289,8 @@ func (m *Module) findSource(commit string) {
 		found, err := commitOf(filepath.Dir(m.Config.file))
 		if err != nil {
 			m.Findings = append(m.Findings, content.NewFinding(content.Warning, m.Config.file,
-				"the module will not say from which commit it is built: "+err.Error()+"; build it in its Git repository, or give --commit"))
+				"the module will not say from which commit it is built: "+err.Error()+
+					"; build it in its Git repository, or give --commit"))
 			return
 		}
 		commit = found
@@ -333,7 +342,8 @@ func headOf(git string) (string, error) {
 		homes = append(homes, filepath.Join(git, strings.TrimSpace(string(common))))
 	}
 	for _, home := range homes {
-		if data, err := os.ReadFile(filepath.Join(home, filepath.FromSlash(ref))); err == nil { //nolint:gosec // as above
+		//nolint:gosec // as above
+		if data, err := os.ReadFile(filepath.Join(home, filepath.FromSlash(ref))); err == nil {
 			return strings.TrimSpace(string(data)), nil
 		}
 		packed, _ := os.ReadFile(filepath.Join(home, "packed-refs")) //nolint:gosec // as above

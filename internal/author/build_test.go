@@ -19,10 +19,13 @@ func TestFolders(t *testing.T) {
 	}{
 		"Chart": {map[string]string{
 			"Chart.yaml": "apiVersion: v2\nname: widget\nversion: 1.0.0\n", "values.yaml": "tag: 1.2.3\n",
-			"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: '{{ .Release.Name }}'}\nspec: {containers: [{name: a, image: 'example.com/a:{{ .Values.tag }}'}]}\n",
+			"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: '{{ .Release.Name }}'}\nspec: " +
+				"{containers: [{name: a, image: 'example.com/a:{{ .Values.tag }}'}]}\n",
 		}, "name: widget"},
 		"Kustomize": {map[string]string{
-			"kustomization.yaml": "namePrefix: my-\nresources: [pod.yaml]\n", "pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: widget}\nspec: {containers: [{name: a, image: 'example.com/a:1.2.3'}]}\n",
+			"kustomization.yaml": "namePrefix: my-\nresources: [pod.yaml]\n",
+			"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: widget}\nspec: {containers: [{name: " +
+				"a, image: 'example.com/a:1.2.3'}]}\n",
 		}, "name: my-widget"},
 	}
 	for name, c := range cases {

@@ -33,7 +33,8 @@ func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []conte
 		findings = append(findings, content.NewFinding(l, where, fmt.Sprintf(format, args...)))
 	}
 	if before.Spec.Scope != after.Spec.Scope {
-		add(content.Error, "its scope changes from %s to %s, which an API server refuses", before.Spec.Scope, after.Spec.Scope)
+		add(content.Error, "its scope changes from %s to %s, which an API server refuses",
+			before.Spec.Scope, after.Spec.Scope)
 	}
 	versions := map[string]apiextensionsv1.CustomResourceDefinitionVersion{}
 	for _, v := range after.Spec.Versions {
@@ -43,12 +44,17 @@ func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []conte
 		v, there := versions[old.Name]
 		switch {
 		case !there && old.Storage:
-			add(content.Error, "version %s goes, and custom resources are stored in it: an API server refuses that; serve both versions, and drop the old one in a later release", old.Name)
+			add(content.Error,
+				"version %s goes, and custom resources are stored in it: an API server refuses that; serve both "+
+					"versions, and drop the old one in a later release", old.Name)
 			continue
 		case old.Served && (!there || !v.Served):
-			add(content.Error, "version %s is not served any more: clients that use it fail; announce it, and serve it for some releases more", old.Name)
+			add(content.Error,
+				"version %s is not served any more: clients that use it fail; announce it, and serve it for some "+
+					"releases more", old.Name)
 			continue
-		case !there || old.Schema == nil || v.Schema == nil || old.Schema.OpenAPIV3Schema == nil || v.Schema.OpenAPIV3Schema == nil:
+		case !there || old.Schema == nil || v.Schema == nil || old.Schema.OpenAPIV3Schema == nil ||
+			v.Schema.OpenAPIV3Schema == nil:
 			continue
 		}
 		c := comparison{where: where + ", version " + v.Name}
@@ -71,19 +77,21 @@ func (c *comparison) add(l content.Level, path, format string, args ...any) {
 	c.findings = append(c.findings, content.NewFinding(l, c.where, path+": "+fmt.Sprintf(format, args...)))
 }
 
-// compareSchemas adds a finding for each value that the old schema accepts and the new one rejects or drops. In a status, this
-// is at most a warning, because the operator writes it and can be changed.
+// compareSchemas adds a finding for each value that the old schema accepts and the new one rejects or drops. In a
+// status, this is at most a warning, because the operator writes it and can be changed.
 func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	grave := content.Error
 	if path == ".status" || strings.HasPrefix(path, ".status.") {
 		grave = content.Warning
 	}
 	if before.Type != after.Type || before.XIntOrString != after.XIntOrString {
-		c.add(grave, path, "its type changes from %s to %s: stored values do not fit any more", typeOf(before), typeOf(after))
+		c.add(grave, path, "its type changes from %s to %s: stored values do not fit any more",
+			typeOf(before), typeOf(after))
 		return
 	}
 	c.compareLimits(path, grave, before, after)
-	open := after.XPreserveUnknownFields != nil && *after.XPreserveUnknownFields || after.AdditionalProperties != nil && after.AdditionalProperties.Allows
+	open := after.XPreserveUnknownFields != nil && *after.XPreserveUnknownFields || after.AdditionalProperties != nil &&
+		after.AdditionalProperties.Allows
 	if !open && before.XPreserveUnknownFields != nil && *before.XPreserveUnknownFields {
 		c.add(grave, path, "unknown fields are not kept any more: what users wrote there is dropped")
 	}
@@ -99,13 +107,15 @@ func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.
 	}
 	for _, name := range after.Required {
 		if property := after.Properties[name]; !slices.Contains(before.Required, name) && property.Default == nil {
-			c.add(grave, path+"."+name, "it is required now, and has no default: custom resources without it cannot be changed any more")
+			c.add(grave, path+"."+name,
+				"it is required now, and has no default: custom resources without it cannot be changed any more")
 		}
 	}
 	if b, a := before.Items, after.Items; b != nil && a != nil && b.Schema != nil && a.Schema != nil {
 		c.compareSchemas(path+"[]", b.Schema, a.Schema)
 	}
-	if b, a := before.AdditionalProperties, after.AdditionalProperties; b != nil && a != nil && b.Schema != nil && a.Schema != nil {
+	if b, a := before.AdditionalProperties, after.AdditionalProperties; b != nil && a != nil &&
+		b.Schema != nil && a.Schema != nil {
 		c.compareSchemas(path+"[*]", b.Schema, a.Schema)
 	}
 }
@@ -125,7 +135,10 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 	if len(after.Enum) > 0 {
 		var gone []string
 		for _, old := range before.Enum {
-			if !slices.ContainsFunc(after.Enum, func(e apiextensionsv1.JSON) bool { return string(e.Raw) == string(old.Raw) }) {
+			if !slices.ContainsFunc(after.Enum, func(
+				e apiextensionsv1.JSON) bool {
+				return string(e.Raw) == string(old.Raw)
+			}) {
 				gone = append(gone, string(old.Raw))
 			}
 		}
@@ -137,7 +150,8 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 		}
 	}
 	if after.Pattern != before.Pattern && after.Pattern != "" {
-		c.add(content.Warning, path, "the pattern changes from %q to %q: do all values fit that were allowed?", before.Pattern, after.Pattern)
+		c.add(content.Warning, path, "the pattern changes from %q to %q: do all values fit that were allowed?",
+			before.Pattern, after.Pattern)
 	}
 	if before.Nullable && !after.Nullable {
 		c.add(grave, path, "it cannot be null any more")
@@ -149,9 +163,11 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 	}{
 		{"minLength", before.MinLength, after.MinLength, true}, {"maxLength", before.MaxLength, after.MaxLength, false},
 		{"minItems", before.MinItems, after.MinItems, true}, {"maxItems", before.MaxItems, after.MaxItems, false},
-		{"minProperties", before.MinProperties, after.MinProperties, true}, {"maxProperties", before.MaxProperties, after.MaxProperties, false},
+		{"minProperties", before.MinProperties, after.MinProperties, true},
+		{"maxProperties", before.MaxProperties, after.MaxProperties, false},
 	} {
-		narrower := l.after != nil && (l.before == nil || l.least && *l.after > *l.before || !l.least && *l.after < *l.before)
+		narrower := l.after != nil && (l.before == nil || l.least && *l.after > *l.before ||
+			!l.least && *l.after < *l.before)
 		if narrower && (!l.least || *l.after > 0) {
 			c.add(grave, path, "%s is %d now: values that were allowed are not any more", l.name, *l.after)
 		}
@@ -166,7 +182,8 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 		}
 	}
 	for _, rule := range after.XValidations {
-		if !slices.ContainsFunc(before.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
+		if !slices.ContainsFunc(before.XValidations,
+			func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
 			c.add(content.Warning, path, "there is a new rule, %q: do all custom resources keep it?", rule.Rule)
 		}
 	}
@@ -174,16 +191,18 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 
 // immutable are fields that the API server does not allow to change, by kind.
 var immutable = map[string][]string{
-	"apps/Deployment":                       {"spec.selector"},
-	"apps/DaemonSet":                        {"spec.selector"},
-	"apps/ReplicaSet":                       {"spec.selector"},
-	"apps/StatefulSet":                      {"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"},
-	"batch/Job":                             {"spec.template", "spec.selector", "spec.completionMode"},
-	"rbac.authorization.k8s.io/RoleBinding": {"roleRef"},
+	"apps/Deployment": {"spec.selector"},
+	"apps/DaemonSet":  {"spec.selector"},
+	"apps/ReplicaSet": {"spec.selector"},
+	"apps/StatefulSet": {"spec.selector", "spec.serviceName", "spec.podManagementPolicy",
+		"spec.volumeClaimTemplates"},
+	"batch/Job":                                    {"spec.template", "spec.selector", "spec.completionMode"},
+	"rbac.authorization.k8s.io/RoleBinding":        {"roleRef"},
 	"rbac.authorization.k8s.io/ClusterRoleBinding": {"roleRef"},
-	"/Secret":                                {"type"},
-	"/Service":                               {"spec.clusterIP"},
-	"/PersistentVolumeClaim":                 {"spec.accessModes", "spec.storageClassName", "spec.volumeMode", "spec.volumeName", "spec.selector"},
+	"/Secret":  {"type"},
+	"/Service": {"spec.clusterIP"},
+	"/PersistentVolumeClaim": {"spec.accessModes", "spec.storageClassName", "spec.volumeMode",
+		"spec.volumeName", "spec.selector"},
 	"/Pod":                                   {"spec"},
 	"storage.k8s.io/StorageClass":            {"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"},
 	"scheduling.k8s.io/PriorityClass":        {"value", "preemptionPolicy"},
@@ -209,10 +228,13 @@ func compareImmutable(before, after *unstructured.Unstructured) []content.Findin
 			continue
 		}
 		if after.GetAnnotations()[apply.AnnotationOnImmutable] == "recreate" {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(after), fmt.Sprintf("%s changes, so the upgrade deletes it and creates it again, as its annotation allows", f)))
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(after),
+				fmt.Sprintf("%s changes, so the upgrade deletes it and creates it again, as its annotation allows", f)))
 			continue
 		}
-		findings = append(findings, content.NewFinding(content.Error, content.NameOf(after), fmt.Sprintf("%s changes, which an API server refuses: give the new one another name, or let it be created again (annotation %s: recreate)", f, apply.AnnotationOnImmutable)))
+		findings = append(findings, content.NewFinding(content.Error, content.NameOf(after),
+			fmt.Sprintf("%s changes, which an API server refuses: give the new one another name, or let it be "+
+				"created again (annotation %s: recreate)", f, apply.AnnotationOnImmutable)))
 	}
 	return findings
 }

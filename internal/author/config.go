@@ -46,7 +46,8 @@ type Config struct {
 	Name string
 	// Version of the module: three numbers and at most one pre-release identifier.
 	Version string
-	// Manifest is the path of a file, a chart or a Kustomize directory, relative to the config, or an https URL of a file.
+	// Manifest is the path of a file, a chart or a Kustomize directory, relative to the config, or an https URL of a
+	// file.
 	Manifest string
 	// DefaultCR is the path or URL of a file with the default custom resource; empty for none.
 	DefaultCR string
@@ -148,7 +149,8 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 		return nil, r.findings, problemsOf(r.findings)
 	}
 	if len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
-		r.addError(0, "not a module-config: it has to be a map with name, version, manifest and others; klm module init writes one")
+		r.addError(0, "not a module-config: it has to be a map with name, version, manifest and others; klm module "+
+			"init writes one")
 		return nil, r.findings, problemsOf(r.findings)
 	}
 	fields := r.fields()
@@ -158,7 +160,8 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 		case known:
 			r.decode(key, value, into)
 		case old:
-			r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", file, line), fmt.Sprintf("%s has no effect: %s", key, why)))
+			r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", file, line),
+				fmt.Sprintf("%s has no effect: %s", key, why)))
 		default:
 			r.addUnknownKey(line, key, fields)
 		}
@@ -172,8 +175,10 @@ func (r *configParser) fields() map[string]any {
 	return map[string]any{
 		"name": &r.Name, "version": &r.Version, "manifest": &r.Manifest, "defaultCR": &r.DefaultCR,
 		"repository": &r.Repository, "documentation": &r.Documentation, "team": &r.Team, "securityScanEnabled": &r.Scan,
-		"icons": &r.Icons, "resources": &r.Resources, "labels": &r.Labels, "annotations": &r.Annotations, "manager": &r.Manager,
-		"associatedResources": &r.AssociatedResources, "requiresDowntime": &r.RequiresDowntime, "internal": &r.Internal, "beta": &r.Beta,
+		"icons": &r.Icons, "resources": &r.Resources, "labels": &r.Labels,
+		"annotations": &r.Annotations, "manager": &r.Manager,
+		"associatedResources": &r.AssociatedResources, "requiresDowntime": &r.RequiresDowntime,
+		"internal": &r.Internal, "beta": &r.Beta,
 		"chart": &r.Chart,
 	}
 }
@@ -197,7 +202,8 @@ func (r *configParser) addUnknownKey(line int, key string, fields map[string]any
 	known := make([]string, 0, len(fields))
 	for k := range fields {
 		known = append(known, k)
-		if strings.EqualFold(k, key) || strings.TrimSuffix(key, ",omitempty") == k || strings.HasPrefix(k, key) || strings.HasPrefix(key, k) {
+		if strings.EqualFold(k, key) || strings.TrimSuffix(key, ",omitempty") == k || strings.HasPrefix(k, key) ||
+			strings.HasPrefix(key, k) {
 			hint = fmt.Sprintf("did you mean %s? ", k)
 		}
 	}
@@ -214,7 +220,8 @@ func (r *configParser) decode(key string, value *yaml.Node, into any) {
 	r.checkUnknownKeys(key, value, into)
 	if err := value.Decode(into); err != nil {
 		text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: unmarshal errors:")
-		r.addError(value.Line, "%s: %s", key, strings.TrimSpace(regexp.MustCompile(`line \d+: `).ReplaceAllString(text, "")))
+		r.addError(value.Line, "%s: %s", key, strings.TrimSpace(
+			regexp.MustCompile(`line \d+: `).ReplaceAllString(text, "")))
 	}
 }
 
@@ -287,7 +294,8 @@ func (r *configParser) links(key string, node *yaml.Node) []Link {
 
 // The syntax of names and versions. That of the ModuleTemplate is stricter than that of a component; both apply.
 var (
-	componentForm = regexp.MustCompile(`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
+	componentForm = regexp.MustCompile(
+		`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
 	moduleForm    = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
 	versionForm   = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$`)
 	namespaceForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
@@ -302,7 +310,9 @@ func (r *configParser) validate() {
 	r.checkURL(r.lines["repository"], "repository", r.Repository)
 	r.checkURL(r.lines["documentation"], "documentation", r.Documentation)
 	if r.Scan && r.Team == "" {
-		r.addError(r.lines["team"], "team is missing: say who answers for findings of security scanners, or switch these off (securityScanEnabled: false)")
+		r.addError(r.lines["team"],
+			"team is missing: say who answers for findings of security scanners, or switch these off "+
+				"(securityScanEnabled: false)")
 	}
 	if len(r.Icons) == 0 {
 		r.addError(r.lines["icons"], "icons is missing: name at least one, for the dashboard")
@@ -333,11 +343,14 @@ func (r *configParser) validateName() {
 	case len(r.Name) > 255:
 		r.addError(line, "name is %d characters long: at most 255 are allowed", len(r.Name))
 	case strings.ToLower(r.Name) != r.Name:
-		r.addError(line, "name %q has capital letters: repositories of registries cannot; write %q", r.Name, strings.ToLower(r.Name))
+		r.addError(line, "name %q has capital letters: repositories of registries cannot; write %q",
+			r.Name, strings.ToLower(r.Name))
 	case !componentForm.MatchString(r.Name):
-		r.addError(line, "name %q is not that of a component: a domain and a path, for example kyma-project.io/module/sample", r.Name)
+		r.addError(line, "name %q is not that of a component: a domain and a path, for example "+
+			"kyma-project.io/module/sample", r.Name)
 	case !moduleForm.MatchString(short) || len(short) > 64:
-		r.addError(line, "name %q: the last part, %q, becomes the name of the module, which is made of at least three lower-case letters, with dashes between such parts, 64 characters at most",
+		r.addError(line, "name %q: the last part, %q, becomes the name of the module, which is made of at least "+
+			"three lower-case letters, with dashes between such parts, 64 characters at most",
 			r.Name, short)
 	}
 }
@@ -352,9 +365,11 @@ func (r *configParser) validateVersion() {
 	case err != nil:
 		r.addError(line, "version %q is no semantic version: three numbers, for example 1.0.0", r.Version)
 	case strings.Contains(r.Version, "+"):
-		r.addError(line, "version %q: a ModuleTemplate cannot have build metadata: leave out what follows the +", r.Version)
+		r.addError(line, "version %q: a ModuleTemplate cannot have build metadata: leave out what follows the +",
+			r.Version)
 	case !versionForm.MatchString(r.Version):
-		r.addError(line, "version %q: a ModuleTemplate can have one pre-release identifier only, without dots: write %q", r.Version, plainVersion(r.Version))
+		r.addError(line, "version %q: a ModuleTemplate can have one pre-release identifier only, without dots: "+
+			"write %q", r.Version, plainVersion(r.Version))
 	case len(r.Version) > 32:
 		r.addError(line, "version %q is %d characters long: a ModuleTemplate can have 32", r.Version, len(r.Version))
 	}
@@ -380,7 +395,8 @@ func (r *configParser) checkFile(key, value string, required bool) {
 	case strings.Contains(value, "://"):
 		r.checkURL(line, key, value)
 	case filepath.IsAbs(value) || strings.HasPrefix(value, "/"):
-		r.addError(line, "%s: %q is an absolute path, which others do not have: give one relative to this file", key, value)
+		r.addError(line, "%s: %q is an absolute path, which others do not have: give one relative to this file", key,
+			value)
 	}
 }
 

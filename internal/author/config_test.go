@@ -40,7 +40,8 @@ func write(t *testing.T, config, image, env string) string {
 		"module-config.yaml": config,
 		"manifest.yaml":      strings.NewReplacer("IMAGE", image, "VALUE", env).Replace(workload),
 		"cr.yaml":            "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: default}\n",
-		"two.yaml":           "apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\napiVersion: v1\nkind: B\nmetadata: {name: b}\n",
+		"two.yaml": "apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\napiVersion: v1\nkind: B\nmetadata: " +
+			"{name: b}\n",
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -78,60 +79,200 @@ func TestOddInput(t *testing.T) {
 		problem          string // of the error; "" means it is built
 		images, warnings int
 	}{
-		"Good":            {reason: "the base of all others", config: good, images: 1},
-		"CapitalName":     {reason: "registries have no capitals", config: line("name", "name: Example/Widget"), problem: `module-config.yaml:1: name "Example/Widget" has capital letters`},
-		"ShortName":       {reason: "a component needs a domain", config: line("name", "name: widget"), problem: `:1: name "widget" is not that of a component: a domain and a path`},
-		"UnderscoreName":  {reason: "the ModuleTemplate would be refused later", config: line("name", "name: example.com/module/widget_x"), problem: `:1: name "example.com/module/widget_x": the last part, "widget_x"`},
-		"NoName":          {reason: "required", config: line("name", ""), problem: "name is missing"},
-		"VersionWithV":    {reason: "strict", config: line("version", "version: v2.0.1"), problem: `:2: version "v2.0.1": leave out the v`},
-		"VersionOfTwo":    {reason: "strict", config: line("version", "version: 2.0"), problem: `:2: version "2.0" is no semantic version`},
-		"VersionWithDots": {reason: "the ModuleTemplate would be refused later", config: line("version", "version: 2.0.1-rc.1"), problem: `write "2.0.1-rc-1"`},
-		"VersionOfBuild":  {reason: "the ModuleTemplate would be refused later", config: line("version", "version: 2.0.1-rc.1+b1"), problem: "build metadata"},
-		"ManifestHTTP":    {reason: "no plain HTTP", config: line("manifest", "manifest: http://x.example.com/m.yaml"), problem: `:3: manifest: "http://x.example.com/m.yaml" does not begin with https://`},
-		"ManifestPath":    {reason: "only the author has it", config: line("manifest", "manifest: /abs/m.yaml"), problem: ":3: manifest: \"/abs/m.yaml\" is an absolute path"},
-		"ManifestMissing": {reason: "no such file", config: line("manifest", "manifest: nope.yaml"), problem: "nope.yaml: no such file"},
-		"ManifestNoHost":  {reason: "no such URL", config: line("manifest", "manifest: https:///m.yaml"), problem: `:3: manifest: "https:///m.yaml" has no host`},
-		"RepositoryHTTP":  {reason: "no plain HTTP", config: line("repository", "repository: http://example.com/a"), problem: `:4: repository: "http://example.com/a" does not begin with https://`},
+		"Good": {reason: "the base of all others", config: good, images: 1},
+		"CapitalName": {
+			reason:  "registries have no capitals",
+			config:  line("name", "name: Example/Widget"),
+			problem: `module-config.yaml:1: name "Example/Widget" has capital letters`,
+		},
+		"ShortName": {
+			reason:  "a component needs a domain",
+			config:  line("name", "name: widget"),
+			problem: `:1: name "widget" is not that of a component: a domain and a path`,
+		},
+		"UnderscoreName": {
+			reason:  "the ModuleTemplate would be refused later",
+			config:  line("name", "name: example.com/module/widget_x"),
+			problem: `:1: name "example.com/module/widget_x": the last part, "widget_x"`,
+		},
+		"NoName": {reason: "required", config: line("name", ""), problem: "name is missing"},
+		"VersionWithV": {
+			reason:  "strict",
+			config:  line("version", "version: v2.0.1"),
+			problem: `:2: version "v2.0.1": leave out the v`,
+		},
+		"VersionOfTwo": {
+			reason:  "strict",
+			config:  line("version", "version: 2.0"),
+			problem: `:2: version "2.0" is no semantic version`,
+		},
+		"VersionWithDots": {
+			reason:  "the ModuleTemplate would be refused later",
+			config:  line("version", "version: 2.0.1-rc.1"),
+			problem: `write "2.0.1-rc-1"`,
+		},
+		"VersionOfBuild": {
+			reason:  "the ModuleTemplate would be refused later",
+			config:  line("version", "version: 2.0.1-rc.1+b1"),
+			problem: "build metadata",
+		},
+		"ManifestHTTP": {
+			reason:  "no plain HTTP",
+			config:  line("manifest", "manifest: http://x.example.com/m.yaml"),
+			problem: `:3: manifest: "http://x.example.com/m.yaml" does not begin with https://`,
+		},
+		"ManifestPath": {
+			reason:  "only the author has it",
+			config:  line("manifest", "manifest: /abs/m.yaml"),
+			problem: ":3: manifest: \"/abs/m.yaml\" is an absolute path",
+		},
+		"ManifestMissing": {
+			reason:  "no such file",
+			config:  line("manifest", "manifest: nope.yaml"),
+			problem: "nope.yaml: no such file",
+		},
+		"ManifestNoHost": {
+			reason:  "no such URL",
+			config:  line("manifest", "manifest: https:///m.yaml"),
+			problem: `:3: manifest: "https:///m.yaml" has no host`,
+		},
+		"RepositoryHTTP": {
+			reason:  "no plain HTTP",
+			config:  line("repository", "repository: http://example.com/a"),
+			problem: `:4: repository: "http://example.com/a" does not begin with https://`,
+		},
 		"NoTeam":          {reason: "scanners need somebody", config: line("team", ""), problem: "team is missing"},
 		"NoTeamNoScan":    {reason: "nobody scans", config: line("team", "securityScanEnabled: false"), images: 1},
 		"NoDocumentation": {reason: "required", config: line("documentation", ""), problem: "documentation is missing"},
 		"NoIcons":         {reason: "required", config: line("icons", ""), problem: "icons is missing"},
-		"IconsTwice":      {reason: "a map in truth", config: line("icons", `icons: [{name: a, link: "https://x"}, {name: a, link: "https://y"}]`), problem: `:7: icons: "a" is duplicated`},
-		"IconsAsMap":      {reason: "the older form", config: line("icons", `icons: {a: "https://x"}`), images: 1},
-		"IconsNoLink":     {reason: "required", config: line("icons", `icons: {a: ""}`), problem: `:7: icons: the link of "a" is missing`},
-		"ManagerNoKind":   {reason: "required", config: good + "manager: {name: a, group: apps, version: v1}\n", problem: ":10: manager: kind is missing"},
-		"ManagerNoGroup":  {reason: "required", config: good + "manager: {name: a, kind: Pod, version: v1, group: \"\"}\n", problem: ":10: manager: group is missing"},
-		"ManagerNoName":   {reason: "required", config: good + "manager: {group: apps, version: v1, kind: Deployment}\n", problem: ":10: manager: name is missing"},
-		"ManagerNamespace": {reason: "no such name", config: good + "manager: {name: a, group: apps, version: v1, kind: Deployment, namespace: Kyma_System}\n",
+		"IconsTwice": {
+			reason:  "a map in truth",
+			config:  line("icons", `icons: [{name: a, link: "https://x"}, {name: a, link: "https://y"}]`),
+			problem: `:7: icons: "a" is duplicated`,
+		},
+		"IconsAsMap": {reason: "the older form", config: line("icons", `icons: {a: "https://x"}`), images: 1},
+		"IconsNoLink": {
+			reason:  "required",
+			config:  line("icons", `icons: {a: ""}`),
+			problem: `:7: icons: the link of "a" is missing`,
+		},
+		"ManagerNoKind": {
+			reason:  "required",
+			config:  good + "manager: {name: a, group: apps, version: v1}\n",
+			problem: ":10: manager: kind is missing",
+		},
+		"ManagerNoGroup": {
+			reason:  "required",
+			config:  good + "manager: {name: a, kind: Pod, version: v1, group: \"\"}\n",
+			problem: ":10: manager: group is missing",
+		},
+		"ManagerNoName": {
+			reason:  "required",
+			config:  good + "manager: {group: apps, version: v1, kind: Deployment}\n",
+			problem: ":10: manager: name is missing",
+		},
+		"ManagerNamespace": {reason: "no such name",
+			config:  good + "manager: {name: a, group: apps, version: v1, kind: Deployment, namespace: Kyma_System}\n",
 			problem: `:10: manager: namespace "Kyma_System" is none`},
-		"ManagerUnknown":    {reason: "strict inside, too", config: good + "manager: {titel: a}\n", problem: `:10: unknown key "titel" in manager`},
-		"AssociatedVersion": {reason: "required", config: good + "associatedResources: [{group: a, kind: B}]\n", problem: ":10: associatedResources[0]: version is missing"},
-		"DefaultCRPath":     {reason: "only the author has it", config: good + "defaultCR: /abs/cr.yaml\n", problem: ":10: defaultCR: \"/abs/cr.yaml\" is an absolute path"},
-		"DefaultCRMissing":  {reason: "no such file", config: good + "defaultCR: nope.yaml\n", problem: "nope.yaml: no such file"},
-		"DefaultCRTwo":      {reason: "one switches the module on", config: good + "defaultCR: two.yaml\n", problem: ":10: defaultCR: it holds 2 objects"},
-		"DefaultCR":         {reason: "as it should be", config: good + "defaultCR: cr.yaml\n", images: 1},
-		"ResourceNoLink":    {reason: "required", config: good + "resources: [{name: a}]\n", problem: `:10: resources: the link of "a" is missing`},
-		"UnknownKey":        {reason: "somebody meant something by it", config: good + "unknownField: 1\n", problem: `:10: unknown key "unknownField": known are`},
-		"BrokenScaffold":    {reason: "an old tool wrote such keys", config: good + "resources,omitempty: []\n", problem: "did you mean resources?"},
-		"KeyTwice":          {reason: "which of them counts?", config: good + "version: 3.0.0\n", problem: ":10: version is duplicated, first in line 2"},
-		"KeyOfThePast":      {reason: "files that are around have it", config: good + "channel: fast\n", images: 1, warnings: 1},
-		"NotYAML":           {reason: "nothing can be read", config: "a: [", problem: "not YAML"},
-		"Empty":             {reason: "nothing is there", config: "", problem: "not a module-config"},
-		"WrongType":         {reason: "a word for a truth", config: good + "beta: perhaps\n", problem: ":10: beta: cannot unmarshal"},
-		"ImageNoTag":        {reason: "it means latest", config: good, image: "registry/x", problem: `image "registry/x": without a tag it means latest`},
-		"ImageLatest":       {reason: "it moves", config: good, image: "registry/x:latest", problem: "Deployment kyma-system/widget, container manager: image \"registry/x:latest\": the tag latest moves"},
-		"ImageMain":         {reason: "it moves", config: good, image: "registry/x:main", problem: "the tag main moves"},
-		"ImageLatestCase":   {reason: "it moves", config: good, image: "registry/x:Latest", problem: "the tag Latest moves"},
-		"ImageCapital":      {reason: "no registry takes it", config: good, image: "UPPER/x:1.0.0", problem: "no capital letters"},
-		"ImageShortDigest":  {reason: "no digest", config: good, image: "x@sha256:0123", problem: `the digest "sha256:0123" is none`},
-		"EnvPort":           {reason: "no image", config: good, env: ":8080", images: 1},
-		"EnvHostPort":       {reason: "no image", config: good, env: "localhost:8080", images: 1},
-		"EnvURLWithPath":    {reason: "no image", config: good, env: "http://svc:80/path", images: 1},
-		"EnvPair":           {reason: "no image", config: good, env: "a:b", images: 1},
-		"EnvURL":            {reason: "no image", config: good, env: "https://foo.bar", images: 1},
-		"EnvAddress":        {reason: "no image", config: good, env: "0.0.0.0:8443", images: 1},
-		"EnvMoving":         {reason: "it may be an image", config: good, env: "some:latest", images: 1, warnings: 1},
-		"EnvImage":          {reason: "it has a path and a tag", config: good, env: "kyma-system/foo:bar", images: 2},
+		"ManagerUnknown": {
+			reason:  "strict inside, too",
+			config:  good + "manager: {titel: a}\n",
+			problem: `:10: unknown key "titel" in manager`,
+		},
+		"AssociatedVersion": {
+			reason:  "required",
+			config:  good + "associatedResources: [{group: a, kind: B}]\n",
+			problem: ":10: associatedResources[0]: version is missing",
+		},
+		"DefaultCRPath": {
+			reason:  "only the author has it",
+			config:  good + "defaultCR: /abs/cr.yaml\n",
+			problem: ":10: defaultCR: \"/abs/cr.yaml\" is an absolute path",
+		},
+		"DefaultCRMissing": {
+			reason:  "no such file",
+			config:  good + "defaultCR: nope.yaml\n",
+			problem: "nope.yaml: no such file",
+		},
+		"DefaultCRTwo": {
+			reason:  "one switches the module on",
+			config:  good + "defaultCR: two.yaml\n",
+			problem: ":10: defaultCR: it holds 2 objects",
+		},
+		"DefaultCR": {reason: "as it should be", config: good + "defaultCR: cr.yaml\n", images: 1},
+		"ResourceNoLink": {
+			reason:  "required",
+			config:  good + "resources: [{name: a}]\n",
+			problem: `:10: resources: the link of "a" is missing`,
+		},
+		"UnknownKey": {
+			reason:  "somebody meant something by it",
+			config:  good + "unknownField: 1\n",
+			problem: `:10: unknown key "unknownField": known are`,
+		},
+		"BrokenScaffold": {
+			reason:  "an old tool wrote such keys",
+			config:  good + "resources,omitempty: []\n",
+			problem: "did you mean resources?",
+		},
+		"KeyTwice": {
+			reason:  "which of them counts?",
+			config:  good + "version: 3.0.0\n",
+			problem: ":10: version is duplicated, first in line 2",
+		},
+		"KeyOfThePast": {
+			reason:   "files that are around have it",
+			config:   good + "channel: fast\n",
+			images:   1,
+			warnings: 1,
+		},
+		"NotYAML": {reason: "nothing can be read", config: "a: [", problem: "not YAML"},
+		"Empty":   {reason: "nothing is there", config: "", problem: "not a module-config"},
+		"WrongType": {
+			reason:  "a word for a truth",
+			config:  good + "beta: perhaps\n",
+			problem: ":10: beta: cannot unmarshal",
+		},
+		"ImageNoTag": {
+			reason:  "it means latest",
+			config:  good,
+			image:   "registry/x",
+			problem: `image "registry/x": without a tag it means latest`,
+		},
+		"ImageLatest": {
+			reason: "it moves",
+			config: good,
+			image:  "registry/x:latest",
+			problem: "Deployment kyma-system/widget, container manager: image \"registry/x:latest\": the tag " +
+				"latest moves",
+		},
+		"ImageMain": {reason: "it moves", config: good, image: "registry/x:main", problem: "the tag main moves"},
+		"ImageLatestCase": {
+			reason:  "it moves",
+			config:  good,
+			image:   "registry/x:Latest",
+			problem: "the tag Latest moves",
+		},
+		"ImageCapital": {
+			reason:  "no registry takes it",
+			config:  good,
+			image:   "UPPER/x:1.0.0",
+			problem: "no capital letters",
+		},
+		"ImageShortDigest": {
+			reason:  "no digest",
+			config:  good,
+			image:   "x@sha256:0123",
+			problem: `the digest "sha256:0123" is none`,
+		},
+		"EnvPort":        {reason: "no image", config: good, env: ":8080", images: 1},
+		"EnvHostPort":    {reason: "no image", config: good, env: "localhost:8080", images: 1},
+		"EnvURLWithPath": {reason: "no image", config: good, env: "http://svc:80/path", images: 1},
+		"EnvPair":        {reason: "no image", config: good, env: "a:b", images: 1},
+		"EnvURL":         {reason: "no image", config: good, env: "https://foo.bar", images: 1},
+		"EnvAddress":     {reason: "no image", config: good, env: "0.0.0.0:8443", images: 1},
+		"EnvMoving":      {reason: "it may be an image", config: good, env: "some:latest", images: 1, warnings: 1},
+		"EnvImage":       {reason: "it has a path and a tag", config: good, env: "kyma-system/foo:bar", images: 2},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +290,8 @@ func TestOddInput(t *testing.T) {
 				t.Fatalf("%s: %v", c.reason, err)
 			}
 			if len(m.Images) != c.images || len(m.Findings) != c.warnings {
-				t.Errorf("%s: images %q and findings %q, want %d and %d", c.reason, m.Images, m.Findings, c.images, c.warnings)
+				t.Errorf("%s: images %q and findings %q, want %d and %d", c.reason, m.Images,
+					m.Findings, c.images, c.warnings)
 			}
 		})
 	}
@@ -162,11 +304,15 @@ func TestCommit(t *testing.T) {
 		files  map[string]string
 		want   string
 	}{
-		"Branch":   {"a loose ref", map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": "abc\n"}, "abc"},
-		"Packed":   {"git gc packs refs", map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack\nabc refs/heads/main\n"}, "abc"},
+		"Branch": {"a loose ref", map[string]string{".git/HEAD": "ref: refs/heads/main\n",
+			".git/refs/heads/main": "abc\n"}, "abc"},
+		"Packed": {"git gc packs refs", map[string]string{".git/HEAD": "ref: refs/heads/main\n",
+			".git/packed-refs": "# pack\nabc refs/heads/main\n"}, "abc"},
 		"Detached": {"as in most pipelines", map[string]string{".git/HEAD": "abc\n"}, "abc"},
-		"Worktree": {"a file leads to it", map[string]string{".git": "gitdir: real/worktrees/w\n", "real/worktrees/w/HEAD": "ref: refs/heads/w\n", "real/worktrees/w/commondir": "../..\n", "real/refs/heads/w": "abc\n"}, "abc"},
-		"None":     {"a new repository", map[string]string{".git/HEAD": "ref: refs/heads/main\n"}, ""},
+		"Worktree": {"a file leads to it", map[string]string{".git": "gitdir: real/worktrees/w\n",
+			"real/worktrees/w/HEAD": "ref: refs/heads/w\n", "real/worktrees/w/commondir": "../..\n",
+			"real/refs/heads/w": "abc\n"}, "abc"},
+		"None": {"a new repository", map[string]string{".git/HEAD": "ref: refs/heads/main\n"}, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,8 @@ func (m *Module) WriteConstructor(file, template string) error {
 	for _, r := range c.Resources {
 		one := fields{{"name", r["name"]}, {"type", r["type"]}, {"version", r["version"]}}
 		if r["relation"] == "external" {
-			resources = append(resources, append(one, field{"relation", r["relation"]}, field{"labels", r["labels"]}, field{"access", r["access"]}))
+			resources = append(resources, append(one, field{"relation", r["relation"]}, field{"labels", r["labels"]},
+				field{"access", r["access"]}))
 			continue
 		}
 		input, err := m.input(fmt.Sprint(r["name"]), file, template)
@@ -55,7 +56,8 @@ func (m *Module) WriteConstructor(file, template string) error {
 		}
 		resources = append(resources, append(one, field{"input", input}))
 	}
-	component := fields{{"name", c.Name}, {"version", c.Version}, {"provider", fields{{"name", provider["name"]}, {"labels", provider["labels"]}}},
+	component := fields{{"name", c.Name}, {"version", c.Version},
+		{"provider", fields{{"name", provider["name"]}, {"labels", provider["labels"]}}},
 		{"labels", c.Labels}, {"resources", resources}}
 	if len(c.Sources) > 0 {
 		component = append(component, field{"sources", c.Sources})
@@ -75,7 +77,8 @@ func (m *Module) input(resource, file, template string) (fields, error) {
 	case v1beta2.LayerDefaultCR:
 		path, text = m.Config.path(m.Config.DefaultCR), m.defaultCR
 	}
-	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) { //nolint:gosec // the path is from the user's config
+	//nolint:gosec // the path is from the user's config
+	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) {
 		path = strings.TrimSuffix(file, filepath.Ext(file)) + "-" + resource + ".yaml"
 		if err := writeBeside(path, text); err != nil {
 			return nil, err
@@ -89,7 +92,8 @@ func (m *Module) input(resource, file, template string) (fields, error) {
 		return fields{{"type", "file"}, {"path", path}}, nil
 	}
 	folder, name := filepath.Split(path)
-	return fields{{"type", "dir"}, {"path", filepath.ToSlash(filepath.Clean(folder))}, {"includeFiles", []string{name}}}, nil
+	return fields{{"type", "dir"}, {"path", filepath.ToSlash(filepath.Clean(folder))},
+		{"includeFiles", []string{name}}}, nil
 }
 
 // relative returns a path relative to the folder of another file.

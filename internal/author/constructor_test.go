@@ -21,12 +21,14 @@ func TestConstructor(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			config := write(t, line("manifest", "manifest: "+c.manifest)+"defaultCR: cr.yaml\n", "example.com/widget:2.0.1", "")
+			config := write(t, line("manifest", "manifest: "+c.manifest)+"defaultCR: cr.yaml\n",
+				"example.com/widget:2.0.1", "")
 			folder := filepath.Dir(config)
 			chart := map[string]string{
-				"chart/Chart.yaml":       "apiVersion: v2\nname: widget\nversion: 1.0.0\n",
-				"chart/templates/a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: 'example.com/widget:2.0.1'}]}\n",
-				"out/constructor.yaml":   "from before",
+				"chart/Chart.yaml": "apiVersion: v2\nname: widget\nversion: 1.0.0\n",
+				"chart/templates/a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: " +
+					"[{name: a, image: 'example.com/widget:2.0.1'}]}\n",
+				"out/constructor.yaml": "from before",
 			}
 			for file, text := range chart {
 				path := filepath.Join(folder, file)
@@ -50,11 +52,14 @@ func TestConstructor(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := inputsOf(t, file)
-			if diff := cmp.Diff(map[string]string{"raw-manifest": c.want, "default-cr": "../cr.yaml", "moduletemplate": "../template.yaml"}, got); diff != "" {
+			if diff := cmp.Diff(map[string]string{"raw-manifest": c.want, "default-cr": "../cr.yaml",
+				"moduletemplate": "../template.yaml"}, got); diff != "" {
 				t.Errorf("%s: inputs (-want +got):\n%s", c.reason, diff)
 			}
-			for resource, want := range map[string][]byte{"raw-manifest": m.Manifest, "default-cr": m.defaultCR, "moduletemplate": m.Template} {
-				if data, err := os.ReadFile(filepath.Join(folder, "out", got[resource])); err != nil || string(data) != string(want) {
+			for resource, want := range map[string][]byte{"raw-manifest": m.Manifest, "default-cr": m.defaultCR,
+				"moduletemplate": m.Template} {
+				if data, err := os.ReadFile(filepath.Join(folder, "out", got[resource])); err != nil ||
+					string(data) != string(want) {
 					t.Errorf("%s: %s is %q, %v, want %q", c.reason, resource, data, err, want)
 				}
 			}
@@ -62,7 +67,8 @@ func TestConstructor(t *testing.T) {
 	}
 }
 
-// inputsOf returns the files that a constructor names, by resource. It fails if the rest is not as other tools write it.
+// inputsOf returns the files that a constructor names, by resource. It fails if the rest is not as other tools write
+// it.
 func inputsOf(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -95,14 +101,16 @@ func inputsOf(t *testing.T, file string) map[string]string {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	c := all.Components[0]
-	if c.Name != "example.com/module/widget" || c.Version != "2.0.1" || c.Provider.Name != "kyma-project.io" || len(c.Provider.Labels) != 1 || len(c.Labels) != 6 || len(c.Sources) != 1 {
+	if c.Name != "example.com/module/widget" || c.Version != "2.0.1" || c.Provider.Name != "kyma-project.io" ||
+		len(c.Provider.Labels) != 1 || len(c.Labels) != 6 || len(c.Sources) != 1 {
 		t.Errorf("the component is %+v", c)
 	}
 	inputs := map[string]string{}
 	for _, r := range c.Resources {
 		switch {
 		case r.Input == nil:
-			if r.Name != "widget" || r.Relation != "external" || r.Access["imageReference"] != "example.com/widget:2.0.1" {
+			if r.Name != "widget" || r.Relation != "external" ||
+				r.Access["imageReference"] != "example.com/widget:2.0.1" {
 				t.Errorf("the image is %+v", r)
 			}
 		case r.Input.Type == "dir" && len(r.Input.IncludeFiles) == 1:

@@ -33,7 +33,8 @@ const (
 // Findings are ordered by level, then in the order of the artefact.
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
-	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects, m.lintSizes, m.lintRights} {
+	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
+		m.lintSizes, m.lintRights} {
 		all = append(all, check()...)
 	}
 	if previous != nil {
@@ -63,7 +64,8 @@ func (m *Module) lintTemplate() []content.Finding {
 }
 
 // schemaFindings validates an object against its CRD. Fields that the API server would drop get the level unknown.
-func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string, unknown content.Level) []content.Finding {
+func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string,
+	unknown content.Level) []content.Finding {
 	var schema *apiextensionsv1.JSONSchemaProps
 	for _, v := range crd.Spec.Versions {
 		if v.Name == o.GroupVersionKind().Version && v.Schema != nil {
@@ -71,15 +73,19 @@ func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructur
 		}
 	}
 	if schema == nil {
-		return []content.Finding{content.NewFinding(content.Error, where, fmt.Sprintf("its definition has no version %q", o.GroupVersionKind().Version))}
+		return []content.Finding{content.NewFinding(content.Error, where,
+			fmt.Sprintf("its definition has no version %q", o.GroupVersionKind().Version))}
 	}
 	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, internal, nil); err != nil {
-		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name, "its schema cannot be understood: "+err.Error())}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		schema, internal, nil); err != nil {
+		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name,
+			"its schema cannot be understood: "+err.Error())}
 	}
 	validator, _, err := validation.NewSchemaValidator(internal)
 	if err != nil {
-		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name, "its schema cannot be understood: "+err.Error())}
+		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name,
+			"its schema cannot be understood: "+err.Error())}
 	}
 	var findings []content.Finding
 	for _, problem := range validation.ValidateCustomResource(nil, o.Object, validator) {
@@ -87,11 +93,15 @@ func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructur
 	}
 	structural, err := structuralschema.NewStructural(internal)
 	if err != nil {
-		return append(findings, content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name, "its schema is not structural, so that no API server takes it: "+err.Error()))
+		return append(findings, content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name,
+			"its schema is not structural, so that no API server takes it: "+err.Error()))
 	}
 	copied := o.DeepCopy().Object
-	for _, path := range pruning.PruneWithOptions(copied, structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-		findings = append(findings, content.NewFinding(unknown, where, fmt.Sprintf("field %s is not in the schema of %s: the API server drops it without a word", path, crd.Name)))
+	for _, path := range pruning.PruneWithOptions(copied, structural, true,
+		structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		findings = append(findings, content.NewFinding(
+			unknown, where, fmt.Sprintf("field %s is not in the schema of %s: the API server drops it without a word",
+				path, crd.Name)))
 	}
 	return findings
 }
@@ -99,13 +109,16 @@ func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructur
 // lintDefaultCR validates the default custom resource against its CRD in the manifest.
 func (m *Module) lintDefaultCR() []content.Finding {
 	if m.DefaultCR == nil {
-		return []content.Finding{content.NewFinding(content.Info, m.Name, "there is no default custom resource: the module is ready when its objects are, and users switch it on themselves")}
+		return []content.Finding{content.NewFinding(content.Info, m.Name,
+			"there is no default custom resource: the module is ready when its objects are, and users switch it on "+
+				"themselves")}
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
 	where := "default custom resource " + content.NameOf(m.DefaultCR)
 	crd := crdsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	if crd == nil {
-		return []content.Finding{content.NewFinding(content.Warning, where, fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group))}
+		return []content.Finding{content.NewFinding(content.Warning, where,
+			fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group))}
 	}
 	findings := schemaFindings(crd, m.DefaultCR, where, content.Warning)
 	for _, v := range crd.Spec.Versions {
@@ -113,14 +126,17 @@ func (m *Module) lintDefaultCR() []content.Finding {
 			continue
 		}
 		if !v.Served {
-			findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("%s does not serve version %s", crd.Name, v.Name)))
+			findings = append(findings, content.NewFinding(content.Error, where,
+				fmt.Sprintf("%s does not serve version %s", crd.Name, v.Name)))
 		}
 		if v.Subresources == nil || v.Subresources.Status == nil {
-			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name, "it has no subresource status: users could write the state that the operator reports"))
+			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name,
+				"it has no subresource status: users could write the state that the operator reports"))
 		}
 		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !hasState(v.Schema.OpenAPIV3Schema) {
 			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name,
-				"its status has no field state: without one of Ready, Processing, Warning, Error and Deleting there the module is never Ready, unless the ModuleTemplate has a stateExpression"))
+				"its status has no field state: without one of Ready, Processing, Warning, Error and Deleting there "+
+					"the module is never Ready, unless the ModuleTemplate has a stateExpression"))
 		}
 	}
 	return findings
@@ -139,17 +155,21 @@ func (m *Module) lintManager() []content.Finding {
 	}
 	w := m.Config.Manager
 	if w == nil {
-		return []content.Finding{content.NewFinding(content.Warning, m.Config.Where("manager"), "no manager is named: clients cannot tell which version runs")}
+		return []content.Finding{content.NewFinding(content.Warning, m.Config.Where("manager"),
+			"no manager is named: clients cannot tell which version runs")}
 	}
 	where := m.Config.Where("manager")
 	for _, o := range m.Objects {
 		gvk := o.GroupVersionKind()
-		if gvk.Group != w.Group || gvk.Kind != w.Kind.Kind || o.GetName() != w.Name || w.Namespace != "" && o.GetNamespace() != "" && o.GetNamespace() != w.Namespace {
+		if gvk.Group != w.Group || gvk.Kind != w.Kind.Kind || o.GetName() != w.Name || w.Namespace != "" &&
+			o.GetNamespace() != "" && o.GetNamespace() != w.Namespace {
 			continue
 		}
 		return m.lintVersion(o)
 	}
-	return []content.Finding{content.NewFinding(content.Error, where, fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")))}
+	return []content.Finding{content.NewFinding(content.Error, where,
+		fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group,
+			strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")))}
 }
 
 // lintVersion checks that a workload states its version, in an image tag or a label.
@@ -167,7 +187,9 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 		}
 		tags = append(tags, tag)
 	}
-	return []content.Finding{content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
+	return []content.Finding{content.NewFinding(content.Warning, content.NameOf(o),
+		fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label "+
+			"app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
 
 // lintObjects reports duplicate objects and objects that do not belong into a manifest.
@@ -177,15 +199,19 @@ func (m *Module) lintObjects() []content.Finding {
 	for _, o := range m.Objects {
 		key := idOf(o)
 		if seen[key] {
-			findings = append(findings, content.NewFinding(content.Error, content.NameOf(o), "it is in the manifest twice: only one of them can be"))
+			findings = append(findings, content.NewFinding(content.Error, content.NameOf(o),
+				"it is in the manifest twice: only one of them can be"))
 		}
 		seen[key] = true
 		if o.GetKind() == "Namespace" && (o.GetName() == "default" || strings.HasPrefix(o.GetName(), "kube-")) {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), "this namespace belongs to Kubernetes: leave it out"))
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+				"this namespace belongs to Kubernetes: leave it out"))
 		}
 		gvk := o.GroupVersionKind()
 		if m.DefaultCR != nil && key == idOf(m.DefaultCR) {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in their %s: take it out", gvk.Kind)))
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+				fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in "+
+					"their %s: take it out", gvk.Kind)))
 		}
 	}
 	return findings
@@ -196,10 +222,12 @@ func (m *Module) lintSizes() []content.Finding {
 	var findings []content.Finding
 	where := m.Name + ":" + m.Version
 	if len(m.Manifest) > managerLayer-10<<10 {
-		findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the manifest has %d bytes: the manager reads %d", len(m.Manifest), managerLayer)))
+		findings = append(findings, content.NewFinding(content.Error, where,
+			fmt.Sprintf("the manifest has %d bytes: the manager reads %d", len(m.Manifest), managerLayer)))
 	}
 	if len(m.Template) > maxObject {
-		findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)))
+		findings = append(findings, content.NewFinding(content.Error, where,
+			fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)))
 	}
 	if m.Config != nil {
 		made, err := ocm.Pack(m.Archive())
@@ -207,12 +235,15 @@ func (m *Module) lintSizes() []content.Finding {
 			return append(findings, content.NewFinding(content.Error, where, err.Error()))
 		}
 		if text, err := made.Descriptor(); err == nil && len(text) > managerDescriptor {
-			findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the component descriptor has %d bytes: the manager reads %d; it names %d images", len(text), managerDescriptor, len(m.Images))))
+			findings = append(findings, content.NewFinding(content.Error, where,
+				fmt.Sprintf("the component descriptor has %d bytes: the manager reads %d; it names %d images",
+					len(text), managerDescriptor, len(m.Images))))
 		}
 	}
 	for _, o := range m.Objects {
 		if text, err := yamlOf(o); err == nil && len(text) > maxObject {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("it has %d bytes: an API server takes about %d", len(text), maxObject)))
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+				fmt.Sprintf("it has %d bytes: an API server takes about %d", len(text), maxObject)))
 		}
 	}
 	return findings
@@ -229,12 +260,14 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	var findings []content.Finding
 	upgrade := fmt.Sprintf("%s to %s", previous.Version, m.Version)
 	if m.Name != previous.Name {
-		findings = append(findings, content.NewFinding(content.Error, m.Name, fmt.Sprintf("the version before is of another component, %s", previous.Name)))
+		findings = append(findings, content.NewFinding(content.Error, m.Name,
+			fmt.Sprintf("the version before is of another component, %s", previous.Name)))
 	}
 	before, errB := semver.NewVersion(previous.Version)
 	after, errA := semver.NewVersion(m.Version)
 	if errA == nil && errB == nil && !after.GreaterThan(before) {
-		findings = append(findings, content.NewFinding(content.Error, upgrade, "that is no upgrade: a lower version is never installed over a higher one"))
+		findings = append(findings, content.NewFinding(content.Error, upgrade,
+			"that is no upgrade: a lower version is never installed over a higher one"))
 	}
 	now := map[string]*unstructured.Unstructured{}
 	for _, o := range m.Objects {
@@ -256,9 +289,12 @@ func findingForPruned(o *unstructured.Unstructured) content.Finding {
 	where := content.NameOf(o)
 	switch {
 	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":
-		return content.NewFinding(content.Info, where, "it is not in the new version, and stays because of its annotation")
+		return content.NewFinding(content.Info, where,
+			"it is not in the new version, and stays because of its annotation")
 	case o.GetKind() == "CustomResourceDefinition":
-		return content.NewFinding(content.Error, where, fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it stay in the cluster (annotation %s: keep)", apply.AnnotationPrune))
+		return content.NewFinding(content.Error, where,
+			fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it "+
+				"stay in the cluster (annotation %s: keep)", apply.AnnotationPrune))
 	case o.GetKind() == "Namespace":
 		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with all objects in it")
 	case o.GetKind() == "PersistentVolumeClaim":

@@ -68,29 +68,146 @@ func TestLintUpgrade(t *testing.T) {
 		level    content.Level
 		want     string // "" means no error and no warning
 	}{
-		"Same":            {"an upgrade that changes nothing", "", "", "", ""},
-		"FieldGone":       {"the API server would drop it", "size: {type: integer, maximum: 10}", "", content.Error, ".spec.size: the field is removed"},
-		"FieldNew":        {"nobody has it", "size: {type: integer", "more: {type: string}\n                size: {type: integer", "", ""},
-		"TypeChanges":     {"stored values do not fit", "size: {type: integer, maximum: 10}", "size: {type: string}", content.Error, ".spec.size: its type changes from integer to string"},
-		"EnumNarrower":    {"stored values do not fit", "enum: [red, green]", "enum: [red]", content.Error, `.spec.colour: "green" is not allowed any more`},
-		"EnumWider":       {"all stored values fit", "enum: [red, green]", "enum: [red, green, blue]", "", ""},
-		"MaximumLower":    {"stored values do not fit", "maximum: 10", "maximum: 9", content.Error, ".spec.size: maximum is 9 now"},
-		"ItemsShorter":    {"inside of lists, too", "maxLength: 9", "maxLength: 8", content.Error, ".spec.tags[]: maxLength is 8 now"},
-		"Required":        {"stored objects lack it", "              properties:\n                size", "              required: [size]\n              properties:\n                size", content.Error, ".spec.size: it is required now"},
-		"RequiredDefault": {"the default is filled in", "              properties:\n                size: {type: integer,", "              required: [size]\n              properties:\n                size: {type: integer, default: 1,", "", ""},
-		"StatusGone":      {"the operator writes it", ", seen: {type: string}", "", content.Warning, ".status.seen: the field is removed"},
-		"Pattern":         {"perhaps", "colour: {type: string,", "colour: {type: string, pattern: '^r',", content.Warning, ".spec.colour: the pattern changes"},
-		"VersionGone":     {"objects are stored in it", "name: v1\n      served", "name: v2\n      served", content.Error, "version v1 goes, and custom resources are stored in it"},
-		"VersionUnserved": {"clients use it", "served: true", "served: false", content.Error, "version v1 is not served any more"},
-		"Scope":           {"it cannot be changed", "scope: Namespaced", "scope: Cluster", content.Error, "its scope changes from Namespaced to Cluster"},
-		"DefinitionGone":  {"all custom resources would go", definition, "", content.Error, "the upgrade deletes it, and with it every such custom resource"},
-		"Selector":        {"it cannot be changed", "matchLabels: {app: widget}", "matchLabels: {app: gadget}", content.Error, "spec.selector changes, which an API server refuses"},
-		"SelectorRecreated": {"the author says so", "metadata: {name: widget, namespace: kyma-system}\nspec:\n  selector: {matchLabels: {app: widget}}",
-			"metadata: {name: widget, namespace: kyma-system, annotations: {operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {app: gadget}}", content.Warning, "deletes it and creates it again"},
-		"Sealed":     {"it says that it never changes", "data: {a: b}", "data: {a: c}", content.Error, "data changes, which an API server refuses"},
-		"MoreRights": {"who installs it should know", "verbs: [get]", "verbs: [get, delete]", content.Warning, "the new version requests more permissions: delete configmaps"},
-		"AllRights":  {"close to everything", "resources: [configmaps], verbs: [get]", "resources: ['*'], verbs: [get]", content.Warning, "requests wide permissions: get * (all resources)"},
-		"Twice":      {"only one can be", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}", content.Error, "it is in the manifest twice"},
+		"Same": {reason: "an upgrade that changes nothing"},
+		"FieldGone": {
+			reason: "the API server would drop it",
+			old:    "size: {type: integer, maximum: 10}",
+			level:  content.Error,
+			want:   ".spec.size: the field is removed",
+		},
+		"FieldNew": {
+			reason: "nobody has it",
+			old:    "size: {type: integer",
+			new:    "more: {type: string}\n                size: {type: integer",
+		},
+		"TypeChanges": {
+			reason: "stored values do not fit",
+			old:    "size: {type: integer, maximum: 10}",
+			new:    "size: {type: string}",
+			level:  content.Error,
+			want:   ".spec.size: its type changes from integer to string",
+		},
+		"EnumNarrower": {
+			reason: "stored values do not fit",
+			old:    "enum: [red, green]",
+			new:    "enum: [red]",
+			level:  content.Error,
+			want:   `.spec.colour: "green" is not allowed any more`,
+		},
+		"EnumWider": {
+			reason: "all stored values fit",
+			old:    "enum: [red, green]",
+			new:    "enum: [red, green, blue]",
+		},
+		"MaximumLower": {
+			reason: "stored values do not fit",
+			old:    "maximum: 10",
+			new:    "maximum: 9",
+			level:  content.Error,
+			want:   ".spec.size: maximum is 9 now",
+		},
+		"ItemsShorter": {
+			reason: "inside of lists, too",
+			old:    "maxLength: 9",
+			new:    "maxLength: 8",
+			level:  content.Error,
+			want:   ".spec.tags[]: maxLength is 8 now",
+		},
+		"Required": {
+			reason: "stored objects lack it",
+			old:    "              properties:\n                size",
+			new:    "              required: [size]\n              properties:\n                size",
+			level:  content.Error,
+			want:   ".spec.size: it is required now",
+		},
+		"RequiredDefault": {
+			reason: "the default is filled in",
+			old:    "              properties:\n                size: {type: integer,",
+			new: "              required: [size]\n              properties:\n                size: {type: " +
+				"integer, default: 1,",
+		},
+		"StatusGone": {
+			reason: "the operator writes it",
+			old:    ", seen: {type: string}",
+			level:  content.Warning,
+			want:   ".status.seen: the field is removed",
+		},
+		"Pattern": {
+			reason: "perhaps",
+			old:    "colour: {type: string,",
+			new:    "colour: {type: string, pattern: '^r',",
+			level:  content.Warning,
+			want:   ".spec.colour: the pattern changes",
+		},
+		"VersionGone": {
+			reason: "objects are stored in it",
+			old:    "name: v1\n      served",
+			new:    "name: v2\n      served",
+			level:  content.Error,
+			want:   "version v1 goes, and custom resources are stored in it",
+		},
+		"VersionUnserved": {
+			reason: "clients use it",
+			old:    "served: true",
+			new:    "served: false",
+			level:  content.Error,
+			want:   "version v1 is not served any more",
+		},
+		"Scope": {
+			reason: "it cannot be changed",
+			old:    "scope: Namespaced",
+			new:    "scope: Cluster",
+			level:  content.Error,
+			want:   "its scope changes from Namespaced to Cluster",
+		},
+		"DefinitionGone": {
+			reason: "all custom resources would go",
+			old:    definition,
+			level:  content.Error,
+			want:   "the upgrade deletes it, and with it every such custom resource",
+		},
+		"Selector": {
+			reason: "it cannot be changed",
+			old:    "matchLabels: {app: widget}",
+			new:    "matchLabels: {app: gadget}",
+			level:  content.Error,
+			want:   "spec.selector changes, which an API server refuses",
+		},
+		"SelectorRecreated": {reason: "the author says so",
+			old: "metadata: {name: widget, namespace: kyma-system}\nspec:\n  selector: {matchLabels: {app: widget}}",
+			new: "metadata: {name: widget, namespace: kyma-system, annotations: " +
+				"{operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {app: gadget}}",
+			level: content.Warning, want: "deletes it and creates it again"},
+		"Sealed": {
+			reason: "it says that it never changes",
+			old:    "data: {a: b}",
+			new:    "data: {a: c}",
+			level:  content.Error,
+			want:   "data changes, which an API server refuses",
+		},
+		"MoreRights": {
+			reason: "who installs it should know",
+			old:    "verbs: [get]",
+			new:    "verbs: [get, delete]",
+			level:  content.Warning,
+			want:   "the new version requests more permissions: delete configmaps",
+		},
+		"AllRights": {
+			reason: "close to everything",
+			old:    "resources: [configmaps], verbs: [get]",
+			new:    "resources: ['*'], verbs: [get]",
+			level:  content.Warning,
+			want:   "requests wide permissions: get * (all resources)",
+		},
+		"Twice": {
+			reason: "only one can be",
+			old: "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: " +
+				"true\ndata: {a: b}",
+			new: "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: " +
+				"b}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}",
+			level: content.Error,
+			want:  "it is in the manifest twice",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +248,8 @@ func TestLintPrune(t *testing.T) {
 	if gone != 3 {
 		t.Errorf("got %v, want three objects that go", found)
 	}
-	if back := moduleOf(t, "1.0.0", definition).Lint(moduleOf(t, "1.1.0", definition)); len(back) == 0 || back[0].Level != content.Error {
+	if back := moduleOf(t, "1.0.0", definition).Lint(moduleOf(t, "1.1.0", definition)); len(back) == 0 ||
+		back[0].Level != content.Error {
 		t.Errorf("got %v, want an error: that is no upgrade", back)
 	}
 }
@@ -139,18 +257,25 @@ func TestLintPrune(t *testing.T) {
 // TestLintDefaultCR holds the default custom resource against its definition, and the template against its own.
 func TestLintDefaultCR(t *testing.T) {
 	cases := map[string]struct{ reason, cr, want string }{
-		"Right":   {"nothing to say", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 3}\n", ""},
-		"Refused": {"the API server would reject it", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 30}\n", "spec.size"},
-		"Dropped": {"it would be lost", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {siez: 3}\n", "field spec.siez is not in the schema"},
-		"Version": {"it does not exist", "apiVersion: example.com/v2\nkind: Widget\nmetadata: {name: a}\n", `no version "v2"`},
-		"Foreign": {"somebody else has to define it", "apiVersion: other.com/v1\nkind: Gadget\nmetadata: {name: a}\n", "the manifest does not define its kind"},
+		"Right": {"nothing to say",
+			"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 3}\n", ""},
+		"Refused": {"the API server would reject it",
+			"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 30}\n", "spec.size"},
+		"Dropped": {"it would be lost",
+			"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {siez: 3}\n",
+			"field spec.siez is not in the schema"},
+		"Version": {"it does not exist", "apiVersion: example.com/v2\nkind: Widget\nmetadata: {name: a}\n",
+			`no version "v2"`},
+		"Foreign": {"somebody else has to define it", "apiVersion: other.com/v1\nkind: Gadget\nmetadata: {name: a}\n",
+			"the manifest does not define its kind"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := moduleOf(t, "1.0.0", definition)
 			m.DefaultCR = moduleOf(t, "1.0.0", c.cr).Objects[0]
 			found := m.Lint(nil)
-			if c.want == "" && len(found) > 0 || c.want != "" && (len(found) == 0 || !strings.Contains(found[0].String(), c.want)) {
+			if c.want == "" && len(found) > 0 || c.want != "" &&
+				(len(found) == 0 || !strings.Contains(found[0].String(), c.want)) {
 				t.Errorf("%s: got %v, want %q", c.reason, found, c.want)
 			}
 		})

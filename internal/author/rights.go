@@ -22,7 +22,8 @@ type role struct {
 func rolesOf(objects []*unstructured.Unstructured) []role {
 	var roles []role
 	for _, o := range objects {
-		if gvk := o.GroupVersionKind(); gvk.Group != rbacv1.GroupName || gvk.Kind != "Role" && gvk.Kind != "ClusterRole" {
+		if gvk := o.GroupVersionKind(); gvk.Group != rbacv1.GroupName || gvk.Kind != "Role" &&
+			gvk.Kind != "ClusterRole" {
 			continue
 		}
 		var r rbacv1.ClusterRole
@@ -49,7 +50,8 @@ func (r role) grants() []grant {
 			}
 			for _, resource := range rule.Resources {
 				for _, group := range rule.APIGroups {
-					all = append(all, grant{verb, strings.TrimSuffix(resource+"."+group, "."), len(rule.ResourceNames) > 0, r.wide})
+					all = append(all, grant{verb, strings.TrimSuffix(resource+"."+group, "."),
+						len(rule.ResourceNames) > 0, r.wide})
 				}
 			}
 		}
@@ -72,7 +74,9 @@ func (m *Module) lintRights() []content.Finding {
 		}
 		findings = append(findings, content.NewFinding(content.Info, r.where, "requests "+content.JoinFirst(all, "; ")))
 		if len(hot) > 0 {
-			findings = append(findings, content.NewFinding(content.Warning, r.where, "requests wide permissions: "+content.JoinFirst(hot, ", ")+": name the resources that the operator needs"))
+			findings = append(findings, content.NewFinding(content.Warning, r.where,
+				"requests wide permissions: "+content.JoinFirst(
+					hot, ", ")+": name the resources that the operator needs"))
 		}
 	}
 	for _, o := range m.Objects {
@@ -80,7 +84,8 @@ func (m *Module) lintRights() []content.Finding {
 			continue
 		}
 		if name, _, _ := unstructured.NestedString(o.Object, "roleRef", "name"); name == "cluster-admin" {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), "gives all rights there are: name what the operator needs in a role of its own"))
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+				"gives all rights there are: name what the operator needs in a role of its own"))
 		}
 	}
 	return findings
@@ -139,7 +144,8 @@ func addedRights(before, after []*unstructured.Unstructured) []content.Finding {
 			}
 		}
 		if len(more) > 0 && len(before) > 0 {
-			findings = append(findings, content.NewFinding(content.Warning, r.where, "the new version requests more permissions: "+content.JoinFirst(more, ", ")))
+			findings = append(findings, content.NewFinding(content.Warning, r.where,
+				"the new version requests more permissions: "+content.JoinFirst(more, ", ")))
 		}
 	}
 	return findings

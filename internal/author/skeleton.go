@@ -38,7 +38,8 @@ func Init(folder, component, team string) ([]Written, error) {
 	}
 	kind := strings.Join(parts, "")
 	values := map[string]string{
-		"Name": component, "Domain": domain, "Module": module, "Team": team, "Kind": kind, "Singular": strings.ToLower(kind), "Plural": strings.ToLower(kind) + "s",
+		"Name": component, "Domain": domain, "Module": module, "Team": team, "Kind": kind,
+		"Singular": strings.ToLower(kind), "Plural": strings.ToLower(kind) + "s",
 		"Group": module + "." + domain, "Operator": module + "-operator",
 	}
 	var written []Written

@@ -57,7 +57,8 @@ func (m *Module) template() ([]byte, error) {
 		if w.Namespace != "" {
 			manager = append(manager, field{"namespace", w.Namespace})
 		}
-		spec = append(spec, field{"manager", append(manager, field{"group", w.Group}, field{"version", w.Version}, field{"kind", w.Kind.Kind})})
+		spec = append(spec, field{"manager", append(manager, field{"group", w.Group}, field{"version", w.Version},
+			field{"kind", w.Kind.Kind})})
 	}
 	spec = append(spec, field{"descriptor", fields{}})
 	if resources := m.resources(); len(resources) > 0 {
@@ -66,7 +67,8 @@ func (m *Module) template() ([]byte, error) {
 	return encode(fields{
 		{"apiVersion", v1beta2.GroupVersion.String()}, {"kind", v1beta2.KindModuleTemplate},
 		{"metadata", fields{
-			{"name", v1beta2.ModuleTemplateName(c.ShortName(), c.Version)}, {"namespace", v1beta2.ControlPlaneNamespace},
+			{"name", v1beta2.ModuleTemplateName(c.ShortName(), c.Version)},
+			{"namespace", v1beta2.ControlPlaneNamespace},
 			{"labels", labels}, {"annotations", annotations},
 		}},
 		{"spec", spec},

@@ -43,7 +43,8 @@ func newRoot(t testing.TB, name string) *root {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -74,8 +75,10 @@ func (a *root) issue(t testing.TB, w certRequest) *tls.Certificate {
 		w.usage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: w.name}, NotBefore: w.issuedAt.Add(w.from), NotAfter: w.issuedAt.Add(w.valid),
-		ExtKeyUsage: w.usage, KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: w.dns, IsCA: w.ca, BasicConstraintsValid: w.ca,
+		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: w.name},
+		NotBefore: w.issuedAt.Add(w.from), NotAfter: w.issuedAt.Add(w.valid),
+		ExtKeyUsage: w.usage, KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: w.dns, IsCA: w.ca,
+		BasicConstraintsValid: w.ca,
 	}
 	if w.ca {
 		template.KeyUsage |= x509.KeyUsageCertSign

@@ -239,7 +239,8 @@ func (l *Listener) server() *http.Server {
 			return context.WithValue(ctx, connKey{}, c)
 		},
 		ConnState: func(c net.Conn, state http.ConnState) {
-			if secured, ok := c.(*tls.Conn); ok && state == http.StateClosed && !secured.ConnectionState().HandshakeComplete {
+			if secured, ok := c.(*tls.Conn); ok && state == http.StateClosed &&
+				!secured.ConnectionState().HandshakeComplete {
 				metrics.ListenerRefused.WithLabelValues("handshake").Inc()
 			}
 		},

@@ -27,8 +27,8 @@ const (
 	maxRouted    = 32
 	// maxResponseBytes limits a response that is read.
 	maxResponseBytes = 4096
-	// headerForwarded carries the instance of a listener that forwards a request to another one, which repeats it in its
-	// response to confirm that it has accepted the forwarded certificate.
+	// headerForwarded carries the instance of a listener that forwards a request to another one, which repeats it in
+	// its response to confirm that it has accepted the forwarded certificate.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
@@ -46,10 +46,12 @@ type relay struct {
 func newRelay(l *Listener) *relay {
 	return &relay{
 		leader: &http.Transport{
-			DialTLSContext: l.dialLeader, MaxIdleConnsPerHost: maxForwarded, MaxConnsPerHost: maxForwarded, IdleConnTimeout: time.Minute, DisableCompression: true,
+			DialTLSContext: l.dialLeader, MaxIdleConnsPerHost: maxForwarded, MaxConnsPerHost: maxForwarded,
+			IdleConnTimeout: time.Minute, DisableCompression: true,
 		},
-		managers: &http.Transport{MaxIdleConnsPerHost: maxRouted, MaxConnsPerHost: maxRouted, IdleConnTimeout: time.Minute, DisableCompression: true},
-		slots:    map[string]chan struct{}{},
+		managers: &http.Transport{MaxIdleConnsPerHost: maxRouted, MaxConnsPerHost: maxRouted,
+			IdleConnTimeout: time.Minute, DisableCompression: true},
+		slots: map[string]chan struct{}{},
 	}
 }
 
@@ -107,7 +109,8 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 		name = leaf.DNSNames[0]
 	}
 	dialer := tls.Dialer{Config: &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: l.verifier.Current().Pool, ServerName: name, NextProtos: []string{"http/1.1"},
+		MinVersion: tls.VersionTLS13, RootCAs: l.verifier.Current().Pool, ServerName: name,
+		NextProtos:           []string{"http/1.1"},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
 	}}
 	return dialer.DialContext(ctx, network, address)
@@ -117,11 +120,15 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address string, from caller, body []byte) *refusal {
 	unreachable := func(err error) *refusal {
 		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultError).Inc()
-		return &refusal{status: http.StatusServiceUnavailable, reason: "no_leader", message: "the replica that reconciles this runtime cannot be reached: try again", detail: err, after: time.Second}
+		return &refusal{status: http.StatusServiceUnavailable, reason: "no_leader",
+			message: "the replica that reconciles this runtime cannot be reached: try again",
+			detail:  err, after: time.Second}
 	}
 	switch {
 	case from.forwarder != "":
-		return unreachable(fmt.Errorf("listener %s forwarded this request, but this replica does not reconcile the runtime either", from.forwarder))
+		return unreachable(fmt.Errorf(
+			"listener %s forwarded this request, but this replica does not reconcile the runtime either",
+			from.forwarder))
 	case address == "":
 		return unreachable(errors.New("no replica reconciles runtimes at the moment"))
 	}
@@ -147,7 +154,9 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 			l.relay.leader.CloseIdleConnections()
 			continue
 		case answer.accepted != l.instance:
-			return unreachable(fmt.Errorf("%s does not accept requests forwarded by this replica (Peers): it responded %d %s", address, answer.status, strings.TrimSpace(string(answer.body))))
+			return unreachable(
+				fmt.Errorf("%s does not accept requests forwarded by this replica (Peers): it responded %d %s", address,
+					answer.status, strings.TrimSpace(string(answer.body))))
 		}
 		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultDone).Inc()
 		w.Header().Set(protocol.HeaderInstance, answer.instance)
@@ -166,11 +175,13 @@ func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string,
 		base, ok = l.opts.Route(manager)
 	}
 	if !ok {
-		return &refusal{status: http.StatusNotFound, reason: "unknown_manager", message: fmt.Sprintf("no Watcher has manager %q: the event cannot be forwarded", manager)}
+		return &refusal{status: http.StatusNotFound, reason: "unknown_manager",
+			message: fmt.Sprintf("no Watcher has manager %q: the event cannot be forwarded", manager)}
 	}
 	free, ok := l.relay.slot(manager, maxRouted)
 	if !ok {
-		return &refusal{status: http.StatusServiceUnavailable, reason: "manager_busy", message: fmt.Sprintf("manager %q does not respond fast enough: try again", manager), after: time.Second}
+		return &refusal{status: http.StatusServiceUnavailable, reason: "manager_busy",
+			message: fmt.Sprintf("manager %q does not respond fast enough: try again", manager), after: time.Second}
 	}
 	defer free()
 	ctx, cancel := context.WithTimeout(r.Context(), l.opts.Limits.RouteTimeout)
@@ -178,7 +189,8 @@ func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string,
 	answer, err := l.passOn(ctx, l.relay.managers, strings.TrimSuffix(base, "/")+r.URL.Path, from, body, "")
 	if err != nil {
 		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultError).Inc()
-		return &refusal{status: http.StatusBadGateway, reason: "manager", message: fmt.Sprintf("manager %q does not respond: try again", manager), detail: err, after: time.Second}
+		return &refusal{status: http.StatusBadGateway, reason: "manager",
+			message: fmt.Sprintf("manager %q does not respond: try again", manager), detail: err, after: time.Second}
 	}
 	metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultDone).Inc()
 	answer.write(w)
@@ -195,12 +207,14 @@ type response struct {
 }
 
 // passOn sends a request to another replica or manager.
-func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to string, from caller, body []byte, instance string) (response, error) {
+func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to string, from caller, body []byte,
+	instance string) (response, error) {
 	chain, err := from.chain()
 	if err != nil {
 		return response{}, fmt.Errorf("forwarding a request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body)) //nolint:gosec // the address comes from the options; parsePath checked the path
+	//nolint:gosec // the address comes from the options; parsePath checked the path
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return response{}, fmt.Errorf("making a request: %w", err)
 	}
@@ -220,7 +234,8 @@ func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to str
 	}
 	h := res.Header
 	return response{status: res.StatusCode, body: text, contentType: h.Get("Content-Type"), after: h.Get("Retry-After"),
-		instance: h.Get(protocol.HeaderInstance), accepted: h.Get(headerForwarded), next: h.Get(protocol.HeaderNextHeartbeat)}, nil
+		instance: h.Get(protocol.HeaderInstance), accepted: h.Get(headerForwarded),
+		next: h.Get(protocol.HeaderNextHeartbeat)}, nil
 }
 
 // write copies a response to the client.

@@ -50,11 +50,13 @@ func TestReplicas(t *testing.T) {
 	says(eventPath, recorded, 503, "nobody works")
 	address.Store(leader.Serving())
 	for range 3 {
-		if got := says(eventPath, recorded, 200, "forwarded"); got.header.Get(protocol.HeaderInstance) != leader.instance {
+		if got := says(eventPath, recorded, 200, "forwarded"); got.header.Get(
+			protocol.HeaderInstance) != leader.instance {
 			t.Error("the answer does not say which process works")
 		}
 	}
-	if got := says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded").header.Get(protocol.HeaderNextHeartbeat); got != "303" {
+	if got := says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded").header.Get(
+		protocol.HeaderNextHeartbeat); got != "303" {
 		t.Errorf("the next heartbeat is wanted in %q s, want 303, as the one that works says", got)
 	}
 	says(eventPath, `{`, 400, "the answer comes back")
@@ -64,7 +66,8 @@ func TestReplicas(t *testing.T) {
 	if _, heard := replica.State("kyma-a"); heard || len(replica.heardEvents("kyma-a")) > 0 {
 		t.Error("the other one has taken what it has passed on")
 	}
-	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "c"})), "POST", replica.url(eventPath), recorded); got.status != 403 {
+	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "c"})), "POST", replica.url(eventPath),
+		recorded); got.status != 403 {
 		t.Errorf("got %d, want 403 of the one that works, as it is", got.status)
 	}
 
@@ -77,15 +80,18 @@ func TestReplicas(t *testing.T) {
 
 	hold := make(chan struct{})
 	mute := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
-	mute.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, certRequest{name: serverName, dns: []string{serverName}})}}
+	mute.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(
+		t, certRequest{name: serverName, dns: []string{serverName}})}}
 	mute.StartTLS()
 	defer mute.Close()
 	defer close(hold)
 	address.Store(mute.Listener.Addr().String())
 	says(eventPath, recorded, 503, "a replica that does not answer")
 
-	other := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a unidentified gets events") }))
-	other.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, certRequest{name: "a", uid: "uid-a", dns: []string{"a.test"}})}}
+	other := httptest.NewUnstartedServer(http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { t.Error("a unidentified gets events") }))
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(
+		t, certRequest{name: "a", uid: "uid-a", dns: []string{"a.test"}})}}
 	other.StartTLS()
 	defer other.Close()
 	address.Store(other.Listener.Addr().String())
@@ -119,7 +125,8 @@ func TestReplicasRotate(t *testing.T) {
 			e.mu.Unlock()
 		}
 	}
-	old, renewed := client(t, first, first.issue(t, certRequest{name: "a"})), client(t, second, second.issue(t, certRequest{name: "a"}))
+	old, renewed := client(t, first, first.issue(t, certRequest{name: "a"})),
+		client(t, second, second.issue(t, certRequest{name: "a"}))
 	says := func(c *http.Client, when string) {
 		t.Helper()
 		if got := call(t, c, "POST", replica.url(eventPath), recorded); got.status != 200 {
@@ -182,7 +189,8 @@ func TestRoute(t *testing.T) {
 		http.Error(w, strings.Repeat("no ", 9999), http.StatusTeapot)
 	}))
 	defer refusing.Close()
-	routes := map[string]string{"compass-manager": other.URL + "/", "stuck": stuck.URL, "refusing": refusing.URL, "removed": "http://" + freeAddress(t)}
+	routes := map[string]string{"compass-manager": other.URL + "/", "stuck": stuck.URL, "refusing": refusing.URL,
+		"removed": "http://" + freeAddress(t)}
 	e := listen(t, func(o *Options) {
 		o.Limits.RouteTimeout = 200 * time.Millisecond
 		o.Limits.PerRuntime = 100

@@ -257,7 +257,8 @@ func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	if alive {
 		s.Since = old.Since
 	}
-	changed = !alive || !r.alive || s.Heartbeat.Version != old.Heartbeat.Version || s.Heartbeat.Problem != old.Heartbeat.Problem || s.Identity.Root != old.Identity.Root
+	changed = !alive || !r.alive || s.Heartbeat.Version != old.Heartbeat.Version ||
+		s.Heartbeat.Problem != old.Heartbeat.Problem || s.Identity.Root != old.Identity.Root
 	if !r.alive {
 		if !old.Last.IsZero() {
 			countRuntime(false, -1)

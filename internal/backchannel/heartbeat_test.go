@@ -55,20 +55,45 @@ func TestHear(t *testing.T) {
 		steps  []step
 		boot   string // that the state has at the end
 	}{
-		"First":            {"its number is taken as it is", []step{{nil, "x", one(beat{Sequence: 40}), "", notified{0, 1}}}, "x"},
-		"Plain":            {"nothing to tell", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", one(beat{}), "", notified{0, 1}}}, "x"},
-		"FirstLost":        {"it says so", []step{{nil, "x", one(beat{EventsLost: true}), "", notified{1, 1}}}, "x"},
-		"EventsFirst":      {"what was before the first event is not ours", []step{{[]uint64{7, 8}, "x", one(beat{Sequence: 8}), "", notified{0, 1}}}, "x"},
-		"Gap":              {"all was sent, not all was seen", []step{{nil, "x", one(beat{Sequence: 1}), "", notified{0, 1}}, {[]uint64{3}, "x", one(beat{Sequence: 3}), "", notified{1, 1}}, {nil, "x", one(beat{Sequence: 3}), "", notified{1, 1}}}, "x"},
-		"StillPending":     {"it will come", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", one(beat{Sequence: 1, Pending: 1}), "", notified{0, 1}}, {[]uint64{1}, "x", one(beat{Sequence: 1}), "", notified{0, 1}}}, "x"},
-		"NewLife":          {"the old one may have died with events", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}}, "y"},
-		"NewLifeByEvent":   {"missed once", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {[]uint64{1}, "y", nil, "", notified{1, 1}}, {nil, "y", one(beat{Sequence: 1}), "", notified{1, 1}}}, "y"},
-		"TwoAgents":        {"they do not take turns", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}, {nil, "x", one(beat{}), "", notified{1, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}}, "y"},
-		"OldLifeGap":       {"what the old one sends last counts all the same", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}, {nil, "x", one(beat{Sequence: 2}), "", notified{2, 1}}}, "y"},
-		"OldLifeStillSaid": {"the new one has not said anything about itself", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {[]uint64{1}, "y", nil, "", notified{1, 1}}, {nil, "x", one(beat{}), "", notified{1, 1}}}, "x"},
-		"OtherVersion":     {"look", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", &beat{Version: "2"}, "", notified{0, 2}}}, "x"},
-		"OtherProblem":     {"look", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", one(beat{Problem: "p"}), "", notified{0, 2}}, {nil, "x", one(beat{}), "", notified{0, 3}}}, "x"},
-		"OtherRoot":        {"look", []step{{nil, "x", one(beat{}), "1", notified{0, 1}}, {nil, "x", one(beat{}), "2", notified{0, 2}}}, "x"},
+		"First": {"its number is taken as it is",
+			[]step{{boot: "x", beat: one(beat{Sequence: 40}), want: notified{0, 1}}}, "x"},
+		"Plain": {"nothing to tell", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+			{boot: "x", beat: one(beat{}), want: notified{0, 1}}}, "x"},
+		"FirstLost": {"it says so", []step{{boot: "x", beat: one(beat{EventsLost: true}), want: notified{1, 1}}},
+			"x"},
+		"EventsFirst": {"what was before the first event is not ours",
+			[]step{{events: []uint64{7, 8}, boot: "x", beat: one(beat{Sequence: 8}), want: notified{0, 1}}}, "x"},
+		"Gap": {"all was sent, not all was seen",
+			[]step{{boot: "x", beat: one(beat{Sequence: 1}), want: notified{0, 1}},
+				{events: []uint64{3}, boot: "x", beat: one(beat{Sequence: 3}), want: notified{1, 1}},
+				{boot: "x", beat: one(beat{Sequence: 3}), want: notified{1, 1}}}, "x"},
+		"StillPending": {"it will come", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+			{boot: "x", beat: one(beat{Sequence: 1, Pending: 1}), want: notified{0, 1}},
+			{events: []uint64{1}, boot: "x", beat: one(beat{Sequence: 1}), want: notified{0, 1}}}, "x"},
+		"NewLife": {"the old one may have died with events",
+			[]step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+				{boot: "y", beat: one(beat{}), want: notified{1, 1}}}, "y"},
+		"NewLifeByEvent": {"missed once", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+			{events: []uint64{1}, boot: "y", want: notified{1, 1}},
+			{boot: "y", beat: one(beat{Sequence: 1}), want: notified{1, 1}}}, "y"},
+		"TwoAgents": {"they do not take turns", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+			{boot: "y", beat: one(beat{}), want: notified{1, 1}}, {boot: "x", beat: one(beat{}), want: notified{1, 1}},
+			{boot: "y", beat: one(beat{}), want: notified{1, 1}}}, "y"},
+		"OldLifeGap": {"what the old one sends last counts all the same",
+			[]step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+				{boot: "y", beat: one(beat{}), want: notified{1, 1}},
+				{boot: "x", beat: one(beat{Sequence: 2}), want: notified{2, 1}}}, "y"},
+		"OldLifeStillSaid": {"the new one has not said anything about itself",
+			[]step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+				{events: []uint64{1}, boot: "y", want: notified{1, 1}},
+				{boot: "x", beat: one(beat{}), want: notified{1, 1}}}, "x"},
+		"OtherVersion": {"look", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+			{boot: "x", beat: &beat{Version: "2"}, want: notified{0, 2}}}, "x"},
+		"OtherProblem": {"look", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
+			{boot: "x", beat: one(beat{Problem: "p"}), want: notified{0, 2}},
+			{boot: "x", beat: one(beat{}), want: notified{0, 3}}}, "x"},
+		"OtherRoot": {"look", []step{{boot: "x", beat: one(beat{}), root: "1", want: notified{0, 1}},
+			{boot: "x", beat: one(beat{}), root: "2", want: notified{0, 2}}}, "x"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +191,8 @@ func TestSeldom(t *testing.T) {
 	})
 }
 
-// TestNotTooOften: a runtime that says something else each time wakes nobody more often than is good, and the last word is not lost.
+// TestNotTooOften: a runtime that says something else each time wakes nobody more often than is good, and the last word
+// is not lost.
 func TestNotTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingBoard()
@@ -184,8 +210,10 @@ func TestNotTooOften(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		r, before := b.lock("kyma-a"), got()
-		if r.changed.pending || r.missed.pending || before.changed < 9 || before.changed > 10 || before.missed < 9 || before.missed > 10 {
-			t.Errorf("what was pending was not notified: %+v, pending %t and %t", before, r.changed.pending, r.missed.pending)
+		if r.changed.pending || r.missed.pending || before.changed < 9 || before.changed > 10 ||
+			before.missed < 9 || before.missed > 10 {
+			t.Errorf("what was pending was not notified: %+v, pending %t and %t", before,
+				r.changed.pending, r.missed.pending)
 		}
 		r.mu.Unlock()
 		for range 3 {
@@ -286,7 +314,8 @@ func TestBucket(t *testing.T) {
 		}
 	}
 	var got []int
-	for _, after := range []time.Duration{0, 0, 99 * time.Millisecond, time.Millisecond, 300 * time.Millisecond, time.Hour} {
+	for _, after := range []time.Duration{0, 0, 99 * time.Millisecond, time.Millisecond,
+		300 * time.Millisecond, time.Hour} {
 		now = now.Add(after)
 		got = append(got, take())
 	}

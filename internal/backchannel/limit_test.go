@@ -70,7 +70,8 @@ func TestSlow(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
 		o.ForwardedAddress, o.ForwardedFrom = "x", []string{"127.0.0.1/32"}
-		o.Limits = Limits{HeaderTimeout: 200 * time.Millisecond, BodyTimeout: 100 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
+		o.Limits = Limits{HeaderTimeout: 200 * time.Millisecond, BodyTimeout: 100 * time.Millisecond,
+			IdleTimeout: 300 * time.Millisecond}
 	}, ca)
 	e.add("a")
 	own := ca.issue(t, certRequest{name: "a"})
@@ -80,15 +81,19 @@ func TestSlow(t *testing.T) {
 		send   string
 		want   string // begin of the answer
 	}{
-		"NoHandshake":  {"a connection that says nothing", true, "", ""},
-		"NoRequest":    {"a handshake and nothing else", false, "", ""},
-		"HalfHeader":   {"slow-loris", false, postHead + "X-A: b\r\n", ""},
-		"HalfBody":     {"half a body", false, postHead + "Content-Length: 100\r\n\r\n{", "HTTP/1.1 408 "},
-		"HalfChunk":    {"a body without end", false, postHead + "Transfer-Encoding: chunked\r\n\r\n4\r\n{   \r\n", "HTTP/1.1 408 "},
-		"IdleAfterOne": {"a connection that is not used any more", false, postHead + "Content-Length: " + strconv.Itoa(len(recorded)) + "\r\n\r\n" + recorded, "HTTP/1.1 200 "},
-		"LargeChunks":  {"more than it may", false, postHead + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat(" ", 0x5000) + "\r\n0\r\n\r\n", "HTTP/1.1 413 "},
-		"LargeHeaders": {"more than it may", false, postHead + "X-A: " + strings.Repeat("x", 60<<10) + "\r\n\r\n", "HTTP/1.1 431 "},
-		"Nonsense":     {"no HTTP at all", false, "hello\r\n\r\n", "HTTP/1.1 400 "},
+		"NoHandshake": {"a connection that says nothing", true, "", ""},
+		"NoRequest":   {"a handshake and nothing else", false, "", ""},
+		"HalfHeader":  {"slow-loris", false, postHead + "X-A: b\r\n", ""},
+		"HalfBody":    {"half a body", false, postHead + "Content-Length: 100\r\n\r\n{", "HTTP/1.1 408 "},
+		"HalfChunk": {"a body without end", false, postHead + "Transfer-Encoding: chunked\r\n\r\n4\r\n{   \r\n",
+			"HTTP/1.1 408 "},
+		"IdleAfterOne": {"a connection that is not used any more", false, postHead + "Content-Length: " + strconv.Itoa(
+			len(recorded)) + "\r\n\r\n" + recorded, "HTTP/1.1 200 "},
+		"LargeChunks": {"more than it may", false, postHead + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" +
+			strings.Repeat(" ", 0x5000) + "\r\n0\r\n\r\n", "HTTP/1.1 413 "},
+		"LargeHeaders": {"more than it may", false, postHead + "X-A: " + strings.Repeat("x", 60<<10) + "\r\n\r\n",
+			"HTTP/1.1 431 "},
+		"Nonsense": {"no HTTP at all", false, "hello\r\n\r\n", "HTTP/1.1 400 "},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +112,8 @@ func TestSlow(t *testing.T) {
 			if _, err := io.WriteString(connection, c.send); err != nil {
 				t.Fatal(err)
 			}
-			if said := ends(t, connection); !strings.HasPrefix(said, c.want) || c.want == "" && said != "" && !strings.HasPrefix(said, "HTTP/1.1 408 ") {
+			if said := ends(t, connection); !strings.HasPrefix(said, c.want) || c.want == "" && said != "" &&
+				!strings.HasPrefix(said, "HTTP/1.1 408 ") {
 				t.Errorf("%s: the answer is %.80q, want %q", c.reason, said, c.want)
 			}
 		})
@@ -136,11 +142,16 @@ func TestHandshakes(t *testing.T) {
 		config *tls.Config
 		ok     bool
 	}{
-		"TLS13":        {"the newest", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*own}}, true},
-		"TLS12":        {"agents of others may be old", &tls.Config{MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*own}}, true},
-		"TLS11":        {"not that old", &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{*own}}, false},
-		"LongChain":    {"certificates stay in memory", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{many}}, false},
-		"HTTP2Offered": {"it is not taken", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*own}, NextProtos: []string{"h2", "http/1.1"}}, true},
+		"TLS13": {"the newest", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*own}},
+			true},
+		"TLS12": {"agents of others may be old",
+			&tls.Config{MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*own}}, true},
+		"TLS11": {"not that old", &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11,
+			Certificates: []tls.Certificate{*own}}, false},
+		"LongChain": {"certificates stay in memory",
+			&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{many}}, false},
+		"HTTP2Offered": {"it is not taken", &tls.Config{MinVersion: tls.VersionTLS13,
+			Certificates: []tls.Certificate{*own}, NextProtos: []string{"h2", "http/1.1"}}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +159,8 @@ func TestHandshakes(t *testing.T) {
 			c.config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 			for range 2 {
 				transport := &http.Transport{TLSClientConfig: c.config}
-				got, err := attempt(t.Context(), &http.Client{Transport: transport, Timeout: waitTimeout}, "POST", e.url(eventPath), recorded)
+				got, err := attempt(t.Context(), &http.Client{Transport: transport, Timeout: waitTimeout}, "POST",
+					e.url(eventPath), recorded)
 				if (err == nil) != c.ok || c.ok && got.status != 200 {
 					t.Errorf("%s: got %d %v", c.reason, got.status, err)
 				}
@@ -193,7 +205,8 @@ func TestFlood(t *testing.T) {
 					return
 				}
 				answers[got.status].Add(1)
-				if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != 200 && (err != nil || after < 1) {
+				if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != 200 &&
+					(err != nil || after < 1) {
 					t.Errorf("%d without Retry-After", got.status)
 				}
 			}
@@ -221,7 +234,8 @@ func TestFlood(t *testing.T) {
 	if n := answers[200].Load(); float64(n) > most || len(e.heardEvents("kyma-flood")) != int(n) {
 		t.Errorf("%d events were taken, and %d delivered, want at most %.0f", n, len(e.heardEvents("kyma-flood")), most)
 	}
-	t.Logf("flood: %d taken, %d held back; logMu: median %v, most %v", answers[200].Load(), answers[429].Load(), took[10], took[19])
+	t.Logf("flood: %d taken, %d held back; logMu: median %v, most %v", answers[200].Load(),
+		answers[429].Load(), took[10], took[19])
 	if took[10] > time.Second {
 		t.Errorf("the logMu one waits %v", took[10])
 	}
@@ -235,7 +249,8 @@ func TestSlowRuntime(t *testing.T) {
 		o.Limits = Limits{InFlight: 8, PerRuntime: 4}
 	}, ca)
 	e.add("slow", "logMu")
-	header := clientcert.Header + ": " + clientcert.FormatHeader(ca.issue(t, certRequest{name: "slow"}).Certificate) + "\r\n"
+	header := clientcert.Header + ": " + clientcert.FormatHeader(
+		ca.issue(t, certRequest{name: "slow"}).Certificate) + "\r\n"
 	half := postHead + header + "Content-Length: 100\r\n\r\n{"
 	var held []net.Conn
 	for range 4 {
@@ -266,7 +281,8 @@ func TestSlowRuntime(t *testing.T) {
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
 		t.Errorf("got %d, want 429 with Retry-After", res.StatusCode)
 	}
-	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "logMu"})), "POST", e.url(eventPath), recorded); got.status != 200 {
+	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "logMu"})), "POST", e.url(eventPath),
+		recorded); got.status != 200 {
 		t.Errorf("the logMu one got %d, want 200", got.status)
 	}
 	for _, c := range held {
@@ -285,12 +301,14 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is full", func() bool { return e.inFlight.Load() == 1 })
-	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "b"})), "POST", e.url(eventPath), recorded); got.status != 503 || got.header.Get("Retry-After") == "" {
+	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "b"})), "POST", e.url(eventPath),
+		recorded); got.status != 503 || got.header.Get("Retry-After") == "" {
 		t.Errorf("got %d, want 503 with Retry-After", got.status)
 	}
 }
 
-// TestConnections: unidentified that hold connections do not recordRetention runtimes out, and a runtime does not recordRetention out others.
+// TestConnections: unidentified that hold connections do not recordRetention runtimes out, and a runtime does not
+// recordRetention out others.
 func TestConnections(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Connections: 6, PerRuntime: 2} }, ca)
@@ -348,7 +366,8 @@ func TestConnections(t *testing.T) {
 	call(t, clients[0], "POST", e.url(eventPath), recorded)
 }
 
-// BenchmarkHeartbeat: what a heartbeat costs the listener in all, over a connection that is open. The client's share is in it, too.
+// BenchmarkHeartbeat: what a heartbeat costs the listener in all, over a connection that is open. The client's share is
+// in it, too.
 func BenchmarkHeartbeat(b *testing.B) {
 	ca := newRoot(b, "ca")
 	var names []string
@@ -363,7 +382,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 	c := dial(b, e, ca, ca.issue(b, certRequest{name: "a"}))
 	body := `{"boot":"x","version":"1.0.0","sequence":1,"pending":0,"watchlist":"0123456789abcdef"}`
-	request := []byte("POST " + heartbeatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+	request := []byte("POST " + heartbeatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(
+		len(body)) + "\r\n\r\n" + body)
 	answer := make([]byte, 1024)
 	b.ReportAllocs()
 	for b.Loop() {

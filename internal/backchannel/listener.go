@@ -171,19 +171,23 @@ func New(o Options) (*Listener, error) {
 	case (o.Address != "" || o.Leader != nil) && o.Certificate == nil:
 		return nil, errors.New("making a listener: Address and Leader need a Certificate")
 	case o.ForwardedAddress != "" && len(o.ForwardedFrom) == 0:
-		return nil, errors.New("making a listener: ForwardedAddress needs ForwardedFrom, the networks of the ingress: all other requests are refused")
+		return nil, errors.New(
+			"making a listener: ForwardedAddress needs ForwardedFrom, the networks of the ingress: all other " +
+				"requests are refused")
 	}
 	l := &Listener{opts: o, instance: rand.Text(), verifier: clientcert.NewVerifier(o.Roots)}
 	for _, network := range o.ForwardedFrom {
 		prefix, err := netip.ParsePrefix(network)
 		if err != nil {
-			return nil, fmt.Errorf("making a listener: %q in ForwardedFrom is not a network such as 10.0.0.0/8: %w", network, err)
+			return nil, fmt.Errorf("making a listener: %q in ForwardedFrom is not a network such as 10.0.0.0/8: %w",
+				network, err)
 		}
 		l.forwardedFrom = append(l.forwardedFrom, prefix.Masked())
 	}
 	l.opts.setDefaults()
 	l.tracker = newTracker(&l.opts)
-	l.connLimiter = &connLimiter{limit: l.opts.Limits.Connections, perRuntime: l.opts.Limits.PerRuntime, unidentified: list.New()}
+	l.connLimiter = &connLimiter{limit: l.opts.Limits.Connections,
+		perRuntime: l.opts.Limits.PerRuntime, unidentified: list.New()}
 	l.relay = newRelay(l)
 	return l, nil
 }

@@ -50,7 +50,8 @@ type ear struct {
 // listen starts a listener that trusts the roots. Options may be changed before that.
 func listen(t testing.TB, change func(*Options), roots ...*root) *ear {
 	t.Helper()
-	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{}, events: map[string][]protocol.Event{}, done: make(chan error, 1)}
+	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{},
+		events: map[string][]protocol.Event{}, done: make(chan error, 1)}
 	for _, r := range roots {
 		e.roots = append(e.roots, r.Certificate)
 	}
@@ -227,46 +228,277 @@ func TestAnswers(t *testing.T) {
 		want         int
 		closes       bool
 	}{
-		"Event":             {"a hint is taken", valid, "POST", eventPath, recorded, 200, false},
-		"Heartbeat":         {"so is a sign of life", valid, "POST", heartbeatPath, `{"boot":"x"}`, 200, false},
-		"Chain":             {"a certificate may come with what leads to a root", &chained, "POST", eventPath, recorded, 200, false},
-		"NoUsage":           {"cert-manager issues certificates without extended usage for the reference", ca.issue(t, certRequest{name: "a", usage: []x509.ExtKeyUsage{}}), "POST", eventPath, recorded, 200, false},
-		"IncompleteChain":   {"without it, nobody knows", middle.issue(t, certRequest{name: "a"}), "POST", eventPath, recorded, 401, true},
-		"NoCertificate":     {"nobody speaks for a runtime without one", nil, "POST", eventPath, recorded, 401, true},
-		"WrongAuthority":    {"nor with one that anybody can make", unidentified.issue(t, certRequest{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
-		"AuthorityByName":   {"an authority is a key, not a name", twin.issue(t, certRequest{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
-		"Expired":           {"it ended", ca.issue(t, certRequest{name: "a", from: -2 * time.Hour, valid: -time.Hour}), "POST", eventPath, recorded, 401, true},
-		"NotYetValid":       {"it has not begun", ca.issue(t, certRequest{name: "a", from: time.Hour, valid: 2 * time.Hour}), "POST", eventPath, recorded, 401, true},
-		"ServerOnly":        {"a certificate for servers is not one for clients", ca.issue(t, certRequest{name: "a", usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), "POST", eventPath, recorded, 401, true},
-		"Revoked":           {"it was issued before the mark", ca.issue(t, certRequest{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-2 * time.Minute)}), "POST", eventPath, recorded, 401, true},
-		"RevokedOfOthers":   {"certificates of other authorities are not back-dated", ca.issue(t, certRequest{name: "c", from: -2 * time.Minute}), "POST", eventPath, recorded, 401, true},
-		"NotRevoked":        {"it was issued after it, although it is valid since before", ca.issue(t, certRequest{name: "c", uid: "uid-c"}), "POST", eventPath, recorded, 200, false},
-		"UnknownRuntime":    {"no such Kyma", ca.issue(t, certRequest{name: "nobody"}), "POST", eventPath, recorded, 403, true},
-		"OtherUID":          {"the Kyma of this name is another one", ca.issue(t, certRequest{name: "a", uid: "uid-before"}), "POST", eventPath, recorded, 403, true},
-		"NoName":            {"a certificate of ours without name is a mistake", ca.issue(t, certRequest{}), "POST", eventPath, recorded, 400, true},
-		"Get":               {"only POST", valid, "GET", eventPath, "", 405, false},
-		"OtherPath":         {"nothing there", valid, "POST", "/", recorded, 404, false},
-		"OtherVersion":      {"another contract", valid, "POST", "/v1/lifecycle-manager/event", recorded, 404, false},
-		"NoVersion":         {"not a contract", valid, "POST", "/x/lifecycle-manager/event", recorded, 400, false},
-		"OtherManager":      {"nobody routes to it", valid, "POST", "/v2/other/event", recorded, 404, false},
-		"OthersHeartbeat":   {"heartbeats are for us", valid, "POST", "/v2/other/heartbeat", `{"boot":"x"}`, 404, false},
-		"Dots":              {"a path is not walked", valid, "POST", "/v2/a/%2e%2e/event", recorded, 404, false},
-		"LargeEvent":        {"said in advance", valid, "POST", eventPath, strings.Repeat(" ", protocol.MaxEventBytes+1), 413, true},
-		"LargestEvent":      {"the limit is allowed", valid, "POST", eventPath, recorded + strings.Repeat(" ", protocol.MaxEventBytes-len(recorded)), 200, false},
-		"LargeHeartbeat":    {"a heartbeat is small", valid, "POST", heartbeatPath, `{"boot":"x"}` + strings.Repeat(" ", protocol.MaxHeartbeatBytes), 413, true},
-		"NoJSON":            {"the reference's 500 blames the wrong side", valid, "POST", eventPath, "hello", 400, false},
-		"NoBody":            {"nothing is said", valid, "POST", eventPath, "", 400, false},
-		"WrongShape":        {"JSON of something else", valid, "POST", eventPath, `[1]`, 400, false},
-		"NoKind":            {"an object without kind", valid, "POST", eventPath, `{"watched":{"Name":"x"}}`, 400, false},
-		"HeartbeatNoBoot":   {"of whose life", valid, "POST", heartbeatPath, `{}`, 400, false},
-		"HeartbeatNegative": {"no such number", valid, "POST", heartbeatPath, `{"boot":"x","sequence":-1}`, 400, false},
+		"Event": {
+			reason: "a hint is taken",
+			own:    valid,
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   200,
+		},
+		"Heartbeat": {
+			reason: "so is a sign of life",
+			own:    valid,
+			method: "POST",
+			path:   heartbeatPath,
+			body:   `{"boot":"x"}`,
+			want:   200,
+		},
+		"Chain": {
+			reason: "a certificate may come with what leads to a root",
+			own:    &chained,
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   200,
+		},
+		"NoUsage": {
+			reason: "cert-manager issues certificates without extended usage for the reference",
+			own:    ca.issue(t, certRequest{name: "a", usage: []x509.ExtKeyUsage{}}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   200,
+		},
+		"IncompleteChain": {
+			reason: "without it, nobody knows",
+			own:    middle.issue(t, certRequest{name: "a"}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"NoCertificate": {
+			reason: "nobody speaks for a runtime without one",
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"WrongAuthority": {
+			reason: "nor with one that anybody can make",
+			own:    unidentified.issue(t, certRequest{name: "a", uid: "uid-a"}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"AuthorityByName": {
+			reason: "an authority is a key, not a name",
+			own:    twin.issue(t, certRequest{name: "a", uid: "uid-a"}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"Expired": {
+			reason: "it ended",
+			own:    ca.issue(t, certRequest{name: "a", from: -2 * time.Hour, valid: -time.Hour}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"NotYetValid": {
+			reason: "it has not begun",
+			own:    ca.issue(t, certRequest{name: "a", from: time.Hour, valid: 2 * time.Hour}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"ServerOnly": {
+			reason: "a certificate for servers is not one for clients",
+			own:    ca.issue(t, certRequest{name: "a", usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"Revoked": {
+			reason: "it was issued before the mark",
+			own:    ca.issue(t, certRequest{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-2 * time.Minute)}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"RevokedOfOthers": {
+			reason: "certificates of other authorities are not back-dated",
+			own:    ca.issue(t, certRequest{name: "c", from: -2 * time.Minute}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   401,
+			closes: true,
+		},
+		"NotRevoked": {
+			reason: "it was issued after it, although it is valid since before",
+			own:    ca.issue(t, certRequest{name: "c", uid: "uid-c"}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   200,
+		},
+		"UnknownRuntime": {
+			reason: "no such Kyma",
+			own:    ca.issue(t, certRequest{name: "nobody"}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   403,
+			closes: true,
+		},
+		"OtherUID": {
+			reason: "the Kyma of this name is another one",
+			own:    ca.issue(t, certRequest{name: "a", uid: "uid-before"}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   403,
+			closes: true,
+		},
+		"NoName": {
+			reason: "a certificate of ours without name is a mistake",
+			own:    ca.issue(t, certRequest{}),
+			method: "POST",
+			path:   eventPath,
+			body:   recorded,
+			want:   400,
+			closes: true,
+		},
+		"Get": {reason: "only POST", own: valid, method: "GET", path: eventPath, want: 405},
+		"OtherPath": {
+			reason: "nothing there",
+			own:    valid,
+			method: "POST",
+			path:   "/",
+			body:   recorded,
+			want:   404,
+		},
+		"OtherVersion": {
+			reason: "another contract",
+			own:    valid,
+			method: "POST",
+			path:   "/v1/lifecycle-manager/event",
+			body:   recorded,
+			want:   404,
+		},
+		"NoVersion": {
+			reason: "not a contract",
+			own:    valid,
+			method: "POST",
+			path:   "/x/lifecycle-manager/event",
+			body:   recorded,
+			want:   400,
+		},
+		"OtherManager": {
+			reason: "nobody routes to it",
+			own:    valid,
+			method: "POST",
+			path:   "/v2/other/event",
+			body:   recorded,
+			want:   404,
+		},
+		"OthersHeartbeat": {
+			reason: "heartbeats are for us",
+			own:    valid,
+			method: "POST",
+			path:   "/v2/other/heartbeat",
+			body:   `{"boot":"x"}`,
+			want:   404,
+		},
+		"Dots": {
+			reason: "a path is not walked",
+			own:    valid,
+			method: "POST",
+			path:   "/v2/a/%2e%2e/event",
+			body:   recorded,
+			want:   404,
+		},
+		"LargeEvent": {
+			reason: "said in advance",
+			own:    valid,
+			method: "POST",
+			path:   eventPath,
+			body:   strings.Repeat(" ", protocol.MaxEventBytes+1),
+			want:   413,
+			closes: true,
+		},
+		"LargestEvent": {
+			reason: "the limit is allowed",
+			own:    valid,
+			method: "POST",
+			path:   eventPath,
+			body:   recorded + strings.Repeat(" ", protocol.MaxEventBytes-len(recorded)),
+			want:   200,
+		},
+		"LargeHeartbeat": {
+			reason: "a heartbeat is small",
+			own:    valid,
+			method: "POST",
+			path:   heartbeatPath,
+			body:   `{"boot":"x"}` + strings.Repeat(" ", protocol.MaxHeartbeatBytes),
+			want:   413,
+			closes: true,
+		},
+		"NoJSON": {
+			reason: "the reference's 500 blames the wrong side",
+			own:    valid,
+			method: "POST",
+			path:   eventPath,
+			body:   "hello",
+			want:   400,
+		},
+		"NoBody": {reason: "nothing is said", own: valid, method: "POST", path: eventPath, want: 400},
+		"WrongShape": {
+			reason: "JSON of something else",
+			own:    valid,
+			method: "POST",
+			path:   eventPath,
+			body:   `[1]`,
+			want:   400,
+		},
+		"NoKind": {
+			reason: "an object without kind",
+			own:    valid,
+			method: "POST",
+			path:   eventPath,
+			body:   `{"watched":{"Name":"x"}}`,
+			want:   400,
+		},
+		"HeartbeatNoBoot": {
+			reason: "of whose life",
+			own:    valid,
+			method: "POST",
+			path:   heartbeatPath,
+			body:   `{}`,
+			want:   400,
+		},
+		"HeartbeatNegative": {
+			reason: "no such number",
+			own:    valid,
+			method: "POST",
+			path:   heartbeatPath,
+			body:   `{"boot":"x","sequence":-1}`,
+			want:   400,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := len(e.heardEvents("kyma-a")) + len(e.heardEvents("kyma-c"))
 			got := call(t, client(t, ca, c.own), c.method, e.url(c.path), c.body)
 			if got.status != c.want || got.close != c.closes {
-				t.Errorf("%s: got %d (close %t) %q, want %d (close %t)", c.reason, got.status, got.close, got.body, c.want, c.closes)
+				t.Errorf("%s: got %d (close %t) %q, want %d (close %t)", c.reason, got.status, got.close,
+					got.body, c.want, c.closes)
 			}
 			if got.status != 200 && len(got.body) < 10 || got.status == 200 && got.body != "" {
 				t.Errorf("%s: the answer %d says %q", c.reason, got.status, got.body)
@@ -285,14 +517,16 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestRecordedEvent: the agent of the Kyma project opens a connection for each event, and says nothing but what has changed.
+// TestRecordedEvent: the agent of the Kyma project opens a connection for each event, and says nothing but what has
+// changed.
 func TestRecordedEvent(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
 	e.add("a")
 	own := ca.issue(t, certRequest{name: "a"})
 	for range 3 {
-		if got := call(t, client(t, ca, own), "POST", e.url(eventPath), recorded, "Content-Type", "application/json"); got.status != 200 || got.body != "" {
+		if got := call(t, client(t, ca, own), "POST", e.url(eventPath), recorded, "Content-Type",
+			"application/json"); got.status != 200 || got.body != "" {
 			t.Fatalf("got %d %q, want 200 and no body", got.status, got.body)
 		}
 	}
@@ -321,7 +555,8 @@ func TestIdentityDecides(t *testing.T) {
 	if got := call(t, a, "POST", e.url(eventPath), forged, clientcert.Header, other); got.status != 200 {
 		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
 	}
-	if got := call(t, a, "POST", e.url(heartbeatPath), `{"boot":"x"}`, clientcert.Header, other, headerForwarded, "x"); got.status != 200 {
+	if got := call(t, a, "POST", e.url(heartbeatPath), `{"boot":"x"}`, clientcert.Header, other,
+		headerForwarded, "x"); got.status != 200 {
 		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
 	}
 	if n := len(e.heardEvents("kyma-a")); n != 1 {
@@ -408,31 +643,37 @@ func TestForwardedAddress(t *testing.T) {
 		header string
 		want   int
 	}{
-		"Envoy":          {"as an ingress says it", behind, valid, 200},
-		"MorePairs":      {"with more about it", behind, `By=spiffe://x;Hash=00;Subject="CN=x;Cert=nonsense,O=\"y\"";Cert=` + cert + `;URI=`, 200},
-		"Bare":           {"without quotes", behind, "Cert=" + bare, 200},
-		"FirstOfTwo":     {"the first counts", behind, "Cert=" + bare + ",Cert=nonsense", 200},
-		"SecondElement":  {"an element without certificate is passed over", behind, `By=x;Hash=1,Cert=` + bare, 200},
-		"Chain":          {"what leads to a root", behind, clientcert.FormatHeader([][]byte{below.Certificate[0], middle.Raw}), 200},
-		"NoChain":        {"is needed", behind, header(below), 401},
-		"Missing":        {"nobody speaks", behind, "", 401},
-		"NoCert":         {"only a hash", behind, "Hash=00", 401},
-		"NoEncoding":     {"not URL encoding", behind, "Cert=%zz", 401},
-		"NoPEM":          {"not PEM", behind, "Cert=hello", 401},
-		"NoX509":         {"PEM of something else", behind, "Cert=-----BEGIN%20CERTIFICATE-----%0AAAAA%0A-----END%20CERTIFICATE-----%0A", 401},
-		"TooLong":        {"more than 32 KiB", behind, "Cert=" + strings.Repeat("x", 32<<10), 401},
-		"WrongAuthority": {"an ingress may be careless", behind, header(unidentified.issue(t, certRequest{name: "a"})), 401},
-		"Expired":        {"likewise", behind, header(ca.issue(t, certRequest{name: "a", from: -2 * time.Hour, valid: -time.Hour})), 401},
-		"NoName":         {"whose", behind, header(ca.issue(t, certRequest{})), 400},
-		"Unknown":        {"no such runtime", behind, header(ca.issue(t, certRequest{name: "c"})), 403},
-		"NotBelieved":    {"from anybody else", outside, valid, 401},
+		"Envoy": {"as an ingress says it", behind, valid, 200},
+		"MorePairs": {"with more about it", behind,
+			`By=spiffe://x;Hash=00;Subject="CN=x;Cert=nonsense,O=\"y\"";Cert=` + cert + `;URI=`, 200},
+		"Bare":          {"without quotes", behind, "Cert=" + bare, 200},
+		"FirstOfTwo":    {"the first counts", behind, "Cert=" + bare + ",Cert=nonsense", 200},
+		"SecondElement": {"an element without certificate is passed over", behind, `By=x;Hash=1,Cert=` + bare, 200},
+		"Chain": {"what leads to a root", behind,
+			clientcert.FormatHeader([][]byte{below.Certificate[0], middle.Raw}), 200},
+		"NoChain":    {"is needed", behind, header(below), 401},
+		"Missing":    {"nobody speaks", behind, "", 401},
+		"NoCert":     {"only a hash", behind, "Hash=00", 401},
+		"NoEncoding": {"not URL encoding", behind, "Cert=%zz", 401},
+		"NoPEM":      {"not PEM", behind, "Cert=hello", 401},
+		"NoX509": {"PEM of something else", behind,
+			"Cert=-----BEGIN%20CERTIFICATE-----%0AAAAA%0A-----END%20CERTIFICATE-----%0A", 401},
+		"TooLong": {"more than 32 KiB", behind, "Cert=" + strings.Repeat("x", 32<<10), 401},
+		"WrongAuthority": {"an ingress may be careless", behind, header(unidentified.issue(t, certRequest{name: "a"})),
+			401},
+		"Expired": {"likewise", behind, header(
+			ca.issue(t, certRequest{name: "a", from: -2 * time.Hour, valid: -time.Hour})), 401},
+		"NoName":      {"whose", behind, header(ca.issue(t, certRequest{})), 400},
+		"Unknown":     {"no such runtime", behind, header(ca.issue(t, certRequest{name: "c"})), 403},
+		"NotBelieved": {"from anybody else", outside, valid, 401},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			before := len(c.of.heardEvents("kyma-a"))
-			got := call(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "POST", c.of.plain+eventPath, recorded, clientcert.Header, c.header)
+			got := call(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "POST", c.of.plain+eventPath,
+				recorded, clientcert.Header, c.header)
 			if got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
@@ -455,17 +696,46 @@ func TestPeers(t *testing.T) {
 		want   int
 		kyma   string // that gets the event
 	}{
-		"Peer":            {"is accepted", certRequest{name: "ingress"}, forA, 200, "kyma-a"},
-		"PeerForNobody":   {"but what it says must be genuine", certRequest{name: "ingress"}, clientcert.FormatHeader(newRoot(t, "x").issue(t, certRequest{name: "a"}).Certificate), 401, ""},
-		"PeerGarbled":     {"and readable", certRequest{name: "ingress"}, "Cert=x", 401, ""},
-		"PeerItself":      {"speaks for itself without", certRequest{name: "ingress"}, "", 200, "kyma-ingress"},
-		"RuntimeSoCalled": {"a certificate for a runtime is none of a peer, whatever its name", certRequest{name: "ingress", uid: "uid-ingress"}, forA, 200, "kyma-ingress"},
-		"Runtime":         {"is not accepted", certRequest{name: "a", uid: "uid-a"}, "Cert=x", 200, "kyma-a"},
+		"Peer": {
+			reason: "is accepted",
+			own:    certRequest{name: "ingress"},
+			header: forA,
+			want:   200,
+			kyma:   "kyma-a",
+		},
+		"PeerForNobody": {
+			reason: "but what it says must be genuine",
+			own:    certRequest{name: "ingress"},
+			header: clientcert.FormatHeader(newRoot(t, "x").issue(t, certRequest{name: "a"}).Certificate),
+			want:   401,
+		},
+		"PeerGarbled": {reason: "and readable", own: certRequest{name: "ingress"}, header: "Cert=x", want: 401},
+		"PeerItself": {
+			reason: "speaks for itself without",
+			own:    certRequest{name: "ingress"},
+			want:   200,
+			kyma:   "kyma-ingress",
+		},
+		"RuntimeSoCalled": {
+			reason: "a certificate for a runtime is none of a peer, whatever its name",
+			own:    certRequest{name: "ingress", uid: "uid-ingress"},
+			header: forA,
+			want:   200,
+			kyma:   "kyma-ingress",
+		},
+		"Runtime": {
+			reason: "is not accepted",
+			own:    certRequest{name: "a", uid: "uid-a"},
+			header: "Cert=x",
+			want:   200,
+			kyma:   "kyma-a",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := len(e.heardEvents(c.kyma))
-			if got := call(t, client(t, ca, ca.issue(t, c.own)), "POST", e.url(eventPath), recorded, clientcert.Header, c.header); got.status != c.want {
+			if got := call(t, client(t, ca, ca.issue(t, c.own)), "POST", e.url(eventPath), recorded, clientcert.Header,
+				c.header); got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
 			if c.kyma != "" && len(e.heardEvents(c.kyma)) != before+1 {
@@ -477,8 +747,10 @@ func TestPeers(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	good := Options{
-		Address: "127.0.0.1:0", Roots: func() []*x509.Certificate { return nil }, Certificate: func() (*tls.Certificate, error) { return nil, errors.New("none yet") },
-		Lookup: func(protocol.Identity) (Runtime, error) { return Runtime{}, nil }, Deliver: func(string, protocol.Event) {},
+		Address: "127.0.0.1:0", Roots: func() []*x509.Certificate { return nil },
+		Certificate: func() (*tls.Certificate, error) { return nil, errors.New("none yet") },
+		Lookup:      func(protocol.Identity) (Runtime, error) { return Runtime{}, nil },
+		Deliver:     func(string, protocol.Event) {},
 	}
 	cases := map[string]struct {
 		reason string
@@ -495,7 +767,10 @@ func TestNew(t *testing.T) {
 			o.Address, o.Certificate, o.ForwardedAddress, o.ForwardedFrom = "", nil, ":0", []string{"10.0.0.0/8"}
 		}, true},
 		"ForwardedNowhere": {"an open address", func(o *Options) { o.ForwardedAddress = ":0" }, false},
-		"ForwardedNoCIDR":  {"no network", func(o *Options) { o.ForwardedAddress, o.ForwardedFrom = ":0", []string{"10.0.0.1"} }, false},
+		"ForwardedNoCIDR": {"no network", func(o *Options) {
+			o.ForwardedAddress, o.ForwardedFrom = ":0",
+				[]string{"10.0.0.1"}
+		}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

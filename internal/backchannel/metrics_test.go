@@ -49,7 +49,11 @@ func TestMetrics(t *testing.T) {
 	call(t, c, "POST", e.url(eventPath), strings.Repeat(" ", protocol.MaxEventBytes+1))
 	call(t, client(t, ca, nil), "POST", e.url(eventPath), recorded)
 	call(t, client(t, ca, nil), "POST", e.url("/v2/whatever/event"), recorded)
-	eventually(t, "the runtime is silent", func() bool { _, heard := e.State("kyma-a"); return !heard && len(e.notifiedChanged()) == 2 })
+	eventually(t, "the runtime is silent", func() bool {
+		_, heard := e.State("kyma-a")
+		return !heard &&
+			len(e.notifiedChanged()) == 2
+	})
 	after := gathered()
 	last := time.Unix(int64(after["lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds kyma-a"]), 0)
 	if time.Since(last) > time.Minute || time.Since(last) < 0 {
@@ -71,7 +75,8 @@ func TestMetrics(t *testing.T) {
 	got := map[string]float64{}
 	for name, value := range after {
 		ours := strings.HasPrefix(name, "watcher_listener_") || strings.HasPrefix(name, "lifecycle_mgr_watcher_")
-		if ours && value != before[name] && !strings.Contains(name, "duration") && !strings.Contains(name, "timestamp") {
+		if ours && value != before[name] && !strings.Contains(name, "duration") &&
+			!strings.Contains(name, "timestamp") {
 			got[name] = value - before[name]
 		}
 	}
@@ -79,11 +84,13 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("metrics changed (-want +got):\n%s", diff)
 	}
 	if after["watcher_listener_inflight_requests"] != 0 || after["watcher_listener_request_duration"] <= 0 {
-		t.Errorf("in flight %v, last took %v s", after["watcher_listener_inflight_requests"], after["watcher_listener_request_duration"])
+		t.Errorf("in flight %v, last took %v s", after["watcher_listener_inflight_requests"],
+			after["watcher_listener_request_duration"])
 	}
 	e.Forget("kyma-a")
 	end := gathered()
-	if _, left := end["lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds kyma-a"]; left || end["lifecycle_mgr_watcher_lost_runtimes"] != before["lifecycle_mgr_watcher_lost_runtimes"] {
+	if _, left := end["lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds kyma-a"]; left ||
+		end["lifecycle_mgr_watcher_lost_runtimes"] != before["lifecycle_mgr_watcher_lost_runtimes"] {
 		t.Error("a runtime that was forgotten is still counted")
 	}
 }

@@ -22,16 +22,21 @@ func TestLedger(t *testing.T) {
 		"Twice":       {"sent again", 0, []step{{[]uint64{1, 1, 2, 1}, 2, false}}},
 		"LastMissing": {"missed once", 0, []step{{[]uint64{1}, 2, true}, {nil, 2, false}}},
 		"Hole":        {"one in between", 0, []step{{[]uint64{1, 3}, 3, true}, {nil, 3, false}}},
-		"HoleLater":   {"a hole beyond what the heartbeat speaks of may still be filled", 0, []step{{[]uint64{1, 3}, 1, false}, {[]uint64{2}, 3, false}}},
-		"LateHole":    {"or not", 0, []step{{[]uint64{1, 3}, 1, false}, {nil, 3, true}}},
-		"AllMissing":  {"nothing came", 0, []step{{nil, 5, true}, {[]uint64{5}, 5, false}}},
-		"FirstTaken":  {"what was before the first contact is not ours", 7, []step{{nil, 7, false}, {[]uint64{8}, 8, false}}},
-		"OldOnes":     {"an old one again", 7, []step{{[]uint64{3, 8}, 8, false}}},
-		"GoesBack":    {"a heartbeat that was overtaken", 0, []step{{[]uint64{1, 2, 3}, 2, false}, {nil, 3, false}}},
-		"Zero":        {"no number", 0, []step{{[]uint64{0}, 0, false}}},
-		"Largest":     {"a liar harms himself", 0, []step{{[]uint64{math.MaxUint64}, 0, false}, {nil, math.MaxUint64, true}, {[]uint64{1, math.MaxUint64}, math.MaxUint64, false}}},
-		"ManyHoles":   {"too many to be known are still missed", 0, []step{{everySecond(4 * maxSpans), 0, false}, {nil, 8 * maxSpans, true}, {nil, 8 * maxSpans, false}}},
-		"ManyEarly":   {"what was given up counts once the heartbeat speaks of it", 0, []step{{everySecond(4 * maxSpans), 1, true}, {nil, 8 * maxSpans, true}}},
+		"HoleLater": {"a hole beyond what the heartbeat speaks of may still be filled", 0,
+			[]step{{[]uint64{1, 3}, 1, false}, {[]uint64{2}, 3, false}}},
+		"LateHole":   {"or not", 0, []step{{[]uint64{1, 3}, 1, false}, {nil, 3, true}}},
+		"AllMissing": {"nothing came", 0, []step{{nil, 5, true}, {[]uint64{5}, 5, false}}},
+		"FirstTaken": {"what was before the first contact is not ours", 7,
+			[]step{{nil, 7, false}, {[]uint64{8}, 8, false}}},
+		"OldOnes":  {"an old one again", 7, []step{{[]uint64{3, 8}, 8, false}}},
+		"GoesBack": {"a heartbeat that was overtaken", 0, []step{{[]uint64{1, 2, 3}, 2, false}, {nil, 3, false}}},
+		"Zero":     {"no number", 0, []step{{[]uint64{0}, 0, false}}},
+		"Largest": {"a liar harms himself", 0, []step{{[]uint64{math.MaxUint64}, 0, false},
+			{nil, math.MaxUint64, true}, {[]uint64{1, math.MaxUint64}, math.MaxUint64, false}}},
+		"ManyHoles": {"too many to be known are still missed", 0, []step{{everySecond(4 * maxSpans), 0, false},
+			{nil, 8 * maxSpans, true}, {nil, 8 * maxSpans, false}}},
+		"ManyEarly": {"what was given up counts once the heartbeat speaks of it", 0,
+			[]step{{everySecond(4 * maxSpans), 1, true}, {nil, 8 * maxSpans, true}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +65,8 @@ func everySecond(n int) []uint64 {
 	return list
 }
 
-// TestLedgerModel compares with a set of numbers: while there are few holes both say the same, with many the sequence misses no hole.
+// TestLedgerModel compares with a set of numbers: while there are few holes both say the same, with many the sequence
+// misses no hole.
 func TestLedgerModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))

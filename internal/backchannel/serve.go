@@ -77,7 +77,8 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 		metrics.ListenerTooLarge.Inc()
 	case http.StatusUnauthorized, http.StatusForbidden:
 		path := "other" // unidentified think of many
-		if r.URL.Path == protocol.EventPath(protocol.ManagerName) || r.URL.Path == protocol.HeartbeatPath(protocol.ManagerName) {
+		if r.URL.Path == protocol.EventPath(protocol.ManagerName) ||
+			r.URL.Path == protocol.HeartbeatPath(protocol.ManagerName) {
 			path = r.URL.Path
 		}
 		metrics.ListenerUnverified.WithLabelValues(metrics.ListenerName, path).Inc()
@@ -97,7 +98,8 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 		h.Set("Allow", http.MethodPost)
 	}
 	w.WriteHeader(refused.status)
-	_, _ = io.WriteString(w, refused.message+"\n") //nolint:gosec // it is plain text for a program; a client that has disconnected needs no response
+	//nolint:gosec // it is plain text for a program; a client that has disconnected needs no response
+	_, _ = io.WriteString(w, refused.message+"\n")
 	l.logRefusal(r, refused)
 }
 
@@ -107,7 +109,8 @@ func (l *Listener) logRefusal(r *http.Request, refused *refusal) {
 	ok, _ := l.logRate.take(logLines, time.Now())
 	l.logMu.Unlock()
 	if ok {
-		l.opts.Log.Info("Refused a request", "remote", r.RemoteAddr, "path", r.URL.Path, "status", refused.status, "reason", refused.reason,
+		l.opts.Log.Info("Refused a request", "remote", r.RemoteAddr, "path", r.URL.Path, "status",
+			refused.status, "reason", refused.reason,
 			"message", refused.message, "detail", fmt.Sprint(refused.detail))
 	}
 }
@@ -124,12 +127,14 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 	}
 	switch {
 	case r.Method != http.MethodPost:
-		return &refusal{status: http.StatusMethodNotAllowed, reason: "method", message: "method " + r.Method + " is not allowed: use POST"}
+		return &refusal{status: http.StatusMethodNotAllowed, reason: "method",
+			message: "method " + r.Method + " is not allowed: use POST"}
 	case r.ContentLength > limit:
 		return tooLarge(limit)
 	case l.inFlight.Add(1) > int64(l.opts.Limits.InFlight):
 		l.inFlight.Add(-1)
-		return &refusal{status: http.StatusServiceUnavailable, reason: "busy", message: "too many requests are in progress: try again", after: time.Second}
+		return &refusal{status: http.StatusServiceUnavailable, reason: "busy",
+			message: "too many requests are in progress: try again", after: time.Second}
 	}
 	defer l.inFlight.Add(-1)
 	from, kyma, refused := l.authorize(r)
@@ -166,7 +171,8 @@ func parsePath(r *http.Request) (target, *refusal) {
 	if !ok {
 		version, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		if strings.HasSuffix(r.URL.Path, "/event") && !strings.HasPrefix(version, "v") {
-			return target{}, &refusal{status: http.StatusBadRequest, reason: "path", message: "the path must begin with the version of the contract: " + protocol.EventPath("<manager>")}
+			return target{}, &refusal{status: http.StatusBadRequest, reason: "path",
+				message: "the path must begin with the version of the contract: " + protocol.EventPath("<manager>")}
 		}
 		return target{}, notFound()
 	}
@@ -181,7 +187,8 @@ func parsePath(r *http.Request) (target, *refusal) {
 }
 
 func notFound() *refusal {
-	return &refusal{status: http.StatusNotFound, reason: "path", message: "unknown path: post to " + protocol.EventPath("<manager>")}
+	return &refusal{status: http.StatusNotFound, reason: "path",
+		message: "unknown path: post to " + protocol.EventPath("<manager>")}
 }
 
 // isManagerName reports whether a string can be the name of a manager: parts of letters, digits, dots, dashes and
@@ -195,7 +202,8 @@ func isManagerName(manager string) bool {
 			return false
 		}
 		for _, c := range []byte(part) {
-			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_' {
+			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') &&
+				c != '.' && c != '-' && c != '_' {
 				return false
 			}
 		}
@@ -204,7 +212,8 @@ func isManagerName(manager string) bool {
 }
 
 func tooLarge(limit int64) *refusal {
-	return &refusal{status: http.StatusRequestEntityTooLarge, reason: "body_size", message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
+	return &refusal{status: http.StatusRequestEntityTooLarge, reason: "body_size",
+		message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
 }
 
 // authorize returns the caller and the name of its Kyma. The forwarder of the caller is set even if the request is
@@ -215,16 +224,21 @@ func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 		return from, "", refused
 	}
 	if from.ID.CommonName == "" {
-		return from, "", &refusal{status: http.StatusBadRequest, reason: "no_name", message: "the client certificate has no common name, which identifies the runtime", closeConn: true}
+		return from, "", &refusal{status: http.StatusBadRequest, reason: "no_name",
+			message: "the client certificate has no common name, which identifies the runtime", closeConn: true}
 	}
 	rt, err := l.opts.Lookup(from.ID)
 	switch {
 	case err != nil:
 		return from, "", &refusal{status: http.StatusForbidden, reason: "unknown_runtime", detail: err,
-			message: fmt.Sprintf("the client certificate is for %q, which is not a runtime of this control plane (any more)", from.ID.CommonName), closeConn: true}
+			message: fmt.Sprintf(
+				"the client certificate is for %q, which is not a runtime of this control plane (any more)",
+				from.ID.CommonName), closeConn: true}
 	case from.Issued.Before(rt.NotBefore):
 		return from, "", &refusal{status: http.StatusUnauthorized, reason: "revoked",
-			message: fmt.Sprintf("client certificates of %q that were issued before %s are revoked: get a new one from the control plane", from.ID.CommonName, rt.NotBefore.UTC().Format(time.RFC3339)), closeConn: true}
+			message: fmt.Sprintf(
+				"client certificates of %q that were issued before %s are revoked: get a new one from the "+
+					"control plane", from.ID.CommonName, rt.NotBefore.UTC().Format(time.RFC3339)), closeConn: true}
 	}
 	return from, rt.Kyma, nil
 }
@@ -236,14 +250,16 @@ func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal)
 	defer r.mu.Unlock()
 	r.last = now
 	if r.inFlight >= l.opts.Limits.PerRuntime {
-		return nil, &refusal{status: http.StatusTooManyRequests, reason: "runtime_busy", message: "this runtime has too many concurrent requests: send fewer at a time", after: time.Second}
+		return nil, &refusal{status: http.StatusTooManyRequests, reason: "runtime_busy",
+			message: "this runtime has too many concurrent requests: send fewer at a time", after: time.Second}
 	}
 	b, allowed := &r.events, rate{time.Duration(float64(time.Second) / l.opts.Limits.Rate), l.opts.Limits.Burst}
 	if heartbeat {
 		b, allowed = &r.beats, heartbeats
 	}
 	if ok, wait := b.take(allowed, now); !ok {
-		return nil, &refusal{status: http.StatusTooManyRequests, reason: "rate", message: "this runtime sends too many requests: wait", after: wait}
+		return nil, &refusal{status: http.StatusTooManyRequests, reason: "rate",
+			message: "this runtime sends too many requests: wait", after: wait}
 	}
 	r.inFlight++
 	return r, nil
@@ -260,13 +276,16 @@ func read(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int6
 		return tooLarge(limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &refusal{status: http.StatusRequestTimeout, reason: "slow", message: "the body was not received in time", detail: err, closeConn: true}
+		return &refusal{status: http.StatusRequestTimeout, reason: "slow", message: "the body was not received in time",
+			detail: err, closeConn: true}
 	}
-	return &refusal{status: http.StatusBadRequest, reason: "body", message: "the body cannot be read", detail: err, closeConn: true}
+	return &refusal{status: http.StatusBadRequest, reason: "body", message: "the body cannot be read",
+		detail: err, closeConn: true}
 }
 
 // handle delivers an event or heartbeat, or forwards it to the replica or manager that it is for.
-func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller, rec *record, body []byte) *refusal {
+func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller,
+	rec *record, body []byte) *refusal {
 	if !to.ours() {
 		return l.route(w, r, to.manager, from, body)
 	}

@@ -12,7 +12,8 @@ import (
 
 func moduleCommand(a *console.App) *cobra.Command {
 	return a.Group("module", "the modules of a runtime, for its admin; and commands to build a module, for its author",
-		"For authors: init, lint, build, test, push, pull, sign, verify, mirror. The others are for the admin of a runtime.", `
+		"For authors: init, lint, build, test, push, pull, sign, verify, mirror. The others are for the admin of a "+
+			"runtime.", `
 klm module list
 klm module enable sample`,
 		slices.Concat(moduleauthor.Commands(a), runtimeadmin.Commands(a))...)

@@ -113,7 +113,8 @@ klm status                                   # the fleet at a glance
 klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
-		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a), []*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
+		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a),
+			[]*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
 	)
 	if a.Name != "klm" {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: a.Name}
@@ -128,7 +129,8 @@ klm completion bash > /etc/bash_completion.d/klm`,
 		}
 		return nil
 	}
-	if err := root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(config.Formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := root.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions(config.Formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag was registered above
 	}
 	if err := root.RegisterFlagCompletionFunc("context", completeContexts(a)); err != nil {

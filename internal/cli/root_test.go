@@ -22,7 +22,8 @@ func TestHelp(t *testing.T) {
 			if c.Name() == "completion" || c.Parent().Name() == "completion" || c.Name() == "help" {
 				continue
 			}
-			if !strings.Contains(c.Example, "  "+c.CommandPath()) || strings.Contains(c.Example, "\nklm") || c.Short == "" {
+			if !strings.Contains(c.Example, "  "+c.CommandPath()) ||
+				strings.Contains(c.Example, "\nklm") || c.Short == "" {
 				t.Errorf("%s has no example of itself:\n%s", c.CommandPath(), c.Example)
 			}
 		}
@@ -40,17 +41,22 @@ func TestRun(t *testing.T) {
 		"Version": {"", []string{"--version"}, console.ExitOK, "klm version " + config.Version},
 		"Unknown": {"the closest is offered", []string{"chanel", "list"}, console.ExitUsage, "did you mean channel?"},
 		"Missing": {"which argument", []string{"runtime", "show"}, console.ExitUsage, "RUNTIME is missing"},
-		"Empty":   {"an empty variable of a script", []string{"runtime", "show", ""}, console.ExitUsage, "RUNTIME must not be empty"},
-		"Format":  {"", []string{"status", "-o", "csv"}, console.ExitUsage, "--output"},
-		"Name":    {"no name of an object", []string{"runtime", "add", "A_B", "--kubeconfig-file=x"}, console.ExitUsage, "is not a valid name"},
-		"Long":    {"it becomes a label", []string{"runtime", "add", strings.Repeat("a", 64), "--kubeconfig-file=x"}, console.ExitUsage, "longer than 63"},
-		"Channel": {"a reserved word", []string{"runtime", "add", "a", "--kubeconfig-file=x", "--channel=none"}, console.ExitUsage, "is not a channel"},
+		"Empty": {"an empty variable of a script", []string{"runtime", "show", ""}, console.ExitUsage,
+			"RUNTIME must not be empty"},
+		"Format": {"", []string{"status", "-o", "csv"}, console.ExitUsage, "--output"},
+		"Name": {"no name of an object", []string{"runtime", "add", "A_B", "--kubeconfig-file=x"},
+			console.ExitUsage, "is not a valid name"},
+		"Long": {"it becomes a label", []string{"runtime", "add", strings.Repeat("a", 64), "--kubeconfig-file=x"},
+			console.ExitUsage, "longer than 63"},
+		"Channel": {"a reserved word", []string{"runtime", "add", "a", "--kubeconfig-file=x", "--channel=none"},
+			console.ExitUsage, "is not a channel"},
 		"Cluster": {"no such file", []string{"status", "--kubeconfig=/nowhere/x"}, console.ExitCluster, "/nowhere/x"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			code := Run(t.Context(), config.NewKlm(), append([]string{"/usr/bin/klm"}, c.args...), console.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+			code := Run(t.Context(), config.NewKlm(), append([]string{"/usr/bin/klm"}, c.args...),
+				console.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
 			if code != c.code || !strings.Contains(out.String(), c.says) {
 				t.Errorf("%s: code %d, says:\n%s", c.reason, code, out.String())
 			}

@@ -13,11 +13,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Agent is the configuration of cmd/runtime-watcher. It reads the environment variables of the Kyma project's agent; a flag overrides its
-// variable.
+// Agent is the configuration of cmd/runtime-watcher. It reads the environment variables of the Kyma project's agent; a
+// flag overrides its variable.
 type Agent struct {
-	// CACert, TLSCert and TLSKey are files: the root certificates that the listener is verified with, the certificate of the agent, and its
-	// key. They are read again when they change. Mandatory. Defaults $CA_CERT, $TLS_CERT, $TLS_KEY.
+	// CACert, TLSCert and TLSKey are files: the root certificates that the listener is verified with, the certificate
+	// of the agent, and its key. They are read again when they change. Mandatory. Defaults $CA_CERT, $TLS_CERT,
+	// $TLS_KEY.
 	CACert  string
 	TLSCert string
 	TLSKey  string
@@ -37,7 +38,8 @@ type Agent struct {
 	Kubeconfig string
 	// Watchlist is namespace/name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
 	Watchlist string
-	// MemoryLimitBytes is the soft memory limit of Go, above which the garbage collector works more; 0 leaves it to $GOMEMLIMIT. Default 24 MiB.
+	// MemoryLimitBytes is the soft memory limit of Go, above which the garbage collector works more; 0 leaves it to
+	// $GOMEMLIMIT. Default 24 MiB.
 	MemoryLimitBytes int64
 	// LogLevel is the verbosity: 0 (default) logs what happened, 1 also what is retried.
 	LogLevel int
@@ -45,13 +47,14 @@ type Agent struct {
 	Version bool
 }
 
-// NewAgent returns the defaults, some of which are from the environment. A variable that should be a port and is not is no error: the
-// default is used, and notes has a text for the log.
+// NewAgent returns the defaults, some of which are from the environment. A variable that should be a port and is not is
+// no error: the default is used, and notes has a text for the log.
 func NewAgent() (a *Agent, notes []string) {
 	a = &Agent{
 		CACert: os.Getenv("CA_CERT"), TLSCert: os.Getenv("TLS_CERT"), TLSKey: os.Getenv("TLS_KEY"),
-		KCPAddr: os.Getenv("KCP_ADDR"), KCPContract: os.Getenv("KCP_CONTRACT"), PodName: os.Getenv("POD_NAME"), BindAddress: os.Getenv("POD_IP"),
-		Kubeconfig: os.Getenv("KUBECONFIG"), Watchlist: "kyma-system/skr-webhook-watches", MemoryLimitBytes: 24 << 20,
+		KCPAddr: os.Getenv("KCP_ADDR"), KCPContract: os.Getenv("KCP_CONTRACT"), PodName: os.Getenv("POD_NAME"),
+		BindAddress: os.Getenv("POD_IP"),
+		Kubeconfig:  os.Getenv("KUBECONFIG"), Watchlist: "kyma-system/skr-webhook-watches", MemoryLimitBytes: 24 << 20,
 	}
 	port := func(variable string, byDefault int) int {
 		text := os.Getenv(variable)
@@ -73,18 +76,22 @@ func isPort(n int) bool { return n > 1 && n < 65535 }
 
 // Register adds a flag for every field.
 func (a *Agent) Register(f *pflag.FlagSet) {
-	f.StringVar(&a.CACert, "ca-cert", a.CACert, "file with the root certificates that the listener is verified with ($CA_CERT)")
+	f.StringVar(&a.CACert, "ca-cert", a.CACert,
+		"file with the root certificates that the listener is verified with ($CA_CERT)")
 	f.StringVar(&a.TLSCert, "tls-cert", a.TLSCert, "file with the certificate of this agent ($TLS_CERT)")
 	f.StringVar(&a.TLSKey, "tls-key", a.TLSKey, "file with the key of that certificate ($TLS_KEY)")
 	f.StringVar(&a.KCPAddr, "kcp-addr", a.KCPAddr, "host:port of the listener in the control plane ($KCP_ADDR)")
-	f.StringVar(&a.KCPContract, "kcp-contract", a.KCPContract, "first segment of the listener's paths, such as v2 ($KCP_CONTRACT)")
+	f.StringVar(&a.KCPContract, "kcp-contract", a.KCPContract,
+		"first segment of the listener's paths, such as v2 ($KCP_CONTRACT)")
 	f.IntVar(&a.WebhookPort, "webhook-port", a.WebhookPort, "port of the admission webhook ($WEBHOOK_PORT)")
 	f.IntVar(&a.MetricsPort, "metrics-port", a.MetricsPort, "port of /metrics, /healthz and /readyz ($METRICS_PORT)")
 	f.StringVar(&a.BindAddress, "bind-address", a.BindAddress, "address of both ports; empty: all ($POD_IP)")
 	f.StringVar(&a.PodName, "pod-name", a.PodName, "name of this pod, for the log ($POD_NAME)")
-	f.StringVar(&a.Kubeconfig, "kubeconfig", a.Kubeconfig, "kubeconfig of the cluster to watch ($KUBECONFIG); empty: the service account of the pod")
+	f.StringVar(&a.Kubeconfig, "kubeconfig", a.Kubeconfig,
+		"kubeconfig of the cluster to watch ($KUBECONFIG); empty: the service account of the pod")
 	f.StringVar(&a.Watchlist, "watchlist", a.Watchlist, "namespace/name of the ConfigMap with the watch list")
-	f.Int64Var(&a.MemoryLimitBytes, "memory-limit-bytes", a.MemoryLimitBytes, "soft memory limit, above which the garbage collector works more; 0: $GOMEMLIMIT")
+	f.Int64Var(&a.MemoryLimitBytes, "memory-limit-bytes", a.MemoryLimitBytes,
+		"soft memory limit, above which the garbage collector works more; 0: $GOMEMLIMIT")
 	f.IntVar(&a.LogLevel, "log-level", a.LogLevel, "verbosity: 0 what happened, 1 also what is retried")
 	f.BoolVar(&a.Version, "version", a.Version, "print the version and exit")
 }
@@ -106,13 +113,16 @@ func (a *Agent) Validate() error {
 		check(mandatory.value != "", mandatory.flag, "set this flag or $%s", mandatory.variable)
 	}
 	host, port, err := net.SplitHostPort(cmp.Or(a.KCPAddr, "none:1"))
-	check(err == nil && host != "" && port != "" && !strings.Contains(a.KCPAddr, "/"), "kcp-addr", "%q is not host:port ($KCP_ADDR)", a.KCPAddr)
-	check(a.KCPContract == "" || contract.MatchString(a.KCPContract), "kcp-contract", "%q is not one segment of a path ($KCP_CONTRACT)", a.KCPContract)
+	check(err == nil && host != "" && port != "" && !strings.Contains(a.KCPAddr, "/"), "kcp-addr",
+		"%q is not host:port ($KCP_ADDR)", a.KCPAddr)
+	check(a.KCPContract == "" || contract.MatchString(a.KCPContract), "kcp-contract",
+		"%q is not one segment of a path ($KCP_CONTRACT)", a.KCPContract)
 	check(isPort(a.WebhookPort), "webhook-port", "%d is not a port", a.WebhookPort)
 	check(isPort(a.MetricsPort), "metrics-port", "%d is not a port", a.MetricsPort)
 	check(a.WebhookPort != a.MetricsPort, "metrics-port", "%d is already the port of the webhook", a.MetricsPort)
 	namespace, name, found := strings.Cut(a.Watchlist, "/")
-	check(found && dnsLabel.MatchString(namespace) && dnsName.MatchString(name), "watchlist", "%q is not namespace/name", a.Watchlist)
+	check(found && dnsLabel.MatchString(namespace) && dnsName.MatchString(name), "watchlist",
+		"%q is not namespace/name", a.Watchlist)
 	check(a.MemoryLimitBytes >= 0, "memory-limit-bytes", "must not be negative")
 	return errors.Join(errs...)
 }

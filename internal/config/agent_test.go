@@ -11,7 +11,8 @@ import (
 
 // agentVariables are what the Kyma project's deployment of its agent sets.
 var agentVariables = map[string]string{
-	"CA_CERT": "/ssl/ca.crt", "TLS_CERT": "/ssl/tls.crt", "TLS_KEY": "/ssl/tls.key", "KCP_ADDR": "listener.example.com:443", "KCP_CONTRACT": "v2",
+	"CA_CERT": "/ssl/ca.crt", "TLS_CERT": "/ssl/tls.crt", "TLS_KEY": "/ssl/tls.key",
+	"KCP_ADDR": "listener.example.com:443", "KCP_CONTRACT": "v2",
 	"WEBHOOK_PORT": "8444", "METRICS_PORT": "2113", "POD_NAME": "agent-0", "KUBECONFIG": "", "TLS_CALLBACK": "true",
 }
 
@@ -40,8 +41,10 @@ func TestAgentEnvironment(t *testing.T) {
 	setVariables(t, nil)
 	a, notes := NewAgent()
 	want := &Agent{
-		CACert: "/ssl/ca.crt", TLSCert: "/ssl/tls.crt", TLSKey: "/ssl/tls.key", KCPAddr: "listener.example.com:443", KCPContract: "v2",
-		WebhookPort: 8444, MetricsPort: 2113, PodName: "agent-0", Watchlist: "kyma-system/skr-webhook-watches", MemoryLimitBytes: 24 << 20,
+		CACert: "/ssl/ca.crt", TLSCert: "/ssl/tls.crt", TLSKey: "/ssl/tls.key",
+		KCPAddr: "listener.example.com:443", KCPContract: "v2",
+		WebhookPort: 8444, MetricsPort: 2113, PodName: "agent-0", Watchlist: "kyma-system/skr-webhook-watches",
+		MemoryLimitBytes: 24 << 20,
 	}
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Error(diff)
@@ -90,16 +93,23 @@ func TestAgentValidate(t *testing.T) {
 		edit   func(*Agent)
 		want   []string // flags that are named
 	}{
-		"Good":      {"the environment is enough", func(*Agent) {}, nil},
-		"Nothing":   {"all that is missing is named", func(a *Agent) { *a = Agent{WebhookPort: 8443, MetricsPort: 2112, Watchlist: "a/b"} }, []string{"ca-cert", "tls-cert", "tls-key", "kcp-addr", "kcp-contract"}},
-		"Scheme":    {"an address has none", func(a *Agent) { a.KCPAddr = "https://listener.example.com" }, []string{"kcp-addr"}},
-		"NoPort":    {"an address has a port", func(a *Agent) { a.KCPAddr = "listener.example.com" }, []string{"kcp-addr"}},
-		"NoHost":    {"an address has a host", func(a *Agent) { a.KCPAddr = ":443" }, []string{"kcp-addr"}},
-		"Contract":  {"a contract is one segment", func(a *Agent) { a.KCPContract = "v2/x" }, []string{"kcp-contract"}},
-		"Port":      {"a port is a port", func(a *Agent) { a.WebhookPort = 0 }, []string{"webhook-port"}},
-		"SamePort":  {"two servers have two ports", func(a *Agent) { a.MetricsPort = a.WebhookPort }, []string{"metrics-port"}},
-		"Watchlist": {"a ConfigMap is in a namespace", func(a *Agent) { a.Watchlist = "watches" }, []string{"watchlist"}},
-		"Memory":    {"nobody has less than none", func(a *Agent) { a.MemoryLimitBytes = -1 }, []string{"memory-limit-bytes"}},
+		"Good": {"the environment is enough", func(*Agent) {}, nil},
+		"Nothing": {"all that is missing is named",
+			func(a *Agent) { *a = Agent{WebhookPort: 8443, MetricsPort: 2112, Watchlist: "a/b"} },
+			[]string{"ca-cert", "tls-cert", "tls-key", "kcp-addr", "kcp-contract"}},
+		"Scheme": {"an address has none", func(a *Agent) { a.KCPAddr = "https://listener.example.com" },
+			[]string{"kcp-addr"}},
+		"NoPort": {"an address has a port", func(a *Agent) { a.KCPAddr = "listener.example.com" },
+			[]string{"kcp-addr"}},
+		"NoHost":   {"an address has a host", func(a *Agent) { a.KCPAddr = ":443" }, []string{"kcp-addr"}},
+		"Contract": {"a contract is one segment", func(a *Agent) { a.KCPContract = "v2/x" }, []string{"kcp-contract"}},
+		"Port":     {"a port is a port", func(a *Agent) { a.WebhookPort = 0 }, []string{"webhook-port"}},
+		"SamePort": {"two servers have two ports", func(a *Agent) { a.MetricsPort = a.WebhookPort },
+			[]string{"metrics-port"}},
+		"Watchlist": {"a ConfigMap is in a namespace", func(a *Agent) { a.Watchlist = "watches" },
+			[]string{"watchlist"}},
+		"Memory": {"nobody has less than none", func(a *Agent) { a.MemoryLimitBytes = -1 },
+			[]string{"memory-limit-bytes"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -32,8 +32,8 @@ type Klm struct {
 	Kubeconfig string
 	// Context is the context of the kubeconfig. Default: its current-context.
 	Context string
-	// Namespace is the namespace of Kymas and catalog. Default: kcp-system in a control plane, kyma-system in a runtime. The namespace of the
-	// context is ignored, because it is rarely that of Kymas.
+	// Namespace is the namespace of Kymas and catalog. Default: kcp-system in a control plane, kyma-system in a
+	// runtime. The namespace of the context is ignored, because it is rarely that of Kymas.
 	Namespace string
 	// Output is one of Formats. Default FormatTable.
 	Output string
@@ -50,9 +50,11 @@ func NewKlm() *Klm {
 
 // Register adds a flag for every field.
 func (k *Klm) Register(f *pflag.FlagSet) {
-	f.StringVar(&k.Kubeconfig, "kubeconfig", k.Kubeconfig, "file with the clusters; empty: $KUBECONFIG, else ~/.kube/config")
+	f.StringVar(&k.Kubeconfig, "kubeconfig", k.Kubeconfig,
+		"file with the clusters; empty: $KUBECONFIG, else ~/.kube/config")
 	f.StringVar(&k.Context, "context", k.Context, "context of the kubeconfig; empty: the current one")
-	f.StringVarP(&k.Namespace, "namespace", "n", k.Namespace, "namespace of Kymas and catalog; empty: kcp-system, in a runtime kyma-system")
+	f.StringVarP(&k.Namespace, "namespace", "n", k.Namespace,
+		"namespace of Kymas and catalog; empty: kcp-system, in a runtime kyma-system")
 	f.StringVarP(&k.Output, "output", "o", k.Output, "format: "+strings.Join(Formats, ", "))
 	f.BoolVar(&k.NoColor, "no-color", k.NoColor, "print no colours, which are only used on terminals ($NO_COLOR)")
 	f.DurationVar(&k.RequestTimeout, "request-timeout", k.RequestTimeout, "deadline of one request")

@@ -69,8 +69,9 @@ func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 	data := map[string][]byte{corev1.TLSCertKey: c.cert, corev1.TLSPrivateKeyKey: c.key, caKey: c.bundle}
 	if missing {
 		secret = &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}},
-			Type:       corev1.SecretTypeTLS, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+				Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}},
+			Type: corev1.SecretTypeTLS, Data: data,
 		}
 		err = w.Client.Create(ctx, secret)
 	} else {
@@ -92,7 +93,8 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		return nil, err
 	}
 	ca := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion CA " + now.UTC().Format(time.DateTime)},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion CA " +
+			now.UTC().Format(time.DateTime)},
 		NotBefore: from, NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
 	}
@@ -107,7 +109,8 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 	leaf := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager conversion webhook"},
 		NotBefore: from, NotAfter: until,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if ip := net.ParseIP(host); ip != nil {
 		leaf.IPAddresses = []net.IP{ip}
@@ -129,7 +132,8 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		}
 	}
 	return parseCertificate(map[string][]byte{
-		corev1.TLSCertKey: encodePEM("CERTIFICATE", der), corev1.TLSPrivateKeyKey: encodePEM("PRIVATE KEY", keyDER), caKey: bundle,
+		corev1.TLSCertKey: encodePEM("CERTIFICATE", der), corev1.TLSPrivateKeyKey: encodePEM("PRIVATE KEY", keyDER),
+		caKey: bundle,
 	})
 }
 

@@ -117,7 +117,8 @@ func New(o Options) (*Webhook, error) {
 		if err != nil {
 			return nil, fmt.Errorf("building the conversion webhook: %w", err)
 		}
-		if u.Scheme != "https" || u.Hostname() == "" || u.Path != Path || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		if u.Scheme != "https" || u.Hostname() == "" || u.Path != Path || u.RawQuery != "" ||
+			u.Fragment != "" || u.User != nil {
 			return nil, fmt.Errorf("building the conversion webhook: %q is not https://HOST[:PORT]%s", o.URL, Path)
 		}
 		w.host = u.Hostname()

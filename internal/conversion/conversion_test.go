@@ -60,7 +60,8 @@ func newControlPlane(t *testing.T) *controlPlane {
 			c.count("update " + o.GetName())
 			return w.Update(ctx, o, opts...)
 		},
-		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			c.count("patch " + o.GetName())
 			return w.Patch(ctx, o, p, opts...)
 		},
@@ -127,7 +128,8 @@ func syncOnce(t *testing.T, w *Webhook) {
 	}
 }
 
-var patches = []string{"patch kymas.operator.kyma-project.io", "patch manifests.operator.kyma-project.io", "patch moduletemplates.operator.kyma-project.io"}
+var patches = []string{"patch kymas.operator.kyma-project.io", "patch manifests.operator.kyma-project.io",
+	"patch moduletemplates.operator.kyma-project.io"}
 
 func wantWrites(t *testing.T, c *controlPlane, when string, want ...string) {
 	t.Helper()
@@ -161,10 +163,12 @@ func TestUpdateCRDs(t *testing.T) {
 		}
 		want := &apiextensionsv1.CustomResourceConversion{
 			Strategy: apiextensionsv1.WebhookConverter,
-			Webhook: &apiextensionsv1.WebhookConversion{ConversionReviewVersions: []string{"v1"}, ClientConfig: &apiextensionsv1.WebhookClientConfig{
-				CABundle: c.secret(t).Data["ca.crt"],
-				Service:  &apiextensionsv1.ServiceReference{Namespace: "kcp-system", Name: "lifecycle-manager-webhook", Path: new("/convert"), Port: new(int32(443))},
-			}},
+			Webhook: &apiextensionsv1.WebhookConversion{ConversionReviewVersions: []string{"v1"},
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{
+					CABundle: c.secret(t).Data["ca.crt"],
+					Service: &apiextensionsv1.ServiceReference{Namespace: "kcp-system",
+						Name: "lifecycle-manager-webhook", Path: new("/convert"), Port: new(int32(443))},
+				}},
 		}
 		if diff := cmp.Diff(want, crd.Spec.Conversion); diff != "" {
 			t.Errorf("%s: conversion differs (-want +got):\n%s", crd.Name, diff)
@@ -187,7 +191,8 @@ func TestUpdateCRDs(t *testing.T) {
 	other := newWebhook(t, c, nil, func(o *Options) { o.Service, o.URL = "", "https://127.0.0.1:9443/convert" })
 	syncOnce(t, other)
 	wantWrites(t, c, "with another address", append([]string{"update lifecycle-manager-webhook"}, patches...)...)
-	if got := c.crd(t, crds[1]).Spec.Conversion.Webhook.ClientConfig; got.Service != nil || got.URL == nil || *got.URL != "https://127.0.0.1:9443/convert" {
+	if got := c.crd(t, crds[1]).Spec.Conversion.Webhook.ClientConfig; got.Service != nil || got.URL == nil ||
+		*got.URL != "https://127.0.0.1:9443/convert" {
 		t.Errorf("the address is %v, %v", got.Service, got.URL)
 	}
 }
@@ -222,7 +227,8 @@ func TestRotation(t *testing.T) {
 	for name, p := range map[string]*certificate{"old": first, "new": second} {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(believed)
-		if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: one.host, Roots: roots, CurrentTime: at.Time}); err != nil {
+		if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: one.host, Roots: roots,
+			CurrentTime: at.Time}); err != nil {
 			t.Errorf("the %s certificate is not trusted: %v", name, err)
 		}
 	}
@@ -250,12 +256,17 @@ func TestSecret(t *testing.T) {
 		write  string
 		cas    int // trusted afterwards
 	}{
-		"Deleted": {"the old certificate is still in use for a short time", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
-			if err := c.Delete(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
-		}, "create lifecycle-manager-webhook", 2},
-		"Empty": {"it has no data", func(t *testing.T, c *controlPlane, s *corev1.Secret) { s.Data = nil; update(t, c, s) }, "update lifecycle-manager-webhook", 1},
+		"Deleted": {"the old certificate is still in use for a short time",
+			func(t *testing.T, c *controlPlane, s *corev1.Secret) {
+				if err := c.Delete(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}, "create lifecycle-manager-webhook", 2},
+		"Empty": {"it has no data", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
+			s.Data = nil
+			update(
+				t, c, s)
+		}, "update lifecycle-manager-webhook", 1},
 		"Key": {"a key of another certificate", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
 			p, err := newCertificate("other", time.Now(), nil)
 			if err != nil {
@@ -264,7 +275,11 @@ func TestSecret(t *testing.T) {
 			s.Data[corev1.TLSPrivateKeyKey] = p.key
 			update(t, c, s)
 		}, "update lifecycle-manager-webhook", 2},
-		"CA": {"no CA", func(t *testing.T, c *controlPlane, s *corev1.Secret) { s.Data["ca.crt"] = []byte("?"); update(t, c, s) }, "update lifecycle-manager-webhook", 1},
+		"CA": {"no CA", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
+			s.Data["ca.crt"] = []byte("?")
+			update(
+				t, c, s)
+		}, "update lifecycle-manager-webhook", 1},
 		"Host": {"a certificate for another host", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
 			p, err := newCertificate("other", time.Now(), nil)
 			if err != nil {
@@ -345,7 +360,8 @@ func TestMissingVersion(t *testing.T) {
 	}
 	c.takeWrites()
 	err := newWebhook(t, c, nil, nil).sync(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "CRD kymas.operator.kyma-project.io has no version v1alpha1") || !strings.Contains(err.Error(), crds[1]) {
+	if err == nil || !strings.Contains(err.Error(), "CRD kymas.operator.kyma-project.io has no version v1alpha1") ||
+		!strings.Contains(err.Error(), crds[1]) {
 		t.Errorf("error is %v", err)
 	}
 	wantWrites(t, c, "with old CRDs", "create lifecycle-manager-webhook", patches[2])
@@ -383,7 +399,9 @@ func TestServe(t *testing.T) {
 		}
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 		defer transport.CloseIdleConnections()
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+*w.address.Load()+Path, strings.NewReader(review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"}}`)))
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+*w.address.Load()+Path,
+			strings.NewReader(
+				review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"}}`)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,13 +435,17 @@ func TestNew(t *testing.T) {
 		change func(*Options)
 		fails  bool
 	}{
-		"Service":  {"in the cluster", func(*Options) {}, false},
-		"URL":      {"outside of the cluster", func(o *Options) { o.Service, o.URL = "", "https://127.0.0.1:9443/convert" }, false},
-		"Both":     {"only one may be set", func(o *Options) { o.URL = "https://h/convert" }, true},
-		"Neither":  {"one must be set", func(o *Options) { o.Service = "" }, true},
-		"HTTP":     {"API servers require TLS", func(o *Options) { o.Service, o.URL = "", "http://h/convert" }, true},
-		"Path":     {"another path", func(o *Options) { o.Service, o.URL = "", "https://h/" }, true},
-		"Query":    {"API servers reject a query", func(o *Options) { o.Service, o.URL = "", "https://h/convert?a=b" }, true},
+		"Service": {"in the cluster", func(*Options) {}, false},
+		"URL": {"outside of the cluster", func(o *Options) {
+			o.Service, o.URL = "",
+				"https://127.0.0.1:9443/convert"
+		}, false},
+		"Both":    {"only one may be set", func(o *Options) { o.URL = "https://h/convert" }, true},
+		"Neither": {"one must be set", func(o *Options) { o.Service = "" }, true},
+		"HTTP":    {"API servers require TLS", func(o *Options) { o.Service, o.URL = "", "http://h/convert" }, true},
+		"Path":    {"another path", func(o *Options) { o.Service, o.URL = "", "https://h/" }, true},
+		"Query": {"API servers reject a query", func(o *Options) { o.Service, o.URL = "", "https://h/convert?a=b" },
+			true},
 		"NoHost":   {"the host is missing", func(o *Options) { o.Service, o.URL = "", "https:///convert" }, true},
 		"NoURL":    {"not an address", func(o *Options) { o.Service, o.URL = "", "://" }, true},
 		"NoClient": {"needed", func(o *Options) { o.Client = nil }, true},
@@ -448,10 +470,12 @@ func review(objects ...string) string {
 
 func TestReview(t *testing.T) {
 	kyma := func(name string) string {
-		return `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"` + name + `","namespace":"ns","uid":"1"},"spec":{"components":[{"name":"istio"}]}}`
+		return `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"` + name +
+			`","namespace":"ns","uid":"1"},"spec":{"components":[{"name":"istio"}]}}`
 	}
 	bad := func(name string) string {
-		return `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"` + name + `","namespace":"ns","annotations":{"operator.kyma-project.io/conversion":"?"}}}`
+		return `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"` + name +
+			`","namespace":"ns","annotations":{"operator.kyma-project.io/conversion":"?"}}}`
 	}
 	tests := map[string]struct {
 		reason  string
@@ -460,26 +484,84 @@ func TestReview(t *testing.T) {
 		failure []string // parts of the message
 		want    string   // the first object
 	}{
-		"One":      {"an object", review(kyma("k")), 200, nil, `{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"annotations":{"operator.kyma-project.io/conversion":"{\"for\":\"v1alpha1\",\"losses\":[{\"path\":[\"spec\",\"channel\"],\"was\":\"regular\"},{\"path\":[\"spec\",\"modules\",{\"name\":\"istio\"},\"component\"],\"is\":{}},{\"path\":[\"spec\",\"modules\",{\"name\":\"istio\"},\"customResourcePolicy\"],\"was\":\"CreateAndDelete\"}]}"},"name":"k","namespace":"ns","uid":"1"},"spec":{"channel":"regular","modules":[{"customResourcePolicy":"CreateAndDelete","managed":true,"name":"istio"}]}}`},
-		"Two":      {"several", review(kyma("k"), `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Manifest","metadata":{"name":"m"}}`, `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"ModuleTemplate","metadata":{"name":"t"}}`), 200, nil, ""},
-		"None":     {"nothing to do", review(), 200, nil, ""},
-		"Same":     {"it is in that version", review(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"},"any":1}`), 200, nil, `{"any":1,"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"}}`},
-		"Bad":      {"the message names the object and what to do", review(kyma("good"), bad("spoilt")), 200, []string{"Kyma ns/spoilt from operator.kyma-project.io/v1alpha1 to operator.kyma-project.io/v1beta2", "remove it"}, ""},
-		"Many":     {"the message is limited", review(bad("1"), bad("2"), bad("3"), bad("4"), bad("5"), bad("6"), bad("7")), 200, []string{"ns/5", "and 2 more"}, ""},
-		"Kind":     {"a kind with one version", review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Watcher","metadata":{"name":"w"}}`), 200, []string{"Watcher /w", "no other version"}, ""},
-		"Version":  {"a version that does not exist", review(`{"apiVersion":"operator.kyma-project.io/v7","kind":"Kyma","metadata":{"name":"k"}}`), 200, []string{"this conversion does not exist"}, ""},
-		"Type":     {"a schema would reject it", review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"modules":7}}`), 200, []string{"Kyma /k", "modules"}, ""},
-		"NoObject": {"not an object", review(`7`), 200, []string{"reading an object"}, ""},
-		"NoJSON":   {"not JSON", "hello", 400, []string{"reading the review"}, ""},
-		"Other":    {"another review", `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`, 400, []string{"apiextensions.k8s.io/v1beta1"}, ""},
-		"Answer":   {"not a request", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, 400, []string{"not a request"}, ""},
-		"Large":    {"the size is limited", review(`"` + strings.Repeat("x", reviewBytesLimit) + `"`), 413, []string{"fewer objects"}, ""},
+		"One": {
+			reason: "an object",
+			body:   review(kyma("k")),
+			status: 200,
+			want:   `{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"annotations":{"operator.kyma-project.io/conversion":"{\"for\":\"v1alpha1\",\"losses\":[{\"path\":[\"spec\",\"channel\"],\"was\":\"regular\"},{\"path\":[\"spec\",\"modules\",{\"name\":\"istio\"},\"component\"],\"is\":{}},{\"path\":[\"spec\",\"modules\",{\"name\":\"istio\"},\"customResourcePolicy\"],\"was\":\"CreateAndDelete\"}]}"},"name":"k","namespace":"ns","uid":"1"},"spec":{"channel":"regular","modules":[{"customResourcePolicy":"CreateAndDelete","managed":true,"name":"istio"}]}}`,
+		},
+		"Two": {
+			reason: "several",
+			body: review(kyma("k"),
+				`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Manifest","metadata":{"name":"m"}}`,
+				`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"ModuleTemplate","metadata":{"name":"t"}}`),
+			status: 200,
+		},
+		"None": {reason: "nothing to do", body: review(), status: 200},
+		"Same": {
+			reason: "it is in that version",
+			body:   review(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"},"any":1}`),
+			status: 200,
+			want:   `{"any":1,"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"}}`,
+		},
+		"Bad": {
+			reason: "the message names the object and what to do",
+			body:   review(kyma("good"), bad("spoilt")),
+			status: 200,
+			failure: []string{"Kyma ns/spoilt from operator.kyma-project.io/v1alpha1 to " +
+				"operator.kyma-project.io/v1beta2", "remove it"},
+		},
+		"Many": {
+			reason:  "the message is limited",
+			body:    review(bad("1"), bad("2"), bad("3"), bad("4"), bad("5"), bad("6"), bad("7")),
+			status:  200,
+			failure: []string{"ns/5", "and 2 more"},
+		},
+		"Kind": {
+			reason:  "a kind with one version",
+			body:    review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Watcher","metadata":{"name":"w"}}`),
+			status:  200,
+			failure: []string{"Watcher /w", "no other version"},
+		},
+		"Version": {
+			reason:  "a version that does not exist",
+			body:    review(`{"apiVersion":"operator.kyma-project.io/v7","kind":"Kyma","metadata":{"name":"k"}}`),
+			status:  200,
+			failure: []string{"this conversion does not exist"},
+		},
+		"Type": {
+			reason:  "a schema would reject it",
+			body:    review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"modules":7}}`),
+			status:  200,
+			failure: []string{"Kyma /k", "modules"},
+		},
+		"NoObject": {reason: "not an object", body: review(`7`), status: 200, failure: []string{"reading an object"}},
+		"NoJSON":   {reason: "not JSON", body: "hello", status: 400, failure: []string{"reading the review"}},
+		"Other": {
+			reason:  "another review",
+			body:    `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`,
+			status:  400,
+			failure: []string{"apiextensions.k8s.io/v1beta1"},
+		},
+		"Answer": {
+			reason:  "not a request",
+			body:    `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`,
+			status:  400,
+			failure: []string{"not a request"},
+		},
+		"Large": {
+			reason:  "the size is limited",
+			body:    review(`"` + strings.Repeat("x", reviewBytesLimit) + `"`),
+			status:  413,
+			failure: []string{"fewer objects"},
+		},
 	}
 	w := newWebhook(t, newControlPlane(t), nil, nil)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			out := httptest.NewRecorder()
-			w.review(out, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, strings.NewReader(tc.body)))
+			w.review(out, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path,
+				strings.NewReader(tc.body)))
 			if out.Code != tc.status {
 				t.Fatalf("%s: status is %d, want %d: %s", tc.reason, out.Code, tc.status, out.Body)
 			}
@@ -506,7 +588,8 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 	if err := json.Unmarshal(body, &got); err != nil {
 		t.Fatalf("the answer is no review: %v\n%s", err, body)
 	}
-	if got.Request != nil || got.Response == nil || got.Response.UID != types.UID("u") || got.APIVersion != "apiextensions.k8s.io/v1" {
+	if got.Request != nil || got.Response == nil || got.Response.UID != types.UID("u") ||
+		got.APIVersion != "apiextensions.k8s.io/v1" {
 		t.Fatalf("the answer is %s", body)
 	}
 	if !succeeds {
@@ -515,7 +598,8 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 		}
 		return got.Response.Result.Message
 	}
-	if got.Response.Result.Status != metav1.StatusSuccess || len(got.Response.ConvertedObjects) != len(request.Request.Objects) {
+	if got.Response.Result.Status != metav1.StatusSuccess ||
+		len(got.Response.ConvertedObjects) != len(request.Request.Objects) {
 		t.Fatalf("the answer is %s", body)
 	}
 	for i, o := range got.Response.ConvertedObjects {
@@ -558,7 +642,8 @@ func TestSlots(t *testing.T) {
 // FuzzReview checks that every request gets a valid answer.
 func FuzzReview(f *testing.F) {
 	f.Add([]byte(review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"components":[{"name":"istio"}]}}`)))
-	f.Add([]byte(strings.ReplaceAll(review(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Manifest","metadata":{"name":"k","annotations":{"operator.kyma-project.io/conversion":"{\"for\":\"v1alpha1\",\"losses\":[{\"path\":[\"spec\",\"remote\"],\"was\":false}]}"}},"spec":{"install":{"name":"a","source":{}}}}`), `"operator.kyma-project.io/v1beta2","objects"`, `"operator.kyma-project.io/v1alpha1","objects"`)))
+	f.Add([]byte(strings.ReplaceAll(
+		review(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Manifest","metadata":{"name":"k","annotations":{"operator.kyma-project.io/conversion":"{\"for\":\"v1alpha1\",\"losses\":[{\"path\":[\"spec\",\"remote\"],\"was\":false}]}"}},"spec":{"install":{"name":"a","source":{}}}}`), `"operator.kyma-project.io/v1beta2","objects"`, `"operator.kyma-project.io/v1alpha1","objects"`)))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := &Webhook{slots: make(chan struct{}, 1)}
@@ -574,7 +659,8 @@ func FuzzReview(f *testing.F) {
 func BenchmarkConvert(b *testing.B) {
 	var modules []string
 	for i := range 20 {
-		modules = append(modules, fmt.Sprintf(`{"name":"module-%d","managed":true,"customResourcePolicy":"CreateAndDelete"}`, i))
+		modules = append(modules,
+			fmt.Sprintf(`{"name":"module-%d","managed":true,"customResourcePolicy":"CreateAndDelete"}`, i))
 	}
 	raw := []byte(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"},"spec":{"channel":"fast","modules":[` + strings.Join(modules, ",") + `]}}`)
 	b.ReportAllocs()

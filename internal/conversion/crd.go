@@ -48,9 +48,13 @@ func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, 
 // patchFor returns the JSON patch that a CRD needs, nil if it needs none. The API server rejects the patch if the
 // versions of the CRD have changed since it was read.
 func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
-	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == v1alpha1.Version })
+	i := slices.IndexFunc(crd.Spec.Versions, func(
+		v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Name == v1alpha1.Version
+	})
 	if i < 0 {
-		return nil, fmt.Errorf("CRD %s has no version v1alpha1: install the CRDs of this version of the manager", crd.Name)
+		return nil, fmt.Errorf("CRD %s has no version v1alpha1: install the CRDs of this version of the manager",
+			crd.Name)
 	}
 	var patch []map[string]any
 	path := "/spec/versions/" + strconv.Itoa(i)
@@ -74,7 +78,8 @@ func (w *Webhook) conversionSpec(bundle []byte) *apiextensionsv1.CustomResourceC
 	if w.URL != "" {
 		c.URL = &w.URL
 	} else {
-		c.Service = &apiextensionsv1.ServiceReference{Namespace: w.Namespace, Name: w.Service, Path: new(Path), Port: new(int32(443))}
+		c.Service = &apiextensionsv1.ServiceReference{Namespace: w.Namespace, Name: w.Service,
+			Path: new(Path), Port: new(int32(443))}
 	}
 	return &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,

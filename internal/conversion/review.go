@@ -34,7 +34,8 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 	var review apiextensionsv1.ConversionReview
 	err := json.NewDecoder(http.MaxBytesReader(out, r.Body, reviewBytesLimit)).Decode(&review)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		http.Error(out, fmt.Sprintf("the review has more than %d bytes: request fewer objects at a time, or v1beta2", reviewBytesLimit), http.StatusRequestEntityTooLarge)
+		http.Error(out, fmt.Sprintf("the review has more than %d bytes: request fewer objects at a time, or v1beta2",
+			reviewBytesLimit), http.StatusRequestEntityTooLarge)
 		return
 	}
 	if err != nil {
@@ -42,7 +43,8 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if review.Request == nil || review.APIVersion != apiextensionsv1.SchemeGroupVersion.String() {
-		http.Error(out, fmt.Sprintf("%q is not a request for a review of %s", review.APIVersion, apiextensionsv1.SchemeGroupVersion), http.StatusBadRequest)
+		http.Error(out, fmt.Sprintf("%q is not a request for a review of %s", review.APIVersion,
+			apiextensionsv1.SchemeGroupVersion), http.StatusBadRequest)
 		return
 	}
 	review.Response = respond(review.Request)
@@ -58,7 +60,8 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 
 // respond converts all objects, or returns a failure that names the objects that cannot be converted.
 func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
-	response := &apiextensionsv1.ConversionResponse{UID: request.UID, ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
+	response := &apiextensionsv1.ConversionResponse{UID: request.UID,
+		ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
 	var errs []error
 	for i, object := range request.Objects {
 		raw, err := convert(object.Raw, request.DesiredAPIVersion)
@@ -104,7 +107,8 @@ func convert(raw []byte, to string) ([]byte, error) {
 		err = errors.New("the kind has no other version")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("converting %s %s/%s from %s to %s: %w", head.Kind, head.Namespace, head.Name, head.APIVersion, to, err)
+		return nil, fmt.Errorf("converting %s %s/%s from %s to %s: %w", head.Kind, head.Namespace,
+			head.Name, head.APIVersion, to, err)
 	}
 	return out, nil
 }

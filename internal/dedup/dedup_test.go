@@ -24,9 +24,11 @@ func installed(name string) *v1beta2.Manifest {
 	m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
 	m.Labels = map[string]string{v1beta2.LabelModuleName: strings.Clone("keda"), v1beta2.LabelKymaName: name}
 	m.Finalizers = []string{strings.Clone(v1beta2.FinalizerManifest)}
-	m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda", "spec": map[string]any{"replicas": int64(2)}}}
+	m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda",
+		"spec": map[string]any{"replicas": int64(2)}}}
 	m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "keda"}}
-	m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: strings.Clone("all is ready")}}
+	m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue,
+		Reason: "Ready", Message: strings.Clone("all is ready")}}
 	m.Status.LastOperation.Operation = strings.Clone("all is ready")
 	return m
 }
@@ -52,13 +54,16 @@ func TestTransform(t *testing.T) {
 		reason string
 		a, b   any
 	}{
-		"Resource":   {"the custom resource of a module", a.Spec.Resource, b.Spec.Resource},
-		"Source":     {"the source", &a.Spec.Install.Source.Raw[0], &b.Spec.Install.Source.Raw[0]},
-		"Synced":     {"the inventory", &a.Status.Synced[0], &b.Status.Synced[0]},
-		"Label":      {"values of labels", at(a.Labels[v1beta2.LabelModuleName]), at(b.Labels[v1beta2.LabelModuleName])},
-		"Finalizer":  {"finalizers", at(a.Finalizers[0]), at(b.Finalizers[0])},
-		"Message":    {"messages of conditions", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
-		"Operations": {"an equal message in another field", at(a.Status.Conditions[0].Message), at(b.Status.LastOperation.Operation)},
+		"Resource": {"the custom resource of a module", a.Spec.Resource, b.Spec.Resource},
+		"Source":   {"the source", &a.Spec.Install.Source.Raw[0], &b.Spec.Install.Source.Raw[0]},
+		"Synced":   {"the inventory", &a.Status.Synced[0], &b.Status.Synced[0]},
+		"Label": {"values of labels", at(a.Labels[v1beta2.LabelModuleName]),
+			at(b.Labels[v1beta2.LabelModuleName])},
+		"Finalizer": {"finalizers", at(a.Finalizers[0]), at(b.Finalizers[0])},
+		"Message": {"messages of conditions", at(a.Status.Conditions[0].Message),
+			at(b.Status.Conditions[0].Message)},
+		"Operations": {"an equal message in another field", at(a.Status.Conditions[0].Message),
+			at(b.Status.LastOperation.Operation)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -79,9 +84,15 @@ func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 			m.Spec.Resource.Object["spec"] = map[string]any{"replicas": int64(3)}
 		}},
 		"NoResource": {"none at all", func(m *v1beta2.Manifest) { m.Spec.Resource = nil }},
-		"Source":     {"another digest", func(m *v1beta2.Manifest) { m.Spec.Install.Source.Raw = []byte(`{"ref":"b"}`) }},
-		"Synced":     {"another name", func(m *v1beta2.Manifest) { m.Status.Synced[0].Name = "other" }},
-		"SyncedMore": {"one more", func(m *v1beta2.Manifest) { m.Status.Synced = append(m.Status.Synced, m.Status.Synced[0]) }},
+		"Source": {"another digest", func(m *v1beta2.Manifest) {
+			m.Spec.Install.Source.Raw = []byte(
+				`{"ref":"b"}`)
+		}},
+		"Synced": {"another name", func(m *v1beta2.Manifest) { m.Status.Synced[0].Name = "other" }},
+		"SyncedMore": {"one more", func(m *v1beta2.Manifest) {
+			m.Status.Synced = append(
+				m.Status.Synced, m.Status.Synced[0])
+		}},
 		"SyncedKeep": {"one that is kept", func(m *v1beta2.Manifest) { m.Status.Synced[0].Keep = true }},
 		"SyncedParts": {"the same letters in other fields", func(m *v1beta2.Manifest) {
 			m.Status.Synced[0].Kind, m.Status.Synced[0].Namespace = "ConfigMapkyma", "-system"
@@ -109,9 +120,11 @@ func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 
 // TestTransformOtherKinds: objects of other kinds lose only their managedFields.
 func TestTransformOtherKinds(t *testing.T) {
-	in := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string][]byte{"config": []byte("x")}}
+	in := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a",
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string][]byte{"config": []byte("x")}}
 	out, err := Transform()(in)
-	if diff := cmp.Diff(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string][]byte{"config": []byte("x")}}, out); err != nil || diff != "" {
+	if diff := cmp.Diff(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Data: map[string][]byte{"config": []byte("x")}}, out); err != nil || diff != "" {
 		t.Errorf("%v, -want +got\n%s", err, diff)
 	}
 }
@@ -135,18 +148,23 @@ func TestShareIsBounded(t *testing.T) {
 // kymaOf returns a Kyma that shares no string with other Kymas.
 func kymaOf(name string) *v1beta2.Kyma {
 	ref := func(kind, name string) *v1beta2.ObjectReference {
-		return &v1beta2.ObjectReference{Kind: strings.Clone(kind), Metadata: v1beta2.ObjectReferenceMeta{Name: strings.Clone(name), Generation: 3}}
+		return &v1beta2.ObjectReference{Kind: strings.Clone(kind),
+			Metadata: v1beta2.ObjectReferenceMeta{Name: strings.Clone(name), Generation: 3}}
 	}
 	k := &v1beta2.Kyma{}
 	k.Name, k.Labels = name, map[string]string{"region": strings.Clone("eu")}
 	k.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
-	k.Spec = v1beta2.KymaSpec{Channel: "fast", Modules: append(make([]v1beta2.Module, 0, 4), v1beta2.Module{Name: strings.Clone("keda")})}
-	k.Status.Conditions = append(make([]metav1.Condition, 0, 4), metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Message: strings.Clone("all is ready")})
+	k.Spec = v1beta2.KymaSpec{Channel: "fast", Modules: append(make([]v1beta2.Module, 0, 4),
+		v1beta2.Module{Name: strings.Clone("keda")})}
+	k.Status.Conditions = append(make([]metav1.Condition, 0, 4), metav1.Condition{Type: v1beta2.ConditionReady,
+		Status: metav1.ConditionTrue, Message: strings.Clone("all is ready")})
 	k.Status.Modules = append(make([]v1beta2.ModuleStatus, 0, 8), v1beta2.ModuleStatus{
 		Name: strings.Clone("keda"), Version: strings.Clone("1.0.0"), State: v1beta2.StateReady,
-		Template: ref("ModuleTemplate", "keda-1.0.0"), Resource: ref("Keda", "default"), Manifest: ref("Manifest", name+"-keda-1"),
+		Template: ref("ModuleTemplate", "keda-1.0.0"), Resource: ref("Keda", "default"),
+		Manifest: ref("Manifest", name+"-keda-1"),
 	})
-	k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Synced: []v1beta2.Resource{{Version: "v1", Kind: "Secret", Name: "skr-webhook-tls"}}}
+	k.Status.Agent = &v1beta2.AgentStatus{Connected: true,
+		Synced: []v1beta2.Resource{{Version: "v1", Kind: "Secret", Name: "skr-webhook-tls"}}}
 	return k
 }
 
@@ -178,7 +196,8 @@ func TestTransformKyma(t *testing.T) {
 		"Resource": {"its custom resource", inA.Resource, inB.Resource},
 		"Message":  {"messages of conditions", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
 		"Synced":   {"the inventory of the agent", &a.Status.Agent.Synced[0], &b.Status.Agent.Synced[0]},
-		"Capacity": {"unused capacity of slices", cap(b.Spec.Modules) + cap(b.Status.Modules) + cap(b.Status.Conditions), 3},
+		"Capacity": {"unused capacity of slices", cap(b.Spec.Modules) + cap(b.Status.Modules) +
+			cap(b.Status.Conditions), 3},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -29,14 +29,15 @@ const (
 // Error implements error.
 func (a *answer) Error() string { return a.why }
 
-// Later returns the answer "not yet": the runner stops, and reconciles the object again after the given time or when something
-// happens. The text why names what is waited for. It becomes part of the status, so it must not change while nothing changes.
+// Later returns the answer "not yet": the runner stops, and reconciles the object again after the given time or when
+// something happens. The text why names what is waited for. It becomes part of the status, so it must not change while
+// nothing changes.
 func Later(after time.Duration, why string) error {
 	return &answer{kind: later, after: after, why: why}
 }
 
-// RecheckAfter returns the answer "go on, and reconcile again after the given time even if nothing happens". The earliest of
-// several wins.
+// RecheckAfter returns the answer "go on, and reconcile again after the given time even if nothing happens". The
+// earliest of several wins.
 func RecheckAfter(after time.Duration) error { return &answer{kind: recheck, after: after} }
 
 // Done returns the answer "the other steps are not needed; all is well".
@@ -154,8 +155,8 @@ func isTerminalMark(err error) bool {
 // isTerminal reports whether a failure will not go away by trying again.
 func isTerminal(err error) bool { return judge(err).terminal }
 
-// visible returns err as people see it, and as controller-runtime has to see it when it is to be tried again: without the text
-// of answers, without the words that mark a terminal error, and not found to be terminal.
+// visible returns err as people see it, and as controller-runtime has to see it when it is to be tried again: without
+// the text of answers, without the words that mark a terminal error, and not found to be terminal.
 func visible(err error) error {
 	if wrapped := unwrap(err); isTerminalMark(err) && len(wrapped) > 0 {
 		return visible(wrapped[0])

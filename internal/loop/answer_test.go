@@ -29,32 +29,103 @@ func TestJoinedAnswers(t *testing.T) {
 		after    time.Duration // when the object is reconciled again if nothing failed
 		retried  bool          // controller-runtime tries again
 	}{
-		"Plain":                {"nothing to change", boom, "boom", false, "", 0, true},
-		"Terminal":             {"without the words for programs", terminal, "boom", true, "", 0, false},
-		"TerminalJoined":       {"the same", errors.Join(terminal), "boom", true, "", 0, false},
-		"TerminalTwice":        {"both are told", errors.Join(terminal, reconcile.TerminalError(other)), "boom\nother", true, "", 0, false},
-		"TerminalWrapped":      {"with the text around it", fmt.Errorf("outer: %w", terminal), "outer: boom", true, "", 0, false},
-		"TerminalWrappedTwice": {"likewise", fmt.Errorf("a: %w", fmt.Errorf("b: %w", terminal)), "a: b: boom", true, "", 0, false},
-		"TerminalNil":          {"even this has a text", reconcile.TerminalError(nil), "nil terminal error", true, "", 0, false},
-		"TerminalAndOther":     {"the other may go away", errors.Join(terminal, other), "boom\nother", false, "", 0, true},
-		"TerminalAndLater":     {"what is waited for may help", errors.Join(Later(time.Minute, "a"), terminal), "boom", false, "", 0, true},
-		"TerminalWrappedMany":  {"two errors in one text", fmt.Errorf("x %w y %w", terminal, other), "x boom y other", false, "", 0, true},
-		"Later":                {"not yet", Later(time.Minute, "a"), "", false, "a", time.Minute, false},
-		"LaterWrapped":         {"with the text around it", fmt.Errorf("outer: %w", Later(time.Minute, "a")), "", false, "outer: a", time.Minute, false},
-		"LaterTwice":           {"the earliest", errors.Join(Later(time.Minute, "a"), Later(time.Second, "b")), "", false, "a\nb", time.Second, false},
-		"LaterAndFailure":      {"the failure counts", errors.Join(Later(time.Minute, "a"), boom), "boom", false, "", 0, true},
-		"FailureAndLater":      {"in any order", errors.Join(boom, Later(time.Minute, "a")), "boom", false, "", 0, true},
-		"LaterAndFailureDeep":  {"and any depth", fmt.Errorf("outer: %w", errors.Join(Later(1, "a"), boom)), "outer: boom", false, "", 0, true},
-		"RecheckAndFailure":    {"the failure counts", errors.Join(RecheckAfter(time.Minute), boom), "boom", false, "", 0, true},
-		"RecheckAndLater":      {"the earliest, and not yet", errors.Join(RecheckAfter(time.Second), Later(time.Minute, "a")), "", false, "\na", time.Second, false},
-		"DoneAndFailure":       {"the failure counts", errors.Join(Done(), boom), "boom", false, "", 0, true},
-		"Recheck":              {"goes on", RecheckAfter(time.Minute), "", false, "", time.Minute, false},
-		"Done":                 {"all is well", Done(), "", false, "", 0, false},
+		"Plain":          {reason: "nothing to change", err: boom, text: "boom", retried: true},
+		"Terminal":       {reason: "without the words for programs", err: terminal, text: "boom", terminal: true},
+		"TerminalJoined": {reason: "the same", err: errors.Join(terminal), text: "boom", terminal: true},
+		"TerminalTwice": {
+			reason:   "both are told",
+			err:      errors.Join(terminal, reconcile.TerminalError(other)),
+			text:     "boom\nother",
+			terminal: true,
+		},
+		"TerminalWrapped": {
+			reason:   "with the text around it",
+			err:      fmt.Errorf("outer: %w", terminal),
+			text:     "outer: boom",
+			terminal: true,
+		},
+		"TerminalWrappedTwice": {
+			reason:   "likewise",
+			err:      fmt.Errorf("a: %w", fmt.Errorf("b: %w", terminal)),
+			text:     "a: b: boom",
+			terminal: true,
+		},
+		"TerminalNil": {
+			reason:   "even this has a text",
+			err:      reconcile.TerminalError(nil),
+			text:     "nil terminal error",
+			terminal: true,
+		},
+		"TerminalAndOther": {
+			reason:  "the other may go away",
+			err:     errors.Join(terminal, other),
+			text:    "boom\nother",
+			retried: true,
+		},
+		"TerminalAndLater": {
+			reason:  "what is waited for may help",
+			err:     errors.Join(Later(time.Minute, "a"), terminal),
+			text:    "boom",
+			retried: true,
+		},
+		"TerminalWrappedMany": {
+			reason:  "two errors in one text",
+			err:     fmt.Errorf("x %w y %w", terminal, other),
+			text:    "x boom y other",
+			retried: true,
+		},
+		"Later": {reason: "not yet", err: Later(time.Minute, "a"), waiting: "a", after: time.Minute},
+		"LaterWrapped": {
+			reason:  "with the text around it",
+			err:     fmt.Errorf("outer: %w", Later(time.Minute, "a")),
+			waiting: "outer: a",
+			after:   time.Minute,
+		},
+		"LaterTwice": {
+			reason:  "the earliest",
+			err:     errors.Join(Later(time.Minute, "a"), Later(time.Second, "b")),
+			waiting: "a\nb",
+			after:   time.Second,
+		},
+		"LaterAndFailure": {
+			reason:  "the failure counts",
+			err:     errors.Join(Later(time.Minute, "a"), boom),
+			text:    "boom",
+			retried: true,
+		},
+		"FailureAndLater": {
+			reason:  "in any order",
+			err:     errors.Join(boom, Later(time.Minute, "a")),
+			text:    "boom",
+			retried: true,
+		},
+		"LaterAndFailureDeep": {
+			reason:  "and any depth",
+			err:     fmt.Errorf("outer: %w", errors.Join(Later(1, "a"), boom)),
+			text:    "outer: boom",
+			retried: true,
+		},
+		"RecheckAndFailure": {
+			reason:  "the failure counts",
+			err:     errors.Join(RecheckAfter(time.Minute), boom),
+			text:    "boom",
+			retried: true,
+		},
+		"RecheckAndLater": {
+			reason:  "the earliest, and not yet",
+			err:     errors.Join(RecheckAfter(time.Second), Later(time.Minute, "a")),
+			waiting: "\na",
+			after:   time.Second,
+		},
+		"DoneAndFailure": {reason: "the failure counts", err: errors.Join(Done(), boom), text: "boom", retried: true},
+		"Recheck":        {reason: "goes on", err: RecheckAfter(time.Minute), after: time.Minute},
+		"Done":           {reason: "all is well", err: Done()},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out Outcome
-			result, err := Run(t.Context(), Options{Controller: "test", Object: &v1beta2.Kyma{}, Report: func(o Outcome) { out = o }},
+			result, err := Run(t.Context(), Options{Controller: "test", Object: &v1beta2.Kyma{},
+				Report: func(o Outcome) { out = o }},
 				Step{Name: "a", Do: func(context.Context) error { return c.err }})
 			text := ""
 			if out.Err != nil {
@@ -101,19 +172,23 @@ func TestSaveFails(t *testing.T) {
 		save     error
 		requeued bool // without an error
 	}{
-		"AfterTerminal":         {"it is tried again", reconcile.TerminalError(errors.New("no")), errors.New("refused"), false},
-		"AfterLater":            {"it is tried again soon", Later(time.Hour, "a"), errors.New("refused"), false},
-		"ConflictAfterTerminal": {"a conflict is no failure", reconcile.TerminalError(errors.New("no")), apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("x")), true},
+		"AfterTerminal": {"it is tried again", reconcile.TerminalError(errors.New("no")),
+			errors.New("refused"), false},
+		"AfterLater": {"it is tried again soon", Later(time.Hour, "a"), errors.New("refused"), false},
+		"ConflictAfterTerminal": {"a conflict is no failure", reconcile.TerminalError(errors.New("no")),
+			apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("x")), true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			broken := interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
-				SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+				SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch,
+					...client.SubResourcePatchOption) error {
 					return c.save
 				},
 			})
-			result, err := Run(t.Context(), Options{Client: broken, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateError }},
+			result, err := Run(t.Context(), Options{Client: broken, Controller: "test", Object: b.kyma,
+				Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateError }},
 				Step{Name: "a", Do: func(context.Context) error { return c.step }})
 			if c.requeued != (err == nil && result.RequeueAfter > 0) || errors.Is(err, reconcile.TerminalError(nil)) {
 				t.Errorf("%s: after %s, %v", c.reason, result.RequeueAfter, err)

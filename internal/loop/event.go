@@ -14,16 +14,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SpecChanged returns a predicate that accepts every creation and deletion, and of updates those that change more than the
-// status: the spec, labels, annotations other than the ignored ones, or the beginning of a deletion. Ignored annotations are
-// those that a controller writes itself to record something.
+// SpecChanged returns a predicate that accepts every creation and deletion, and of updates those that change more than
+// the status: the spec, labels, annotations other than the ignored ones, or the beginning of a deletion. Ignored
+// annotations are those that a controller writes itself to record something.
 func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
 			!maps.Equal(before.GetLabels(), after.GetLabels()) ||
-			!maps.Equal(without(before.GetAnnotations(), ignoredAnnotations), without(after.GetAnnotations(), ignoredAnnotations))
+			!maps.Equal(without(before.GetAnnotations(), ignoredAnnotations),
+				without(after.GetAnnotations(), ignoredAnnotations))
 	}}
 }
 
@@ -39,8 +40,8 @@ func without(m map[string]string, keys []string) map[string]string {
 	return m
 }
 
-// RequestForKyma returns a request for the Kyma that the label of an object names, in the namespace of the object; none if it
-// has no such label. It is a [sigs.k8s.io/controller-runtime/pkg/handler.MapFunc].
+// RequestForKyma returns a request for the Kyma that the label of an object names, in the namespace of the object; none
+// if it has no such label. It is a [sigs.k8s.io/controller-runtime/pkg/handler.MapFunc].
 func RequestForKyma(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetLabels()[v1beta2.LabelKymaName]
 	if name == "" {

@@ -20,14 +20,23 @@ func TestSpecChanged(t *testing.T) {
 		change func(*v1beta2.Kyma)
 		want   bool
 	}{
-		"Status":     {"written by ourselves", func(k *v1beta2.Kyma) { k.Status.State, k.ResourceVersion = v1beta2.StateReady, "2" }, false},
-		"Spec":       {"it has another generation", func(k *v1beta2.Kyma) { k.Generation = 2 }, true},
-		"Label":      {"it may select", func(k *v1beta2.Kyma) { k.Labels = map[string]string{"a": "b"} }, true},
-		"Annotation": {"it may ask for something", func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"a": "b"} }, true},
-		"Ignored":    {"a controller's own record", func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"ignored": "b"} }, false},
-		"Both":       {"one that counts", func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"ignored": "b", "a": "b"} }, true},
-		"Deletion":   {"it begins", func(k *v1beta2.Kyma) { k.DeletionTimestamp = new(metav1.NewTime(time.Now())) }, true},
-		"Finalizer":  {"nobody's business", func(k *v1beta2.Kyma) { k.Finalizers = []string{"a"} }, false},
+		"Status": {"written by ourselves", func(k *v1beta2.Kyma) {
+			k.Status.State,
+				k.ResourceVersion = v1beta2.StateReady, "2"
+		}, false},
+		"Spec":  {"it has another generation", func(k *v1beta2.Kyma) { k.Generation = 2 }, true},
+		"Label": {"it may select", func(k *v1beta2.Kyma) { k.Labels = map[string]string{"a": "b"} }, true},
+		"Annotation": {"it may ask for something",
+			func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"a": "b"} }, true},
+		"Ignored": {"a controller's own record",
+			func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"ignored": "b"} }, false},
+		"Both": {"one that counts", func(k *v1beta2.Kyma) {
+			k.Annotations = map[string]string{"ignored": "b",
+				"a": "b"}
+		}, true},
+		"Deletion": {"it begins", func(k *v1beta2.Kyma) { k.DeletionTimestamp = new(metav1.NewTime(time.Now())) },
+			true},
+		"Finalizer": {"nobody's business", func(k *v1beta2.Kyma) { k.Finalizers = []string{"a"} }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -16,17 +16,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// AddFinalizers adds finalizers to an object of the control plane that does not have them, with one request, or none if it has
-// all. If somebody else has written the object since it was read, it returns the conflict of the API server, for which the
-// runner reconciles again: no finalizer of others is lost.
+// AddFinalizers adds finalizers to an object of the control plane that does not have them, with one request, or none if
+// it has all. If somebody else has written the object since it was read, it returns the conflict of the API server, for
+// which the runner reconciles again: no finalizer of others is lost.
 func AddFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers ...string) error {
 	return PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) { AppendFinalizers(m, finalizers...) })
 }
 
-// RemoveFinalizers removes finalizers from an object of the control plane that has them, with one request, or none if it has
-// none of them. Conflicts are as with [AddFinalizers]. If the object does not exist any more, there is nothing to remove and no
-// error.
-func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers []string, opts ...client.PatchOption) error {
+// RemoveFinalizers removes finalizers from an object of the control plane that has them, with one request, or none if
+// it has none of them. Conflicts are as with [AddFinalizers]. If the object does not exist any more, there is nothing
+// to remove and no error.
+func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers []string,
+	opts ...client.PatchOption) error {
 	err := PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) {
 		m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool { return slices.Contains(finalizers, f) })
 	}, opts...)
@@ -45,12 +46,13 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 	}
 }
 
-// PatchMetadata sends what change does to the labels, annotations and finalizers of an object, as one merge patch of the
-// difference, or nothing if there is none. A patch of finalizers, which are a list that is replaced as a whole, is refused by
-// the API server with a conflict if somebody else has written the object since it was read. After a success the metadata of the
-// object in memory is that of the answer; after a failure it is unchanged. The object must be one of the control plane, as a
-// struct with a field ObjectMeta.
-func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta), opts ...client.PatchOption) error {
+// PatchMetadata sends what change does to the labels, annotations and finalizers of an object, as one merge patch of
+// the difference, or nothing if there is none. A patch of finalizers, which are a list that is replaced as a whole, is
+// refused by the API server with a conflict if somebody else has written the object since it was read. After a success
+// the metadata of the object in memory is that of the answer; after a failure it is unchanged. The object must be one
+// of the control plane, as a struct with a field ObjectMeta.
+func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
+	opts ...client.PatchOption) error {
 	before := field(o, "ObjectMeta").(*metav1.ObjectMeta)
 	after := before.DeepCopy()
 	change(after)
@@ -63,7 +65,8 @@ func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change
 	}
 	if !slices.Equal(before.Finalizers, after.Finalizers) {
 		if before.ResourceVersion == "" {
-			return fmt.Errorf("changing the finalizers of %T %s: it has no resource version", o, client.ObjectKeyFromObject(o))
+			return fmt.Errorf("changing the finalizers of %T %s: it has no resource version", o,
+				client.ObjectKeyFromObject(o))
 		}
 		patch["finalizers"], patch["resourceVersion"] = after.Finalizers, before.ResourceVersion
 	}

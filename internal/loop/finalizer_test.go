@@ -32,7 +32,8 @@ func newStored(t *testing.T, meta metav1.ObjectMeta) (c client.Client, k *v1beta
 	meta.Namespace, meta.Name = "kcp-system", "a"
 	patches = &[]string{}
 	c = fake.NewClientBuilder().WithScheme(kinds).WithObjects(&v1beta2.Kyma{ObjectMeta: meta}).
-		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object,
+			p client.Patch, opts ...client.PatchOption) error {
 			data, err := p.Data(o)
 			*patches = append(*patches, string(data))
 			return errors.Join(err, c.Patch(ctx, o, p, opts...))
@@ -58,11 +59,33 @@ func TestFinalizers(t *testing.T) {
 		after  []string
 		writes int
 	}{
-		"Add":         {"both are missing", nil, add, []string{ourFinalizer, otherFinalizer}, 1},
-		"AddOne":      {"one is missing", []string{otherFinalizer}, add, []string{otherFinalizer, ourFinalizer}, 1},
-		"AddNone":     {"nothing is sent", []string{ourFinalizer, otherFinalizer}, add, []string{ourFinalizer, otherFinalizer}, 0},
-		"Remove":      {"only ours", []string{ourFinalizer, otherFinalizer}, remove, []string{otherFinalizer}, 1},
-		"RemoveTheir": {"nothing is sent", []string{otherFinalizer}, remove, []string{otherFinalizer}, 0},
+		"Add": {reason: "both are missing", do: add, after: []string{ourFinalizer, otherFinalizer}, writes: 1},
+		"AddOne": {
+			reason: "one is missing",
+			before: []string{otherFinalizer},
+			do:     add,
+			after:  []string{otherFinalizer, ourFinalizer},
+			writes: 1,
+		},
+		"AddNone": {
+			reason: "nothing is sent",
+			before: []string{ourFinalizer, otherFinalizer},
+			do:     add,
+			after:  []string{ourFinalizer, otherFinalizer},
+		},
+		"Remove": {
+			reason: "only ours",
+			before: []string{ourFinalizer, otherFinalizer},
+			do:     remove,
+			after:  []string{otherFinalizer},
+			writes: 1,
+		},
+		"RemoveTheir": {
+			reason: "nothing is sent",
+			before: []string{otherFinalizer},
+			do:     remove,
+			after:  []string{otherFinalizer},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +108,8 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthers: a finalizer that somebody else has added since the object was read is not lost, and the object does not
-// vanish before its owner has removed it.
+// TestFinalizersOfOthers: a finalizer that somebody else has added since the object was read is not lost, and the
+// object does not vanish before its owner has removed it.
 func TestFinalizersOfOthers(t *testing.T) {
 	deletion := metav1.NewTime(time.Now())
 	for name, meta := range map[string]metav1.ObjectMeta{
@@ -156,13 +179,15 @@ func TestPatchMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{`{"metadata":{"annotations":{"removed":null},"labels":{"changed":"2"}}}`}, *patches); diff != "" {
+	if diff := cmp.Diff([]string{`{"metadata":{"annotations":{"removed":null},"labels":{"changed":"2"}}}`},
+		*patches); diff != "" {
 		t.Errorf("only the difference is sent: -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{"kept": "1", "changed": "2", "theirs": "1"}, k.Labels); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if err := AddFinalizers(t.Context(), stored, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "unread"}}, ourFinalizer); err == nil {
+	if err := AddFinalizers(t.Context(), stored, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "unread"}},
+		ourFinalizer); err == nil {
 		t.Error("finalizers of an object that was never read were changed")
 	}
 }

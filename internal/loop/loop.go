@@ -1,4 +1,5 @@
-// Package loop runs the steps of a reconciler. It alone patches the status of objects and decides when they are reconciled again.
+// Package loop runs the steps of a reconciler. It alone patches the status of objects and decides when they are
+// reconciled again.
 //
 // # Use
 //
@@ -16,24 +17,26 @@
 //	5  reconcile.TerminalError      stop; only a change will help, so wait for one
 //	6  any other error              stop; try again with back-off
 //
-// Answers (2 to 4) and failures (5 and 6) can be wrapped with %w and joined with errors.Join. A failure that is joined with an
-// answer counts. A terminal error that is joined with anything else is tried again with it.
+// Answers (2 to 4) and failures (5 and 6) can be wrapped with %w and joined with errors.Join. A failure that is joined
+// with an answer counts. A terminal error that is joined with anything else is tried again with it.
 //
-// The package also has what every reconciler needs around its steps: finalizers that are patched without losing those of others
-// ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged], [RequestForKyma]), memory for each object
-// ([Memory]), intervals ([PollDelay], [Spread]), and the form of texts in conditions and events ([Clip], [Message]).
+// The package also has what every reconciler needs around its steps: finalizers that are patched without losing those
+// of others ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged], [RequestForKyma]),
+// memory for each object ([Memory]), intervals ([PollDelay], [Spread]), and the form of texts in conditions and events
+// ([Clip], [Message]).
 //
 // # How it works
 //
-// The runner copies the object before the first step, runs the steps in order until one stops, lets Report derive
-// the status from what the steps found, clips the texts in it, and sends one merge patch with the difference, or nothing if there
-// is none. The status is saved before the step after one that is marked Save: so an inventory is written before the objects that
-// it names. Report runs in every reconcile, also after a failure, so that a state never outlives its reason.
+// The runner copies the object before the first step, runs the steps in order until one stops, lets Report derive the
+// status from what the steps found, clips the texts in it, and sends one merge patch with the difference, or nothing if
+// there is none. The status is saved before the step after one that is marked Save: so an inventory is written before
+// the objects that it names. Report runs in every reconcile, also after a failure, so that a state never outlives its
+// reason.
 //
 // # What it does not do
 //
-// It keeps no memory between reconciles of its own, and it never sleeps. It stops when a step has changed the spec in memory: the
-// spec belongs to the writer of the object.
+// It keeps no memory between reconciles of its own, and it never sleeps. It stops when a step has changed the spec in
+// memory: the spec belongs to the writer of the object.
 package loop
 
 import (
@@ -77,15 +80,16 @@ type Options struct {
 	Object client.Object
 	// Report derives the status of Object from what the steps found. It is called once, after the last step.
 	Report func(Outcome)
-	// DeferSave, if set, is called after Report when no step failed. If it returns true, the status is neither saved nor published
-	// now, because the change does not matter to any reader yet. The controller has to see to it that a later reconcile saves it.
-	// What was saved for a step stays saved.
+	// DeferSave, if set, is called after Report when no step failed. If it returns true, the status is neither saved
+	// nor published now, because the change does not matter to any reader yet. The controller has to see to it that a
+	// later reconcile saves it. What was saved for a step stays saved.
 	DeferSave func() bool
-	// Publish, if set, is called after the status was saved, also if a step failed: it copies the status to another place.
-	// Its error counts like that of a last step, but never hides that of an earlier step.
+	// Publish, if set, is called after the status was saved, also if a step failed: it copies the status to another
+	// place. Its error counts like that of a last step, but never hides that of an earlier step.
 	Publish func(context.Context) error
-	// AfterStep, if set, is called with the name of each step that ran, however it ended, once the status that it asked to save is
-	// saved; Publish is a step too, "publish". It is for tests of faults: nothing else happens between two steps.
+	// AfterStep, if set, is called with the name of each step that ran, however it ended, once the status that it asked
+	// to save is saved; Publish is a step too, "publish". It is for tests of faults: nothing else happens between two
+	// steps.
 	AfterStep func(step string)
 }
 
@@ -101,7 +105,8 @@ type Outcome struct {
 	Terminal bool
 }
 
-// Reason returns the stable reason code of Err: what the first error in its chain with a method Reason() string returns, else "".
+// Reason returns the stable reason code of Err: what the first error in its chain with a method Reason() string
+// returns, else "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
 
 // Reason returns the stable reason code that err carries, or "" if it carries none.
@@ -115,7 +120,8 @@ func Reason(err error) string {
 	return ""
 }
 
-// Run reconciles an object once: steps, report, one status patch if the status changed, publish. See the package comment.
+// Run reconciles an object once: steps, report, one status patch if the status changed, publish. See the package
+// comment.
 func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result, err error) {
 	ctx, end := startTrace(ctx, o)
 	defer func() { err = end(err) }()
@@ -204,7 +210,8 @@ func (r *runner) afterStep(step Step) {
 	}
 }
 
-// save patches the status if it differs from what the control plane has. An object that does not exist any more needs no status.
+// save patches the status if it differs from what the control plane has. An object that does not exist any more needs
+// no status.
 func (r *runner) save(ctx context.Context) error {
 	if Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
 		return nil
@@ -228,8 +235,9 @@ func (r *runner) save(ctx context.Context) error {
 	return nil
 }
 
-// patch returns the change of the status as a merge patch, nil if the encoded status is the same. It has the status only: a step may have patched the
-// metadata meanwhile, and encoding a whole object costs more than comparing its status.
+// patch returns the change of the status as a merge patch, nil if the encoded status is the same. It has the status
+// only: a step may have patched the metadata meanwhile, and encoding a whole object costs more than comparing its
+// status.
 func (r *runner) patch() ([]byte, error) {
 	patch, err := MergePatch("status", field(r.saved, "Status"), field(r.Object, "Status"))
 	if err != nil {
@@ -243,8 +251,9 @@ func (r *runner) checkSpec() error {
 	if Equal(field(r.first, "Spec"), field(r.Object, "Spec")) {
 		return nil
 	}
-	return reconcile.TerminalError(fmt.Errorf("a step of controller %s changed the spec of %s in memory: a bug in this program",
-		r.Controller, client.ObjectKeyFromObject(r.Object)))
+	return reconcile.TerminalError(
+		fmt.Errorf("a step of controller %s changed the spec of %s in memory: a bug in this program",
+			r.Controller, client.ObjectKeyFromObject(r.Object)))
 }
 
 // result turns the error of the reconcile into what the queue does next.
@@ -261,7 +270,8 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 		}
 		return reconcile.Result{RequeueAfter: after}, nil
 	case apierrors.IsConflict(v.err):
-		// Somebody else wrote first, which is no failure: read again, with a random delay so that the writers do not meet again.
+		// Somebody else wrote first, which is no failure: read again, with a random delay so that the writers do not
+		// meet again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
 	case isUnreachable(v.err):
 		// The control plane does not answer. A back-off that has grown meanwhile would last minutes longer.
@@ -272,8 +282,8 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	}
 }
 
-// isUnreachable reports whether the control plane did not answer. Errors of runtimes and registries have a reason; those of the
-// client of the control plane have none.
+// isUnreachable reports whether the control plane did not answer. Errors of runtimes and registries have a reason;
+// those of the client of the control plane have none.
 func isUnreachable(err error) bool {
 	if Reason(err) != "" || isTerminal(err) {
 		return false
@@ -287,8 +297,8 @@ func field(obj client.Object, name string) any {
 	return reflect.ValueOf(obj).Elem().FieldByName(name).Addr().Interface()
 }
 
-// Equal reports whether two values mean the same in Kubernetes, where an empty list equals none. Most values that do are deeply equal
-// in Go too, and that comparison takes a third of the time, so it comes first.
+// Equal reports whether two values mean the same in Kubernetes, where an empty list equals none. Most values that do
+// are deeply equal in Go too, and that comparison takes a third of the time, so it comes first.
 func Equal(a, b any) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

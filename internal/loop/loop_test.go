@@ -44,7 +44,8 @@ func newBench(t *testing.T) *bench {
 		Spec:       v1beta2.KymaSpec{Channel: "regular"},
 	}}
 	b.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(b.kyma).WithStatusSubresource(b.kyma).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string,
+			o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			b.patches++
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		}}).Build()
@@ -67,13 +68,21 @@ func TestRun(t *testing.T) {
 		steps  map[string]error // by name; run in the order a, b, c
 		want   want
 	}{
-		"AllDone":         {"steps without error all run", nil, want{Ran: []string{"a", "b", "c"}}},
-		"LaterStops":      {"not yet stops the steps and requeues", map[string]error{"b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Minute}},
-		"RecheckGoesOn":   {"a recheck does not stop the steps", map[string]error{"a": RecheckAfter(time.Hour), "b": RecheckAfter(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
-		"RecheckAndLater": {"the earlier of both counts", map[string]error{"a": RecheckAfter(time.Second), "b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
-		"DoneStops":       {"done stops the steps without a failure", map[string]error{"b": Done()}, want{Ran: []string{"a", "b"}}},
-		"ErrorStops":      {"an error is returned for back-off", map[string]error{"b": boom}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Err: boom}, Failed: true}},
-		"Terminal":        {"a terminal error is reported as such, without its wrapper", map[string]error{"a": reconcile.TerminalError(boom)}, want{Ran: []string{"a"}, Outcome: Outcome{Step: "a", Err: boom, Terminal: true}, Failed: true}},
+		"AllDone": {"steps without error all run", nil, want{Ran: []string{"a", "b", "c"}}},
+		"LaterStops": {"not yet stops the steps and requeues", map[string]error{"b": Later(time.Minute, "rain")},
+			want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Minute}},
+		"RecheckGoesOn": {"a recheck does not stop the steps", map[string]error{"a": RecheckAfter(time.Hour),
+			"b": RecheckAfter(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
+		"RecheckAndLater": {"the earlier of both counts", map[string]error{"a": RecheckAfter(time.Second),
+			"b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"},
+			Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
+		"DoneStops": {"done stops the steps without a failure", map[string]error{"b": Done()},
+			want{Ran: []string{"a", "b"}}},
+		"ErrorStops": {"an error is returned for back-off", map[string]error{"b": boom},
+			want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Err: boom}, Failed: true}},
+		"Terminal": {"a terminal error is reported as such, without its wrapper",
+			map[string]error{"a": reconcile.TerminalError(boom)},
+			want{Ran: []string{"a"}, Outcome: Outcome{Step: "a", Err: boom, Terminal: true}, Failed: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +101,8 @@ func TestRun(t *testing.T) {
 				AfterStep: func(step string) { after = append(after, step) },
 			}, steps...)
 			got.After, got.Failed = result.RequeueAfter, err != nil
-			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(x, y error) bool { return errors.Is(x, y) })); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmp.Comparer(
+				func(x, y error) bool { return errors.Is(x, y) })); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if diff := cmp.Diff(got.Ran, after); diff != "" {
@@ -104,7 +114,8 @@ func TestRun(t *testing.T) {
 
 func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	b := newBench(t)
-	options := Options{Client: b, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
+	options := Options{Client: b, Controller: "test", Object: b.kyma,
+		Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
 	for range 3 {
 		if _, err := Run(t.Context(), options); err != nil {
 			t.Fatal(err)
@@ -114,7 +125,8 @@ func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 		t.Errorf("%d status patches for one change in three reconciles, want 1", b.patches)
 	}
 	saved := &v1beta2.Kyma{}
-	if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), saved); err != nil || saved.Status.State != v1beta2.StateReady {
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), saved); err != nil ||
+		saved.Status.State != v1beta2.StateReady {
 		t.Errorf("saved state is %q (%v), want Ready", saved.Status.State, err)
 	}
 }
@@ -140,10 +152,11 @@ func TestSaveComesBeforeTheNextStep(t *testing.T) {
 
 func TestSpecMustNotChange(t *testing.T) {
 	b := newBench(t)
-	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma}, Step{Name: "bad", Do: func(context.Context) error {
-		b.kyma.Spec.Channel = "fast"
-		return nil
-	}})
+	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma},
+		Step{Name: "bad", Do: func(context.Context) error {
+			b.kyma.Spec.Channel = "fast"
+			return nil
+		}})
 	if !isTerminal(err) {
 		t.Errorf("a step that changes the spec gives %v, want a terminal error", err)
 	}
@@ -159,20 +172,23 @@ func TestPublish(t *testing.T) {
 		"AfterAFailure": {"the earlier error is returned", boom, other, boom},
 		"ItsOwnFailure": {"its error is returned", nil, other, other},
 		"Success":       {"nothing failed", nil, nil, nil},
-		"Conflict":      {"the object is requeued soon, without an error", nil, apierrors.NewConflict(schema.GroupResource{}, "a", boom), nil},
+		"Conflict": {"the object is requeued soon, without an error", nil,
+			apierrors.NewConflict(schema.GroupResource{}, "a", boom), nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			called := false
-			result, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma, Publish: func(context.Context) error {
-				called = true
-				return c.publish
-			}}, Step{Name: "a", Do: func(context.Context) error { return c.step }})
+			result, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma,
+				Publish: func(context.Context) error {
+					called = true
+					return c.publish
+				}}, Step{Name: "a", Do: func(context.Context) error { return c.step }})
 			if !called || !errors.Is(err, c.want) {
 				t.Errorf("%s: published %v, error %v, want %v", c.reason, called, err, c.want)
 			}
-			if apierrors.IsConflict(c.publish) && (result.RequeueAfter < 50*time.Millisecond || result.RequeueAfter > 100*time.Millisecond) {
+			if apierrors.IsConflict(c.publish) && (result.RequeueAfter < 50*time.Millisecond ||
+				result.RequeueAfter > 100*time.Millisecond) {
 				t.Errorf("%s: requeued after %s, want 50 to 100 ms", c.reason, result.RequeueAfter)
 			}
 		})
@@ -214,7 +230,8 @@ func TestPollDelay(t *testing.T) {
 
 // TestUnreachable: an outage of the control plane does not lead to a back-off that is longer than the outage.
 func TestUnreachable(t *testing.T) {
-	away := fmt.Errorf("saving: %w", &url.Error{Op: "Patch", URL: "https://control-plane", Err: errors.New("connection refused")})
+	away := fmt.Errorf("saving: %w", &url.Error{Op: "Patch", URL: "https://control-plane",
+		Err: errors.New("connection refused")})
 	cases := map[string]struct {
 		reason string
 		err    error
@@ -227,8 +244,10 @@ func TestUnreachable(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			result, err := Run(t.Context(), Options{Object: &v1beta2.Kyma{}, Controller: "test"}, Step{Name: "fail", Do: func(context.Context) error { return c.err }})
-			if soon := err == nil && result.RequeueAfter >= time.Second && result.RequeueAfter <= 2*time.Second; soon != c.soon {
+			result, err := Run(t.Context(), Options{Object: &v1beta2.Kyma{}, Controller: "test"},
+				Step{Name: "fail", Do: func(context.Context) error { return c.err }})
+			if soon := err == nil && result.RequeueAfter >= time.Second &&
+				result.RequeueAfter <= 2*time.Second; soon != c.soon {
 				t.Errorf("%s: %v, requeued after %s", c.reason, err, result.RequeueAfter)
 			}
 		})
@@ -244,8 +263,9 @@ func TestLogLinesNameTheRuntime(t *testing.T) {
 	out := &bytes.Buffer{}
 	ctx := log.IntoContext(t.Context(), logr.FromSlogHandler(slog.NewJSONHandler(out, nil)))
 	m := &v1beta2.Manifest{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a", v1beta2.LabelModuleName: "sample"}},
-		Spec:       v1beta2.ManifestSpec{Version: "1.0.0"},
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a",
+			v1beta2.LabelModuleName: "sample"}},
+		Spec: v1beta2.ManifestSpec{Version: "1.0.0"},
 	}
 	boom := errors.New("boom")
 	_, err := Run(ctx, Options{Controller: "test", Object: m}, Step{Name: "a", Do: func(ctx context.Context) error {
@@ -272,8 +292,10 @@ func TestEqual(t *testing.T) {
 		a, b any
 		want bool
 	}{
-		"Same":      {&v1beta2.KymaStatus{State: v1beta2.StateReady}, &v1beta2.KymaStatus{State: v1beta2.StateReady}, true},
-		"Other":     {&v1beta2.KymaStatus{State: v1beta2.StateReady}, &v1beta2.KymaStatus{State: v1beta2.StateError}, false},
+		"Same": {&v1beta2.KymaStatus{State: v1beta2.StateReady}, &v1beta2.KymaStatus{State: v1beta2.StateReady},
+			true},
+		"Other": {&v1beta2.KymaStatus{State: v1beta2.StateReady}, &v1beta2.KymaStatus{State: v1beta2.StateError},
+			false},
 		"EmptyList": {&v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{}}, &v1beta2.KymaStatus{}, true},
 		"OtherZone": {now, metav1.NewTime(now.In(time.FixedZone("x", 3600))), true},
 	} {

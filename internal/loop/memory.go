@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Memory holds what a controller remembers of each object between reconciles. The zero value is empty and ready for use. The map
-// is safe for concurrent use; the values are guarded by whoever uses them, usually by the fact that one object is reconciled by
-// one worker at a time.
+// Memory holds what a controller remembers of each object between reconciles. The zero value is empty and ready for
+// use. The map is safe for concurrent use; the values are guarded by whoever uses them, usually by the fact that one
+// object is reconciled by one worker at a time.
 type Memory[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]*V // guarded by mu
@@ -20,8 +20,8 @@ func (m *Memory[K, V]) Get(key K) *V {
 	return m.entries[key]
 }
 
-// Update replaces what is remembered of an object with what replace makes of it, and returns that. The function gets nil if
-// nothing is remembered, and runs under the lock of the Memory. If it returns nil, the object is forgotten.
+// Update replaces what is remembered of an object with what replace makes of it, and returns that. The function gets
+// nil if nothing is remembered, and runs under the lock of the Memory. If it returns nil, the object is forgotten.
 func (m *Memory[K, V]) Update(key K, replace func(old *V) *V) *V {
 	m.mu.Lock()
 	defer m.mu.Unlock()

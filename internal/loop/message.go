@@ -23,12 +23,12 @@ const (
 	SummaryLimit = 4096
 )
 
-// Clip returns a text as a condition or event can show it: one line without control characters and terminal escape sequences, of
-// at most [MessageLimit] bytes. Runtimes and registries can put anything into their errors.
+// Clip returns a text as a condition or event can show it: one line without control characters and terminal escape
+// sequences, of at most [MessageLimit] bytes. Runtimes and registries can put anything into their errors.
 func Clip(text string) string { return ClipTo(text, MessageLimit) }
 
-// ClipTo is [Clip] with another limit in bytes. A text that is cut ends in "…" and never within a character. Line breaks become
-// "; ", or a space after punctuation.
+// ClipTo is [Clip] with another limit in bytes. A text that is cut ends in "…" and never within a character. Line
+// breaks become "; ", or a space after punctuation.
 func ClipTo(text string, limit int) string {
 	if !isPlain(text) {
 		text = oneLine(text)
@@ -55,7 +55,8 @@ func isPlain(text string) bool {
 }
 
 // escapes are terminal escape sequences: CSI such as colours, OSC such as titles and links, and two-byte ones.
-var escapes = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
+var escapes = regexp.MustCompile(
+	"\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
 
 // oneLine returns a text without line breaks, control characters and escape sequences.
 func oneLine(text string) string {
@@ -90,8 +91,8 @@ func printable(r rune) rune {
 	return r
 }
 
-// Message returns the text of an error for a condition or event: see [Clip]. Of joined errors each is clipped by itself and named
-// once, as many as fit into [SummaryLimit]; the text ends in the number of the others.
+// Message returns the text of an error for a condition or event: see [Clip]. Of joined errors each is clipped by itself
+// and named once, as many as fit into [SummaryLimit]; the text ends in the number of the others.
 func Message(err error) string {
 	if err == nil {
 		return ""
@@ -105,7 +106,8 @@ func Message(err error) string {
 	return Summarize(texts)
 }
 
-// Summarize returns texts in one line of at most [SummaryLimit] bytes, separated by "; ". It ends in "and N more" if not all fit.
+// Summarize returns texts in one line of at most [SummaryLimit] bytes, separated by "; ". It ends in "and N more" if
+// not all fit.
 func Summarize(texts []string) string {
 	const room = len("; and 1000000 more")
 	var b strings.Builder
@@ -135,7 +137,8 @@ func joined(err error) []error {
 	return all
 }
 
-// clipStatus clips the texts in the status of an object, so that none keeps the control plane from accepting the status.
+// clipStatus clips the texts in the status of an object, so that none keeps the control plane from accepting the
+// status.
 func clipStatus(o client.Object) {
 	var conditions []metav1.Condition
 	switch o := o.(type) {

@@ -66,13 +66,16 @@ func TestMessage(t *testing.T) {
 		err        error
 		begin, end string
 	}{
-		"None":     {"no error", nil, "", ""},
-		"One":      {"its text", errors.New("a"), "a", "a"},
-		"Joined":   {"in one line", errors.Join(errors.New("a"), errors.Join(errors.New("b"), errors.New("c"))), "a; b; c", "c"},
+		"None": {"no error", nil, "", ""},
+		"One":  {"its text", errors.New("a"), "a", "a"},
+		"Joined": {"in one line", errors.Join(errors.New("a"), errors.Join(errors.New("b"), errors.New("c"))),
+			"a; b; c", "c"},
 		"Repeated": {"named once", errors.Join(errors.New("a"), errors.New("a")), "a", "a"},
-		"Wrapped":  {"the text around it stays", fmt.Errorf("outer: %w", errors.Join(errors.New("a"), errors.New("b"))), "outer: a; b", "b"},
-		"Many":     {"bounded, with the number of the others", errors.Join(many...), "comparing ConfigMap default/a-0: forbidden: y", "y; and 109 more"},
-		"Huge":     {"bounded", huge, "zzz", "z…"},
+		"Wrapped": {"the text around it stays", fmt.Errorf("outer: %w", errors.Join(errors.New("a"), errors.New("b"))),
+			"outer: a; b", "b"},
+		"Many": {"bounded, with the number of the others", errors.Join(many...),
+			"comparing ConfigMap default/a-0: forbidden: y", "y; and 109 more"},
+		"Huge": {"bounded", huge, "zzz", "z…"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +85,8 @@ func TestMessage(t *testing.T) {
 			}
 		})
 	}
-	if got := Summarize([]string{strings.Repeat("€", SummaryLimit), "b"}); len(got) > SummaryLimit || !strings.HasSuffix(got, "…; and 1 more") {
+	if got := Summarize([]string{strings.Repeat("€", SummaryLimit), "b"}); len(got) > SummaryLimit ||
+		!strings.HasSuffix(got, "…; and 1 more") {
 		t.Errorf("a long first text: %d bytes, %q", len(got), got[len(got)-20:])
 	}
 }
@@ -102,13 +106,16 @@ func TestStatusIsClipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := b.kyma.Status
-	for _, got := range []string{s.Conditions[0].Message, s.LastOperation.Operation, s.Modules[0].Message, s.Agent.Message} {
+	for _, got := range []string{s.Conditions[0].Message, s.LastOperation.Operation,
+		s.Modules[0].Message, s.Agent.Message} {
 		if len(got) > SummaryLimit || strings.Contains(got, "\n") || !strings.HasPrefix(got, "forbidden; forbidden") {
 			t.Errorf("%d bytes: %.60q", len(got), got)
 		}
 	}
-	for _, o := range []*v1beta2.Manifest{{Status: v1beta2.ManifestStatus{Conditions: []metav1.Condition{{Message: text}}, LastOperation: v1beta2.LastOperation{Operation: text}}}} {
-		if clipStatus(o); len(o.Status.Conditions[0].Message) > SummaryLimit || len(o.Status.LastOperation.Operation) > SummaryLimit {
+	for _, o := range []*v1beta2.Manifest{{Status: v1beta2.ManifestStatus{
+		Conditions: []metav1.Condition{{Message: text}}, LastOperation: v1beta2.LastOperation{Operation: text}}}} {
+		if clipStatus(o); len(o.Status.Conditions[0].Message) > SummaryLimit ||
+			len(o.Status.LastOperation.Operation) > SummaryLimit {
 			t.Error("the status of a Manifest is not clipped")
 		}
 	}

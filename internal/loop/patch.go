@@ -6,10 +6,11 @@ import (
 	"fmt"
 )
 
-// MergePatch returns the JSON merge patch (RFC 7386) that changes the named member of an object, for example its status, from before to after; nil if
-// they are equal. Both values must be objects, or null, in the form that encoding/json writes. A list is replaced as a whole, even if only the order
-// of keys in it differs. Only objects that differ are decoded: a status is mostly lists, and decoding two whole statuses was a sixth of all memory
-// that a manager allocated.
+// MergePatch returns the JSON merge patch (RFC 7386) that changes the named member of an object, for example its
+// status, from before to after; nil if they are equal. Both values must be objects, or null, in the form that
+// encoding/json writes. A list is replaced as a whole, even if only the order of keys in it differs. Only objects that
+// differ are decoded: a status is mostly lists, and decoding two whole statuses was a sixth of all memory that a
+// manager allocated.
 func MergePatch(member string, before, after any) ([]byte, error) {
 	was, err := json.Marshal(before)
 	if err != nil {

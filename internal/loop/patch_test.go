@@ -13,14 +13,15 @@ func TestMergePatch(t *testing.T) {
 		before, after string
 		want          string // "" for nothing
 	}{
-		"Same":      {"no difference", `{"a":1}`, `{"a":1}`, ``},
-		"Order":     {"the order of keys is no difference", `{"o":{"a":1,"b":2}}`, `{"o":{"b":2,"a":1}}`, ``},
-		"Nothing":   {"null becomes an object", `null`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
-		"Empty":     {"an empty object gets all members", `{}`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
-		"Value":     {"only what differs is sent", `{"a":1,"b":2}`, `{"a":1,"b":3}`, `{"b":3}`},
-		"Nested":    {"the same in a nested object", `{"s":{"a":1,"b":2}}`, `{"s":{"a":1,"b":3}}`, `{"s":{"b":3}}`},
-		"Removed":   {"null removes a member", `{"s":{"a":1,"b":2}}`, `{"s":{"b":2}}`, `{"s":{"a":null}}`},
-		"List":      {"a list is replaced as a whole", `{"l":[{"a":1},{"a":2}]}`, `{"l":[{"a":1},{"a":3}]}`, `{"l":[{"a":1},{"a":3}]}`},
+		"Same":    {"no difference", `{"a":1}`, `{"a":1}`, ``},
+		"Order":   {"the order of keys is no difference", `{"o":{"a":1,"b":2}}`, `{"o":{"b":2,"a":1}}`, ``},
+		"Nothing": {"null becomes an object", `null`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
+		"Empty":   {"an empty object gets all members", `{}`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
+		"Value":   {"only what differs is sent", `{"a":1,"b":2}`, `{"a":1,"b":3}`, `{"b":3}`},
+		"Nested":  {"the same in a nested object", `{"s":{"a":1,"b":2}}`, `{"s":{"a":1,"b":3}}`, `{"s":{"b":3}}`},
+		"Removed": {"null removes a member", `{"s":{"a":1,"b":2}}`, `{"s":{"b":2}}`, `{"s":{"a":null}}`},
+		"List": {"a list is replaced as a whole", `{"l":[{"a":1},{"a":2}]}`, `{"l":[{"a":1},{"a":3}]}`,
+			`{"l":[{"a":1},{"a":3}]}`},
 		"OtherKind": {"an object replaces a list", `{"x":[1]}`, `{"x":{"a":1}}`, `{"x":{"a":1}}`},
 		"NoObject":  {"a text replaces an object", `{"x":{"a":1}}`, `{"x":"a"}`, `{"x":"a"}`},
 	}
@@ -51,7 +52,8 @@ func FuzzMergePatch(f *testing.F) {
 	f.Add(`{"a":[1]}`, `{"a":{"b":{"c":1}}}`)
 	f.Fuzz(func(t *testing.T, before, after string) {
 		var was, is map[string]any
-		if json.Unmarshal([]byte(before), &was) != nil || json.Unmarshal([]byte(after), &is) != nil || was == nil || is == nil {
+		if json.Unmarshal([]byte(before), &was) != nil || json.Unmarshal([]byte(after), &is) != nil || was == nil ||
+			is == nil {
 			return
 		}
 		patch, err := MergePatch("status", was, is)

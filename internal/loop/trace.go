@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
 
-// startTrace adds the runtime, module and version of the object to the log lines and the trace of a reconcile. The returned function
-// ends the trace, and adds the same to the error that the reconcile ends with.
+// startTrace adds the runtime, module and version of the object to the log lines and the trace of a reconcile. The
+// returned function ends the trace, and adds the same to the error that the reconcile ends with.
 func startTrace(ctx context.Context, o Options) (context.Context, func(error) error) {
 	about := aboutOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))
@@ -30,7 +30,8 @@ func aboutOf(o client.Object) telemetry.About {
 	case *v1beta2.Kyma:
 		return telemetry.About{Runtime: o.Name}
 	case *v1beta2.Manifest:
-		return telemetry.About{Runtime: o.Labels[v1beta2.LabelKymaName], Module: o.Labels[v1beta2.LabelModuleName], Version: o.Spec.Version}
+		return telemetry.About{Runtime: o.Labels[v1beta2.LabelKymaName], Module: o.Labels[v1beta2.LabelModuleName],
+			Version: o.Spec.Version}
 	}
 	return telemetry.About{}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agents are the parts for runtimes with agents: the authority issues their certificates, the listener receives their reports, and the
-// delivery brings them to the runtimes.
+// agents are the parts for runtimes with agents: the authority issues their certificates, the listener receives their
+// reports, and the delivery brings them to the runtimes.
 type agents struct {
 	issuer     issuer
 	listener   *backchannel.Listener
@@ -56,7 +56,8 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 	if a.issuer, err = newIssuer(ctx, f, host); err != nil {
 		return nil, err
 	}
-	if a.listener, err = backchannel.New(listenerOptions(ctx, f, pool, a.issuer, identities, a.heartbeats)); err != nil {
+	if a.listener, err = backchannel.New(listenerOptions(ctx, f, pool, a.issuer, identities,
+		a.heartbeats)); err != nil {
 		return nil, err
 	}
 	if a.delivery, err = delivery.New(deliveryOptions(c, a.issuer)); err != nil {
@@ -69,8 +70,10 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica has its address
 		tasks = append(tasks, ctrlmanager.RunnableFunc(announceListener(c, f.live)))
 	}
-	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" { // with cert-manager, its users make the Secret
-		tasks = append(tasks, ctrlmanager.RunnableFunc(ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keep))
+	// with cert-manager, its users make the Secret
+	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
+		tasks = append(tasks, ctrlmanager.RunnableFunc(
+			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keep))
 	}
 	return a, add(mgr, "the listener", tasks...)
 }
@@ -80,25 +83,30 @@ func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 	c, log := f.config, f.manager.GetLogger().WithName("authority")
 	if c.CertManagement == config.CertManager {
 		return authority.NewCertManager(authority.CertManagerOptions{
-			Client: f.live, Namespace: c.Namespace, Issuer: c.SelfSignedCertIssuerName, Hosts: []string{host}, Reserved: c.ListenerPeers,
+			Client: f.live, Namespace: c.Namespace, Issuer: c.SelfSignedCertIssuerName,
+			Hosts: []string{host}, Reserved: c.ListenerPeers,
 			Lifetime: c.SelfSignedCertDuration, Log: log,
 		})
 	}
 	return authority.New(authority.Options{
 		Client: f.live, Namespace: c.Namespace, Hosts: []string{host}, Reserved: c.ListenerPeers,
-		Lifetime: c.SelfSignedCertDuration, RuntimesByRoot: func() (map[string][]string, bool) { return runtimesByRoot(ctx, f) }, Log: log,
+		Lifetime: c.SelfSignedCertDuration, RuntimesByRoot: func() (map[string][]string,
+			bool) {
+			return runtimesByRoot(ctx, f)
+		}, Log: log,
 	})
 }
 
-// runtimesByRoot returns the names of the Kymas whose agents use a certificate of each root, by the fingerprint of the root; false if that
-// is not known, because this replica is not the leader or the Kymas cannot be read.
+// runtimesByRoot returns the names of the Kymas whose agents use a certificate of each root, by the fingerprint of the
+// root; false if that is not known, because this replica is not the leader or the Kymas cannot be read.
 func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, bool) {
 	select {
 	case <-f.manager.Elected():
 	default:
 		return nil, false
 	}
-	from, opts := client.Reader(f.manager.GetClient()), []client.ListOption{client.InNamespace(f.config.Namespace), client.UnsafeDisableDeepCopy}
+	from, opts := client.Reader(f.manager.GetClient()), []client.ListOption{client.InNamespace(f.config.Namespace),
+		client.UnsafeDisableDeepCopy}
 	if f.keeper != nil { // the cache has the shards of this replica only
 		from, opts = f.manager.GetAPIReader(), append(opts, client.Limit(500))
 	}
@@ -119,7 +127,8 @@ func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, boo
 	}
 }
 
-func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, from issuer, identities *identities, beats *heartbeats) backchannel.Options {
+func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, from issuer, identities *identities,
+	beats *heartbeats) backchannel.Options {
 	c := f.config
 	leader := newLeaderAddress(ctx, f)
 	off := func(address string) string {
@@ -129,13 +138,18 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 		return address
 	}
 	return backchannel.Options{
-		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
-		Peers: append([]string{protocol.ManagerName}, c.ListenerPeers...), Roots: from.Roots, Certificate: from.Serving,
+		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress),
+		ForwardedFrom: c.ListenerForwardedFrom,
+		Peers:         append([]string{protocol.ManagerName}, c.ListenerPeers...),
+		Roots:         from.Roots, Certificate: from.Serving,
 		Lookup:  identities.lookup,
 		Deliver: func(kyma string, e protocol.Event) { publish(pool, f.queues, kyma, e) },
 		Missed:  func(kyma string) { pool.Publish(kyma, runtimes.Event{Missed: true}) },
 		Changed: f.queues.review,
-		Route:   func(manager string) (string, bool) { return routeTo(ctx, f.manager.GetClient(), c.Namespace, manager) },
+		Route: func(manager string) (string, bool) {
+			return routeTo(
+				ctx, f.manager.GetClient(), c.Namespace, manager)
+		},
 		Leader: func(kyma string) (address string, me bool) {
 			if f.keeper != nil {
 				return f.keeper.HolderAddress(kyma)
@@ -173,7 +187,8 @@ func (a *agents) forKymas() agentdelivery.Options {
 	}
 }
 
-// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change: every runtime then gets a new certificate.
+// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change: every runtime then gets a new
+// certificate.
 func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -199,14 +214,16 @@ func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Eve
 		o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
 		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted})
-	case e.WatchedGVK.Kind == v1beta2.KindKyma: // an event of the Kyma project's agent, or of an object that did not fit
+	case e.WatchedGVK.Kind == v1beta2.KindKyma:
+		// an event of the Kyma project's agent, or of an object that did not fit
 		queues.reconcile(kyma)
 	default:
 		pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i})
 	}
 }
 
-// watchStarted returns the event for the start of a watch: all objects, if the agent has sent them, else that any may have changed.
+// watchStarted returns the event for the start of a watch: all objects, if the agent has sent them, else that any may
+// have changed.
 func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}
@@ -256,8 +273,8 @@ func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
 // timeout returns how long after a heartbeat an agent counts as connected: two heartbeats may be lost.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
-// next returns the delay until the next heartbeat of an agent in whose runtime nothing happens. It is so long that the runtimes of this replica stay within
-// the budget; 0 if the interval is long enough for that.
+// next returns the delay until the next heartbeat of an agent in whose runtime nothing happens. It is so long that the
+// runtimes of this replica stay within the budget; 0 if the interval is long enough for that.
 func (h *heartbeats) next() time.Duration {
 	if h.budget == 0 {
 		return 0

@@ -12,15 +12,17 @@ import (
 // ownWriteTimeout is how long a read waits until the cache has our own writes.
 const ownWriteTimeout = 5 * time.Second
 
-// boundedClient reads from the cache. Get waits until the cache has our own writes of that object, but only for a limited time.
+// boundedClient reads from the cache. Get waits until the cache has our own writes of that object, but only for a
+// limited time.
 //
-// The cache has a write when it has received an event with the resource version of the write or a later one. If the write was the last one of an object,
-// and the connection broke before the event was sent, there is no such event: the next list of the API server just does not have the object. In an idle
-// control plane, each Get of that object would wait until somebody changes another object of the kind.
+// The cache has a write when it has received an event with the resource version of the write or a later one. If the
+// write was the last one of an object, and the connection broke before the event was sent, there is no such event: the
+// next list of the API server just does not have the object. In an idle control plane, each Get of that object would
+// wait until somebody changes another object of the kind.
 //
-// List does not wait. It would have to wait for all writes of the kind that are under way, of which there are hundreds in a rollout: an agent that is
-// identified, and a reconcile for a person that lists its Manifests, would wait for all of them. A caller that needs its own writes in a list has to use
-// the answers of these writes.
+// List does not wait. It would have to wait for all writes of the kind that are under way, of which there are hundreds
+// in a rollout: an agent that is identified, and a reconcile for a person that lists its Manifests, would wait for all
+// of them. A caller that needs its own writes in a list has to use the answers of these writes.
 type boundedClient struct {
 	client.Client
 	timeout time.Duration

@@ -34,7 +34,8 @@ func (stuckClient) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return nil
 }
 
-// TestReadsDoNotWaitForEver: a write whose event never comes delays who gets its object, and does not end it. Lists do not wait for writes at all.
+// TestReadsDoNotWaitForEver: a write whose event never comes delays who gets its object, and does not end it. Lists do
+// not wait for writes at all.
 func TestReadsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := boundedClient{stuckClient{}, ownWriteTimeout}

@@ -45,7 +45,8 @@ type controllers struct {
 }
 
 // newControllers makes all controllers and the conversion webhook, and adds them to the manager.
-func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents agentdelivery.Options) (controllers, error) {
+func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry,
+	agents agentdelivery.Options) (controllers, error) {
 	c, mgr := f.config, f.manager
 	var all controllers
 	base, err := Base()
@@ -54,9 +55,11 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 	}
 	var pullSecrets, tombstones cache.Cache
 	if c.SKRImagePullSecret != "" && c.Mode != config.ModeInCluster {
-		// The cache of the manager cannot have the pull Secret: it has one filter for Secrets, that of access Secrets, and only their metadata.
+		// The cache of the manager cannot have the pull Secret: it has one filter for Secrets, that of access Secrets,
+		// and only their metadata.
 		pullSecrets, err = newOwnCache(mgr, c.Namespace, "the pull Secret", cache.Options{
-			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret), DefaultTransform: cache.TransformStripManagedFields(),
+			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret),
+			DefaultTransform:     cache.TransformStripManagedFields(),
 		})
 		if err != nil {
 			return all, err
@@ -65,7 +68,8 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 	if c.Mode != config.ModeInCluster {
 		// Also without --deletion-deadline: there may be tombstones of a time when it was set.
 		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
-			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}), DefaultTransform: cache.TransformStripManagedFields(),
+			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
+			DefaultTransform:     cache.TransformStripManagedFields(),
 		})
 		if err != nil {
 			return all, err
@@ -81,7 +85,9 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 		return all, err
 	}
 	if tombstones != nil {
-		all.tombstones, err = purge.NewTombstones(purge.TombstoneOptions{Options: purgeOptions(f, pool), Held: tombstones, Live: f.live, Namespace: c.Namespace})
+		all.tombstones, err = purge.NewTombstones(
+			purge.TombstoneOptions{Options: purgeOptions(f, pool), Held: tombstones,
+				Live: f.live, Namespace: c.Namespace})
 		if err != nil {
 			return all, err
 		}
@@ -143,7 +149,8 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 		Wrap: r.fence, UserAgent: r.cfg.UserAgent, Urgent: f.urgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
-		PollIntervals: runtimes.PollIntervals{Watched: c.WatchedPollInterval, Unwatched: c.PollInterval, Budget: c.PollBudget},
+		PollIntervals: runtimes.PollIntervals{Watched: c.WatchedPollInterval,
+			Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}
 	if c.WatchMode == config.WatchAgent {
 		o.Agents, o.InterestsChanged = true, f.queues.review
@@ -164,16 +171,19 @@ func poolIndexes(c *config.Manager) []client.Object {
 	return []client.Object{&v1beta2.Manifest{}, runtimes.NewSecretMetadata()}
 }
 
-func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents agentdelivery.Options, base *render.Bundle, pullSecrets cache.Cache) kyma.Options {
+func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents agentdelivery.Options,
+	base *render.Bundle, pullSecrets cache.Cache) kyma.Options {
 	c := f.config
 	return kyma.Options{
 		Client: f.manager.GetClient(), Certain: f.manager.GetAPIReader(), Live: f.live, Events: newRecorder(f.manager),
 		Runtimes: pool, Registry: artefacts, Agents: agents, Base: base, Shards: f.keeper,
 		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews,
-		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
+		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
+		PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread, AuditInterval: c.AuditInterval,
-		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, MinMaintenanceWindow: c.MinMaintenanceWindowSize,
-		DeletionDeadline: c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
+		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile,
+		MinMaintenanceWindow: c.MinMaintenanceWindowSize,
+		DeletionDeadline:     c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
 		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes, RateLimiter: newRateLimiter(c),
 		AfterStep: exitAfter(c.ExitAfterStep, "kyma"),
 	}
@@ -185,7 +195,8 @@ func manifestOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Regi
 		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: newRecorder(f.manager),
 		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
 		AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
-		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
+		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck,
+		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newRateLimiter(c),
 		After: exitAfter(c.ExitAfterStep, "manifest"),
 	}
@@ -202,7 +213,8 @@ func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {
 func watcherOptions(f foundation) watcher.Options {
 	c := f.config
 	return watcher.Options{
-		Client: f.manager.GetClient(), Events: newRecorder(f.manager), Namespace: c.Namespace, RateLimiter: newRateLimiter(c),
+		Client: f.manager.GetClient(), Events: newRecorder(f.manager), Namespace: c.Namespace,
+		RateLimiter:      newRateLimiter(c),
 		GatewayNamespace: c.IstioGatewayNamespace, Concurrency: c.MaxConcurrentWatcherReconciles,
 	}
 }
@@ -231,7 +243,8 @@ func conversionOptions(f foundation) conversion.Options {
 // countTimeout limits how long a scrape of metrics waits for the cache.
 const countTimeout = time.Second
 
-// mandatoryModules returns a function that counts the mandatory modules in the cache; NaN as long as the cache is not filled.
+// mandatoryModules returns a function that counts the mandatory modules in the cache; NaN as long as the cache is not
+// filled.
 func mandatoryModules(ctx context.Context, from client.Reader, namespace string) func() float64 {
 	return func() float64 {
 		ctx, cancel := context.WithTimeout(ctx, countTimeout)
@@ -250,19 +263,21 @@ func mandatoryModules(ctx context.Context, from client.Reader, namespace string)
 	}
 }
 
-// Base returns the objects that every runtime gets before its first module: the namespace, and the CRDs of the kinds that the admin of a
-// runtime reads, in the stored version only, because a runtime has no conversion webhook.
+// Base returns the objects that every runtime gets before its first module: the namespace, and the CRDs of the kinds
+// that the admin of a runtime reads, in the stored version only, because a runtime has no conversion webhook.
 func Base() (*render.Bundle, error) {
 	objects := []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace, "labels": map[string]any{
-			v1beta2.LabelIstioInjection: v1beta2.IstioInjectionEnabled, v1beta2.LabelWardenValidate: v1beta2.WardenValidateEnabled,
+			v1beta2.LabelIstioInjection: v1beta2.IstioInjectionEnabled,
+			v1beta2.LabelWardenValidate: v1beta2.WardenValidateEnabled,
 		}},
 	}}}
 	for _, crd := range crds.All() {
 		switch crd.Spec.Names.Kind {
 		case v1beta2.KindKyma, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta:
-			crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return !v.Served })
+			crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions,
+				func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return !v.Served })
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
 			if err != nil {
 				return nil, fmt.Errorf("encoding CRD %s: %w", crd.Name, err)
@@ -270,5 +285,6 @@ func Base() (*render.Bundle, error) {
 			objects = append(objects, &unstructured.Unstructured{Object: object})
 		}
 	}
-	return render.Build(objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
+	return render.Build(objects,
+		render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
 }

@@ -9,9 +9,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// recorder records events. The recorder of client-go merges two events within six minutes into one if they are about the same object, with the same
-// reason and action, and drops the note of the second. So a hash of the note becomes a part of the action: repeated events are counted, and
-// events with another note are recorded.
+// recorder records events. The recorder of client-go merges two events within six minutes into one if they are about
+// the same object, with the same reason and action, and drops the note of the second. So a hash of the note becomes a
+// part of the action: repeated events are counted, and events with another note are recorded.
 type recorder struct{ events.EventRecorder }
 
 func newRecorder(mgr ctrl.Manager) events.EventRecorder {

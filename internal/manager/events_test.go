@@ -23,7 +23,8 @@ func (a *actions) Eventf(_, _ runtime.Object, _, _, action, note string, args ..
 func TestRecorder(t *testing.T) {
 	under := &actions{said: map[string]string{}}
 	for _, n := range []int{3, 4, 4} {
-		recorder{under}.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned", "Sweep", "%d objects: 100%%", n)
+		recorder{under}.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned",
+			"Sweep", "%d objects: 100%%", n)
 	}
 	if len(under.said) != 2 {
 		t.Errorf("three events, of which two say the same, are %d: %q", len(under.said), under.said)

@@ -10,8 +10,9 @@ import (
 // killedExitCode is the exit code that shells and Kubernetes report for a process that got SIGKILL.
 const killedExitCode = 137
 
-// exitAfter returns the function that a controller calls after each of its steps for tests of faults: it ends the process, without cleaning up,
-// after the N-th run of the step that is set as CONTROLLER/STEP[:N]. It returns nil if no step of this controller is set.
+// exitAfter returns the function that a controller calls after each of its steps for tests of faults: it ends the
+// process, without cleaning up, after the N-th run of the step that is set as CONTROLLER/STEP[:N]. It returns nil if no
+// step of this controller is set.
 func exitAfter(setting, controller string) func(step string) {
 	name, times, counted := strings.Cut(setting, ":")
 	last, isOurs := strings.CutPrefix(name, controller+"/")

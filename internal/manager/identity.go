@@ -26,8 +26,8 @@ type identities struct {
 	metadata  bool          // the reader has only their metadata
 }
 
-// newIdentities returns the identities of all Kymas, from the cache of the manager. With shards, where that has only some Kymas, they are in a
-// cache of its own with the metadata of all.
+// newIdentities returns the identities of all Kymas, from the cache of the manager. With shards, where that has only
+// some Kymas, they are in a cache of its own with the metadata of all.
 func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
 	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {
@@ -37,7 +37,8 @@ func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	if f.keeper == nil {
 		return i, nil
 	}
-	all, err := newOwnCache(f.manager, f.config.Namespace, "the metadata of Kymas", cache.Options{DefaultTransform: stripMetadata})
+	all, err := newOwnCache(f.manager, f.config.Namespace, "the metadata of Kymas",
+		cache.Options{DefaultTransform: stripMetadata})
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +54,8 @@ func commonName(o client.Object) string {
 	return delivery.CommonName(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Labels: o.GetLabels()}})
 }
 
-// lookup returns the runtime of an identity. A certificate of a Kyma that does not exist any more is refused, even if there is another Kyma of
-// the same name.
+// lookup returns the runtime of an identity. A certificate of a Kyma that does not exist any more is refused, even if
+// there is another Kyma of the same name.
 func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	found, err := i.find(id.CommonName)
 	switch {
@@ -63,19 +64,23 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	case len(found) == 0:
 		return backchannel.Runtime{}, fmt.Errorf("no Kyma has the runtime ID or name %q", id.CommonName)
 	case len(found) > 1:
-		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own", len(found), id.CommonName)
+		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own",
+			len(found), id.CommonName)
 	}
 	k := found[0]
 	if id.UID != "" && id.UID != string(k.GetUID()) {
-		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted", k.GetName())
+		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted",
+			k.GetName())
 	}
-	notBefore := agentdelivery.CertificatesNotBefore(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
+	notBefore := agentdelivery.CertificatesNotBefore(
+		&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
 	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
 }
 
 // find returns the Kymas with this common name.
 func (i *identities) find(commonName string) ([]client.Object, error) {
-	opts := []client.ListOption{client.InNamespace(i.namespace), client.MatchingFields{identityIndex: commonName}, client.UnsafeDisableDeepCopy}
+	opts := []client.ListOption{client.InNamespace(i.namespace), client.MatchingFields{identityIndex: commonName},
+		client.UnsafeDisableDeepCopy}
 	var found []client.Object
 	if i.metadata {
 		list := &metav1.PartialObjectMetadataList{}

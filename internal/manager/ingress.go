@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 )
 
-// ingressSecretName is the name of the Secret with the serving certificate of an ingress in front of the listener. It is that of the Kyma
-// project's gateway.
+// ingressSecretName is the name of the Secret with the serving certificate of an ingress in front of the listener. It
+// is that of the Kyma project's gateway.
 const ingressSecretName = "klm-istio-gateway"
 
 // ingressCheckInterval is the time between two checks of that Secret.
@@ -63,7 +63,8 @@ func (s ingressSecret) write(ctx context.Context) error {
 	if err == nil {
 		err = s.client.Update(ctx, secret)
 	} else {
-		secret.Type, secret.Labels = corev1.SecretTypeTLS, map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
+		secret.Type, secret.Labels = corev1.SecretTypeTLS,
+			map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 		err = s.client.Create(ctx, secret)
 	}
 	if err != nil {

@@ -18,14 +18,16 @@ import (
 // addressAnnotation on the Lease of leader election is the address of the leader's listener.
 const addressAnnotation = "operator.kyma-project.io/listener-address"
 
-// announceListener returns a task of the leader that writes the address of its listener on the Lease, for the other replicas.
+// announceListener returns a task of the leader that writes the address of its listener on the Lease, for the other
+// replicas.
 func announceListener(c *config.Manager, live client.Client) func(context.Context) error {
 	return func(ctx context.Context) error {
 		address, err := listenerAddress(c)
 		if err != nil || address == "" {
 			return err
 		}
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: address}}})
+		body, err := json.Marshal(
+			map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: address}}})
 		if err != nil {
 			return fmt.Errorf("encoding the address of the listener: %w", err)
 		}
@@ -51,7 +53,8 @@ type leaderAddress struct {
 
 func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 	return &leaderAddress{
-		base: ctx, reader: f.manager.GetAPIReader(), key: types.NamespacedName{Namespace: f.config.Namespace, Name: leaderElectionID},
+		base: ctx, reader: f.manager.GetAPIReader(),
+		key:     types.NamespacedName{Namespace: f.config.Namespace, Name: leaderElectionID},
 		elected: f.manager.Elected(),
 	}
 }
@@ -75,7 +78,8 @@ func (l *leaderAddress) find() (address string, me bool) {
 	defer cancel()
 	lease := &coordinationv1.Lease{}
 	l.readAt = time.Now()
-	if err := l.reader.Get(ctx, l.key, lease); err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+	if err := l.reader.Get(ctx, l.key, lease); err == nil && lease.Spec.HolderIdentity != nil &&
+		*lease.Spec.HolderIdentity != "" {
 		l.address = lease.Annotations[addressAnnotation]
 	}
 	return l.address, false

@@ -5,7 +5,8 @@
 //	mgr, err := manager.New(ctx, cfg, rest)
 //	err = mgr.Start(ctx) // until ctx ends
 //
-// How it works: [New] makes the parts one after the other. Each is complete when it is made, and gets the parts before it as values:
+// How it works: [New] makes the parts one after the other. Each is complete when it is made, and gets the parts before
+// it as values:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
@@ -18,8 +19,8 @@
 //	 9 controllers Kyma, Manifest, purge, tombstones, Watcher, orphans
 //	10 background  tasks that need several of these parts, and metrics
 //
-// The configuration is read here only; the parts get values. The cache is small: it has one namespace, no managedFields, and of Secrets
-// only metadata.
+// The configuration is read here only; the parts get values. The cache is small: it has one namespace, no
+// managedFields, and of Secrets only metadata.
 //
 // What it does not do: it reconciles nothing itself, and it reads no flag or environment variable.
 package manager
@@ -45,8 +46,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// New builds a manager for the cluster behind cfg. It makes requests only to find out how kinds are served and to read the login of the
-// registry. It sets the garbage collector of the whole process to the memory target. The end of ctx ends the connections to runtimes.
+// New builds a manager for the cluster behind cfg. It makes requests only to find out how kinds are served and to read
+// the login of the registry. It sets the garbage collector of the whole process to the memory target. The end of ctx
+// ends the connections to runtimes.
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager, error) {
 	adjustGarbageCollector(ctx, c.MemoryTarget)
 	p, err := build(ctx, c, cfg, process{registerer: ctrlmetrics.Registry})
@@ -94,7 +96,8 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 	if err != nil {
 		return parts{}, err
 	}
-	f := foundation{config: c, manager: mgr, live: live, urgent: urgent, keeper: replica.keeper, queues: newKymaQueues(c.Namespace)}
+	f := foundation{config: c, manager: mgr, live: live, urgent: urgent, keeper: replica.keeper,
+		queues: newKymaQueues(c.Namespace)}
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
 	}
@@ -123,7 +126,8 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 			return parts{}, fmt.Errorf("adding the renewal of certificates: %w", err)
 		}
 	}
-	metrics.Register(one.registerer, metrics.Sources{MandatoryModules: mandatoryModules(ctx, mgr.GetCache(), c.Namespace)})
+	metrics.Register(one.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
+		ctx, mgr.GetCache(), c.Namespace)})
 	return parts{foundation: f, leading: replica.leading, pool: pool, agents: back, controllers: all}, nil
 }
 
@@ -153,7 +157,8 @@ func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	if err := mgr.AddReadyzCheck("readyz", healthz.Ping); err != nil {
 		return nil, nil, fmt.Errorf("adding the readiness check: %w", err)
 	}
-	live, err := client.NewWithWatch(r.cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	live, err := client.NewWithWatch(r.cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(),
+		Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("building a client without cache: %w", err)
 	}

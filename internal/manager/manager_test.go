@@ -51,14 +51,16 @@ func startDiscovery(t *testing.T) *rest.Config {
 			resources[gv] = &metav1.APIResourceList{GroupVersion: gv.String()}
 		}
 		plural, _ := meta.UnsafeGuessKindToResource(gvk)
-		resources[gv].APIResources = append(resources[gv].APIResources, metav1.APIResource{Name: plural.Resource, Kind: gvk.Kind, Namespaced: true})
+		resources[gv].APIResources = append(resources[gv].APIResources,
+			metav1.APIResource{Name: plural.Resource, Kind: gvk.Kind, Namespaced: true})
 	}
 	groups := map[string]*metav1.APIGroup{}
 	for gv := range resources {
 		if groups[gv.Group] == nil {
 			groups[gv.Group] = &metav1.APIGroup{Name: gv.Group}
 		}
-		groups[gv.Group].Versions = append(groups[gv.Group].Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+		groups[gv.Group].Versions = append(groups[gv.Group].Versions,
+			metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any
@@ -96,7 +98,8 @@ func startDiscovery(t *testing.T) *rest.Config {
 func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 	t.Helper()
 	c := config.NewManager()
-	c.OCIRegistryHost, c.MetricsBindAddress, c.HealthProbeBindAddress, c.PodName = "registry.example.com", "0", "0", "replica-0"
+	c.OCIRegistryHost, c.MetricsBindAddress, c.HealthProbeBindAddress, c.PodName = "registry.example.com", "0", "0",
+		"replica-0"
 	if edit != nil {
 		edit(c)
 	}
@@ -116,13 +119,16 @@ func TestBuild(t *testing.T) {
 		edit   func(*config.Manager)
 		want   string
 	}{
-		"Default":    {"one leader, watches from here", nil, all + " leading"},
-		"Alone":      {"there is nobody to elect", func(c *config.Manager) { c.LeaderElect = false }, all},
-		"InCluster":  {"no access Secret, so no tombstones", func(c *config.Manager) { c.Mode = config.ModeInCluster }, "kyma manifest purge watcher orphan"},
-		"NoOrphans":  {"0 is never", func(c *config.Manager) { c.OrphanSweepInterval = 0 }, "kyma manifest purge tombstones watcher leading"},
+		"Default": {"one leader, watches from here", nil, all + " leading"},
+		"Alone":   {"there is nobody to elect", func(c *config.Manager) { c.LeaderElect = false }, all},
+		"InCluster": {"no access Secret, so no tombstones", func(c *config.Manager) { c.Mode = config.ModeInCluster },
+			"kyma manifest purge watcher orphan"},
+		"NoOrphans": {"0 is never", func(c *config.Manager) { c.OrphanSweepInterval = 0 },
+			"kyma manifest purge tombstones watcher leading"},
 		"Conversion": {"a webhook", func(c *config.Manager) { c.EnableWebhooks = true }, all + " conversion leading"},
 		"Agents":     {"listener, issuer and delivery", withAgents, all + " agents leading"},
-		"Shards":     {"a keeper and its cache", func(c *config.Manager) { c.Shards = config.AllShards }, all + " leading keeper"},
+		"Shards": {"a keeper and its cache", func(c *config.Manager) { c.Shards = config.AllShards },
+			all + " leading keeper"},
 		"ShardsWithAgents": {"both", func(c *config.Manager) {
 			withAgents(c)
 			c.Shards = config.AllShards
@@ -131,7 +137,8 @@ func TestBuild(t *testing.T) {
 			withAgents(c)
 			c.CertManagement = config.CertManager
 		}, all + " agents leading"},
-		"PullSecret": {"a cache of its own", func(c *config.Manager) { c.SKRImagePullSecret = "pull" }, all + " leading"},
+		"PullSecret": {"a cache of its own", func(c *config.Manager) { c.SKRImagePullSecret = "pull" },
+			all + " leading"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -143,9 +150,12 @@ func TestBuild(t *testing.T) {
 			}
 			var got []string
 			for part, exists := range map[string]bool{
-				"kyma": p.controllers.kyma != nil, "manifest": p.controllers.manifest != nil, "purge": p.controllers.purge != nil,
-				"tombstones": p.controllers.tombstones != nil, "watcher": p.controllers.watcher != nil, "orphan": p.controllers.orphan != nil,
-				"conversion": p.controllers.conversion != nil, "agents": p.agents != nil, "leading": p.leading != nil && p.leading.recorder.Load() != nil, "keeper": p.keeper != nil,
+				"kyma": p.controllers.kyma != nil, "manifest": p.controllers.manifest != nil,
+				"purge":      p.controllers.purge != nil,
+				"tombstones": p.controllers.tombstones != nil, "watcher": p.controllers.watcher != nil,
+				"orphan":     p.controllers.orphan != nil,
+				"conversion": p.controllers.conversion != nil, "agents": p.agents != nil, "leading": p.leading != nil &&
+					p.leading.recorder.Load() != nil, "keeper": p.keeper != nil,
 			} {
 				if exists {
 					got = append(got, part)
@@ -158,7 +168,9 @@ func TestBuild(t *testing.T) {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
 			checkShared(t, p)
-			if err := registry.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "lifecycle_mgr_mandatory_modules", Help: "Number of mandatory modules."})); err == nil {
+			if err := registry.Register(prometheus.NewGauge(
+				prometheus.GaugeOpts{Name: "lifecycle_mgr_mandatory_modules",
+					Help: "Number of mandatory modules."})); err == nil {
 				t.Error("the metrics are not registered")
 			}
 		})
@@ -186,7 +198,8 @@ func checkShared(t *testing.T, p parts) {
 			t.Errorf("not the right one: %s", what)
 		}
 	}
-	if p.agents != nil && (k.Agents.Delivery != p.agents.delivery || k.Agents.HeartbeatTimeout() != p.agents.heartbeats.timeout()) || p.agents == nil && k.Agents.Delivery != nil {
+	if p.agents != nil && (k.Agents.Delivery != p.agents.delivery ||
+		k.Agents.HeartbeatTimeout() != p.agents.heartbeats.timeout()) || p.agents == nil && k.Agents.Delivery != nil {
 		t.Errorf("the Kyma controller has the agents %+v", k.Agents)
 	}
 }
@@ -222,7 +235,8 @@ func (fakeManager) Elected() <-chan struct{}                           { return 
 // optionsOf returns the values that the options of all parts have for a configuration, by part and field.
 func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	t.Helper()
-	f := foundation{config: c, manager: fakeManager{client: fake.NewClientBuilder().Build()}, urgent: queueing.NewUrgent(), queues: newKymaQueues(c.Namespace)}
+	f := foundation{config: c, manager: fakeManager{client: fake.NewClientBuilder().Build()},
+		urgent: queueing.NewUrgent(), queues: newKymaQueues(c.Namespace)}
 	options, err := managerOptions(t.Context(), c, false)
 	if err != nil {
 		t.Fatal(err)
@@ -232,9 +246,12 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	values := map[string]string{}
 	for part, o := range map[string]any{
 		"manager": options, "config": *cfg, "pool": poolOptions(f, replica{cfg: cfg}),
-		"kyma": kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil), "manifest": manifestOptions(f, nil, nil),
-		"purge": purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil), "conversion": conversionOptions(f),
-		"listener": listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats), "delivery": deliveryOptions(c, issuerStub{}),
+		"kyma":     kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil),
+		"manifest": manifestOptions(f, nil, nil),
+		"purge":    purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil),
+		"conversion": conversionOptions(f),
+		"listener":   listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
+		"delivery":   deliveryOptions(c, issuerStub{}),
 	} {
 		collect(values, part, reflect.ValueOf(o))
 	}
@@ -286,8 +303,9 @@ func TestConfigurationReachesParts(t *testing.T) {
 		"Kubeconfig": "cmd", "LogLevel": "cmd", "LogRuntimeLimit": "cmd", "OTLPEndpoint": "cmd", "TraceRatio": "cmd",
 		"MemoryTarget":          "TestPercentFor",
 		"MaxControlPlaneWrites": "TestWritesAreLimited", "MaxControlPlaneWritesWhileUrgent": "TestWritesAreLimited",
-		"OCIRegistryHost": "TestRegistryOptions", "OCIRegistryCredSecret": "TestLogin", "ModulesRepositorySubpath": "TestRegistryOptions",
-		"RegistryCacheBytes": "a limit of memory only", "TrustPolicy": "playground",
+		"OCIRegistryHost": "TestRegistryOptions", "OCIRegistryCredSecret": "TestLogin",
+		"ModulesRepositorySubpath": "TestRegistryOptions",
+		"RegistryCacheBytes":       "a limit of memory only", "TrustPolicy": "playground",
 		"Shards": "TestBuild", "ShardLeaseDuration": "a duration of shard.New only", "PodName": "TestReplicaIdentity",
 		"EnableWebhooks": "TestBuild", "CertManagement": "TestBuild", "SelfSignedCertIssuerName": "newIssuer only",
 		"SelfSignedCertDuration": "newIssuer only",
@@ -339,7 +357,8 @@ func TestWritesAreLimited(t *testing.T) {
 				if c.urgent {
 					urgent.Mark("a")
 				}
-				cfg := controlPlaneConfig(&config.Manager{MaxControlPlaneWrites: 5, MaxControlPlaneWritesWhileUrgent: 3}, &rest.Config{}, urgent)
+				cfg := controlPlaneConfig(&config.Manager{MaxControlPlaneWrites: 5,
+					MaxControlPlaneWritesWhileUrgent: 3}, &rest.Config{}, urgent)
 				var now, most atomic.Int32
 				over := cfg.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) {
 					for n := now.Add(1); n > most.Load(); {
@@ -351,7 +370,8 @@ func TestWritesAreLimited(t *testing.T) {
 				}))
 				for range 20 {
 					go func() {
-						r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://a.example.com", http.NoBody)
+						r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+							"https://a.example.com", http.NoBody)
 						if err == nil {
 							err = send(over, r)
 						}
@@ -371,13 +391,15 @@ func TestWritesAreLimited(t *testing.T) {
 
 // TestRegistryOptions: the registry is the one that the flags name.
 func TestRegistryOptions(t *testing.T) {
-	r, err := newRegistry(t.Context(), newConfig(t, func(c *config.Manager) { c.ModulesRepositorySubpath = "modules" }), nil)
+	r, err := newRegistry(t.Context(), newConfig(t, func(c *config.Manager) { c.ModulesRepositorySubpath = "modules" }),
+		nil)
 	if err != nil || r.Base() != "registry.example.com/modules" {
 		t.Errorf("the registry is %q, %v", r.Base(), err)
 	}
 }
 
-// TestReplicaIdentity: a leader that is restarted under its name leads at once; without a name, each process has its own identity.
+// TestReplicaIdentity: a leader that is restarted under its name leads at once; without a name, each process has its
+// own identity.
 func TestReplicaIdentity(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
@@ -386,9 +408,23 @@ func TestReplicaIdentity(t *testing.T) {
 		repeated  bool // the same in the next process
 		userAgent string
 	}{
-		"Named":   {"its Lease is its own", nil, "replica-0", true, "lifecycle-manager"},
-		"Unnamed": {"another process may run on this host", func(c *config.Manager) { c.PodName = "" }, "", false, "lifecycle-manager"},
-		"Shards":  {"it waits for its shards to expire anyway", func(c *config.Manager) { c.Shards = config.AllShards }, shard.LeaderIdentity("replica-0_"), false, "lifecycle-manager/replica-0"},
+		"Named": {
+			reason:    "its Lease is its own",
+			identity:  "replica-0",
+			repeated:  true,
+			userAgent: "lifecycle-manager",
+		},
+		"Unnamed": {
+			reason:    "another process may run on this host",
+			edit:      func(c *config.Manager) { c.PodName = "" },
+			userAgent: "lifecycle-manager",
+		},
+		"Shards": {
+			reason:    "it waits for its shards to expire anyway",
+			edit:      func(c *config.Manager) { c.Shards = config.AllShards },
+			identity:  shard.LeaderIdentity("replica-0_"),
+			userAgent: "lifecycle-manager/replica-0",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -398,12 +434,15 @@ func TestReplicaIdentity(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, err := newReplica(configured, controlPlaneConfig(configured, startDiscovery(t), queueing.NewUrgent()), options)
+				r, err := newReplica(configured, controlPlaneConfig(configured, startDiscovery(t),
+					queueing.NewUrgent()), options)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if needs := r.options.Controller.NeedLeaderElection; (needs != nil && !*needs) != (r.keeper != nil) || (r.fence != nil) != (r.keeper != nil) {
-					t.Errorf("%s: controllers need the lead: %v, requests are fenced: %t", c.reason, needs, r.fence != nil)
+				if needs := r.options.Controller.NeedLeaderElection; (needs != nil && !*needs) != (r.keeper != nil) ||
+					(r.fence != nil) != (r.keeper != nil) {
+					t.Errorf("%s: controllers need the lead: %v, requests are fenced: %t",
+						c.reason, needs, r.fence != nil)
 				}
 				return r.options.LeaderElectionResourceLockInterface.Identity(), r.cfg.UserAgent
 			}
@@ -432,7 +471,8 @@ func TestMandatoryModules(t *testing.T) {
 	going := release("kcp-system", "going", true)
 	going.Finalizers, going.DeletionTimestamp = []string{"example.com/x"}, new(metav1.Now())
 	c := fake.NewClientBuilder().WithScheme(kinds).
-		WithObjects(release("kcp-system", "one", true), release("kcp-system", "optional", false), release("other", "two", true), going).Build()
+		WithObjects(release("kcp-system", "one", true), release("kcp-system", "optional", false),
+			release("other", "two", true), going).Build()
 	count := mandatoryModules(t.Context(), c, "kcp-system")
 	if got := count(); got != 1 {
 		t.Errorf("%v mandatory modules, want 1", got)

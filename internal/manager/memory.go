@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Limits of the growth of the heap over the live objects before the garbage collector runs, in percent, as in $GOGC. With the 100 of Go, a rollout takes a
-// quarter more processor time than with the maximum. Less than the minimum would save memory but keep a processor busy: with Go's own memory
-// limit, an idle manager of 10,000 runtimes that did not quite fit collected garbage all the time.
+// Limits of the growth of the heap over the live objects before the garbage collector runs, in percent, as in $GOGC.
+// With the 100 of Go, a rollout takes a quarter more processor time than with the maximum. Less than the minimum would
+// save memory but keep a processor busy: with Go's own memory limit, an idle manager of 10,000 runtimes that did not
+// quite fit collected garbage all the time.
 const (
 	maxPercent = 400
 	minPercent = 50
@@ -18,8 +19,8 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// adjustGarbageCollector makes the garbage collector use memory up to target bytes to save processor time, until the context ends; see
-// config.Manager.MemoryTarget. 0 does nothing.
+// adjustGarbageCollector makes the garbage collector use memory up to target bytes to save processor time, until the
+// context ends; see config.Manager.MemoryTarget. 0 does nothing.
 func adjustGarbageCollector(ctx context.Context, target int64) {
 	if target <= 0 {
 		return
@@ -35,7 +36,8 @@ func adjustGarbageCollector(ctx context.Context, target int64) {
 				return
 			case <-ticker.C:
 			}
-			if next := percentFor(target, measureMemory()); next < percent*9/10 || next > percent*11/10 || next != percent && next == minPercent {
+			if next := percentFor(target, measureMemory()); next < percent*9/10 || next > percent*11/10 ||
+				next != percent && next == minPercent {
 				percent = next
 				debug.SetGCPercent(percent)
 			}
@@ -63,8 +65,8 @@ func measureMemory() memoryUse {
 	return memoryUse{live: value(0), stacks: value(1), heap: value(2) + value(5) + value(6), all: value(3) - value(4)}
 }
 
-// percentFor returns by how many percent of live objects and stacks the heap can grow so that live objects, growth, and all memory outside of the heap fit into
-// the target.
+// percentFor returns by how many percent of live objects and stacks the heap can grow so that live objects, growth, and
+// all memory outside of the heap fit into the target.
 func percentFor(target int64, m memoryUse) int {
 	grows := m.live + m.stacks
 	if grows <= 0 {

@@ -12,13 +12,15 @@ func TestPercentFor(t *testing.T) {
 		use    memoryUse
 		want   int
 	}{
-		"Begin":    {"nothing was collected yet", memoryUse{all: 20 * mib}, maxPercent},
-		"Small":    {"there is room for all", memoryUse{live: 50 * mib, heap: 100 * mib, all: 120 * mib}, maxPercent},
-		"Half":     {"what lives may double", memoryUse{live: 700 * mib, heap: 900 * mib, all: 900 * mib}, 100},
-		"Stacks":   {"they count for growth, and take room", memoryUse{live: 600 * mib, stacks: 100 * mib, heap: 900 * mib, all: 1000 * mib}, 100},
-		"Others":   {"what is no heap takes room", memoryUse{live: 600 * mib, heap: 900 * mib, all: 1100 * mib}, 100},
-		"TooLarge": {"it does not fit: the processor is not to pay for that", memoryUse{live: 1300 * mib, heap: 1350 * mib, all: 1400 * mib}, minPercent},
-		"Beyond":   {"nor here", memoryUse{live: 3000 * mib, heap: 3000 * mib, all: 3100 * mib}, minPercent},
+		"Begin": {"nothing was collected yet", memoryUse{all: 20 * mib}, maxPercent},
+		"Small": {"there is room for all", memoryUse{live: 50 * mib, heap: 100 * mib, all: 120 * mib}, maxPercent},
+		"Half":  {"what lives may double", memoryUse{live: 700 * mib, heap: 900 * mib, all: 900 * mib}, 100},
+		"Stacks": {"they count for growth, and take room", memoryUse{live: 600 * mib, stacks: 100 * mib,
+			heap: 900 * mib, all: 1000 * mib}, 100},
+		"Others": {"what is no heap takes room", memoryUse{live: 600 * mib, heap: 900 * mib, all: 1100 * mib}, 100},
+		"TooLarge": {"it does not fit: the processor is not to pay for that",
+			memoryUse{live: 1300 * mib, heap: 1350 * mib, all: 1400 * mib}, minPercent},
+		"Beyond": {"nor here", memoryUse{live: 3000 * mib, heap: 3000 * mib, all: 3100 * mib}, minPercent},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 )
 
-// leaderElectionID is the Lease of leader election. The reference uses the same one, so that both never reconcile at the same time.
+// leaderElectionID is the Lease of leader election. The reference uses the same one, so that both never reconcile at
+// the same time.
 const leaderElectionID = "893110f7.kyma-project.io"
 
 // shutdownTimeout is how long the end of the process waits for reconciles to end.
@@ -100,10 +101,12 @@ func cacheOptions(c *config.Manager) (cache.Options, error) {
 	o := cache.Options{
 		DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
 		DefaultTransform:  dedup.Transform(),
-		ByObject:          map[client.Object]cache.ByObject{secretMetadata(): {Label: labels.NewSelector().Add(*labelled)}},
+		ByObject: map[client.Object]cache.ByObject{secretMetadata(): {Label: labels.NewSelector().Add(
+			*labelled)}},
 	}
 	if c.MaintenancePolicyConfigmap != "" {
-		o.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", c.MaintenancePolicyConfigmap)}
+		o.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name",
+			c.MaintenancePolicyConfigmap)}
 	}
 	return o, nil
 }

@@ -9,11 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// retryBackoff is the delay between two tries of a request for a cache: 250 ms at first, 4 s at most, and up to a quarter more.
-var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25, Cap: 4 * time.Second, Steps: 5}
+// retryBackoff is the delay between two tries of a request for a cache: 250 ms at first, 4 s at most, and up to a
+// quarter more.
+var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25,
+	Cap: 4 * time.Second, Steps: 5}
 
-// outage retries the lists and watches of caches while the control plane cannot be reached. Without it, client-go would retry after a delay that doubles
-// up to a minute, so that a short outage would keep events from the manager for up to a minute more.
+// outage retries the lists and watches of caches while the control plane cannot be reached. Without it, client-go would
+// retry after a delay that doubles up to a minute, so that a short outage would keep events from the manager for up to
+// a minute more.
 type outage struct {
 	log logr.Logger
 
@@ -21,8 +24,8 @@ type outage struct {
 	since time.Time // guarded by mu: zero if the control plane can be reached
 }
 
-// wrap returns a transport that retries the lists and watches of caches until their context ends. All other requests fail at once, so that their
-// callers can report it.
+// wrap returns a transport that retries the lists and watches of caches until their context ends. All other requests
+// fail at once, so that their callers can report it.
 func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !isForCache(r) {

@@ -40,14 +40,64 @@ func TestOutage(t *testing.T) {
 		status int // 0: the error
 		lines  int // in the log
 	}{
-		"Well":        {"it answers", http.MethodGet, "?watch=true", []any{200}, 1, 200, 0},
-		"Watch":       {"it asks until somebody answers, and says so once", http.MethodGet, "?watch=true", []any{refused, refused, refused, 200}, 4, 200, 2},
-		"List":        {"as a watch", http.MethodGet, "?limit=500&resourceVersion=0", []any{refused, 502, 503, 504, 200}, 5, 200, 2},
-		"Live list":   {"who asked says that it failed", http.MethodGet, "?limit=500", []any{refused, 200}, 1, 0, 0},
-		"Get":         {"as a list", http.MethodGet, "", []any{refused, 200}, 1, 0, 0},
-		"Write":       {"it may have been done", http.MethodPatch, "?resourceVersion=1", []any{refused, 200}, 1, 0, 0},
-		"Not allowed": {"somebody answers", http.MethodGet, "?watch=true", []any{refused, 403, 200}, 2, 403, 2},
-		"Too old":     {"the cache has to list", http.MethodGet, "?watch=true", []any{410, 200}, 1, 410, 0},
+		"Well": {
+			reason: "it answers",
+			method: http.MethodGet,
+			query:  "?watch=true",
+			after:  []any{200},
+			asked:  1,
+			status: 200,
+		},
+		"Watch": {
+			reason: "it asks until somebody answers, and says so once",
+			method: http.MethodGet,
+			query:  "?watch=true",
+			after:  []any{refused, refused, refused, 200},
+			asked:  4,
+			status: 200,
+			lines:  2,
+		},
+		"List": {
+			reason: "as a watch",
+			method: http.MethodGet,
+			query:  "?limit=500&resourceVersion=0",
+			after:  []any{refused, 502, 503, 504, 200},
+			asked:  5,
+			status: 200,
+			lines:  2,
+		},
+		"Live list": {
+			reason: "who asked says that it failed",
+			method: http.MethodGet,
+			query:  "?limit=500",
+			after:  []any{refused, 200},
+			asked:  1,
+		},
+		"Get": {reason: "as a list", method: http.MethodGet, after: []any{refused, 200}, asked: 1},
+		"Write": {
+			reason: "it may have been done",
+			method: http.MethodPatch,
+			query:  "?resourceVersion=1",
+			after:  []any{refused, 200},
+			asked:  1,
+		},
+		"Not allowed": {
+			reason: "somebody answers",
+			method: http.MethodGet,
+			query:  "?watch=true",
+			after:  []any{refused, 403, 200},
+			asked:  2,
+			status: 403,
+			lines:  2,
+		},
+		"Too old": {
+			reason: "the cache has to list",
+			method: http.MethodGet,
+			query:  "?watch=true",
+			after:  []any{410, 200},
+			asked:  1,
+			status: 410,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +105,8 @@ func TestOutage(t *testing.T) {
 				var lines []string
 				o := &outage{log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
 				f := &failing{answers: tc.after}
-				r, err := http.NewRequestWithContext(t.Context(), tc.method, "https://a.example.com/api/v1/pods"+tc.query, http.NoBody)
+				r, err := http.NewRequestWithContext(t.Context(), tc.method,
+					"https://a.example.com/api/v1/pods"+tc.query, http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -69,7 +120,8 @@ func TestOutage(t *testing.T) {
 					t.Error(err)
 				}
 				if f.asked != tc.asked || status != tc.status || len(lines) != tc.lines {
-					t.Errorf("%s: asked %d times, want %d; status %d, want %d; said %q", tc.reason, f.asked, tc.asked, status, tc.status, lines)
+					t.Errorf("%s: asked %d times, want %d; status %d, want %d; said %q", tc.reason, f.asked,
+						tc.asked, status, tc.status, lines)
 				}
 				if took := time.Since(begin); took > 10*time.Second {
 					t.Errorf("it took %s", took)
@@ -79,14 +131,16 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestOutageOfHours: after a long time, it still asks every few seconds; and it ends when nobody wants to know any more.
+// TestOutageOfHours: after a long time, it still asks every few seconds; and it ends when nobody wants to know any
+// more.
 func TestOutageOfHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{answers: []any{errors.New("connection refused")}}
 		o := &outage{log: logr.Discard()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://a.example.com/api/v1/pods?watch=true", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://a.example.com/api/v1/pods?watch=true",
+			http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// kymaQueues are the queues of the Kyma controller. They are made before it, because pool and listener add to them and the controller needs
-// both.
+// kymaQueues are the queues of the Kyma controller. They are made before it, because pool and listener add to them and
+// the controller needs both.
 type kymaQueues struct {
 	namespace string
 	trigger   *queueing.Trigger                        // of reconciles
@@ -19,7 +19,8 @@ type kymaQueues struct {
 }
 
 func newKymaQueues(namespace string) kymaQueues {
-	return kymaQueues{namespace: namespace, trigger: &queueing.Trigger{}, reviews: workqueue.NewTypedDelayingQueue[string]()}
+	return kymaQueues{namespace: namespace, trigger: &queueing.Trigger{},
+		reviews: workqueue.NewTypedDelayingQueue[string]()}
 }
 
 // batchDelay is how long a Kyma is delayed after an event, so that several events lead to one reconcile or review.
@@ -27,8 +28,10 @@ const batchDelay = 100 * time.Millisecond
 
 // reconcile enqueues a Kyma.
 func (q kymaQueues) reconcile(kyma string) {
-	q.trigger.Add(queueing.Event, batchDelay, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
+	q.trigger.Add(queueing.Event, batchDelay,
+		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// review enqueues a review of the agent of a Kyma: whether what the agent reports, or has to watch, differs from the status of the Kyma.
+// review enqueues a review of the agent of a Kyma: whether what the agent reports, or has to watch, differs from the
+// status of the Kyma.
 func (q kymaQueues) review(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }

@@ -20,7 +20,8 @@ import (
 
 // newRegistry opens the registry of modules, which a flag or the credential Secret names.
 func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (*registry.Registry, error) {
-	o := registry.Options{Host: c.OCIRegistryHost, Subpath: c.ModulesRepositorySubpath, CacheBytes: c.RegistryCacheBytes}
+	o := registry.Options{Host: c.OCIRegistryHost, Subpath: c.ModulesRepositorySubpath,
+		CacheBytes: c.RegistryCacheBytes}
 	if c.OCIRegistryCredSecret != "" {
 		k := keychain{reader: reader, key: client.ObjectKey{Namespace: c.Namespace, Name: c.OCIRegistryCredSecret}}
 		host, _, err := k.read(ctx)
@@ -33,7 +34,8 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 		logger := log.FromContext(ctx).WithName("trust-policy")
 		trust, err := trust.Load(c.TrustPolicy, func(version string, err error) {
 			if err != nil {
-				logger.Error(err, "the new trust policy cannot be used; the former one stays in force", "version", version)
+				logger.Error(err, "the new trust policy cannot be used; the former one stays in force", "version",
+					version)
 				return
 			}
 			logger.Info("trust policy changed", "version", version)
@@ -51,7 +53,8 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	return r, nil
 }
 
-// keychain reads the Secret for each login, so that a rotated login is used at once. There are few logins, because artefacts are cached.
+// keychain reads the Secret for each login, so that a rotated login is used at once. There are few logins, because
+// artefacts are cached.
 type keychain struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -84,7 +87,9 @@ func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &file); err != nil || len(file.Auths) != 1 {
-		return "", login, fmt.Errorf("secret %s, named by --oci-registry-cred-secret: key %s must hold exactly one registry under \"auths\"", k.key, corev1.DockerConfigJsonKey)
+		return "", login, fmt.Errorf(
+			"secret %s, named by --oci-registry-cred-secret: key %s must hold exactly one registry under \"auths\"",
+			k.key, corev1.DockerConfigJsonKey)
 	}
 	host = slices.Collect(maps.Keys(file.Auths))[0]
 	return strings.TrimPrefix(host, "https://"), file.Auths[host], nil

@@ -20,16 +20,19 @@ func TestLogin(t *testing.T) {
 		"Port":   {"a name and a port", "registry.example.com:5000", "registry.example.com:5000", "admin"},
 		"Path":   {"a path is not part of the name", "registry.example.com/modules", "registry.example.com", "admin"},
 		"Scheme": {"as other tools write it", "https://registry.example.com", "registry.example.com", "admin"},
-		"Plain":  {"a registry without TLS", "http://registry.example.com:5000/modules", "registry.example.com:5000", "admin"},
-		"Other":  {"nobody else gets it", "registry.example.com", "registry.example.org", ""},
+		"Plain": {"a registry without TLS", "http://registry.example.com:5000/modules",
+			"registry.example.com:5000", "admin"},
+		"Other": {"nobody else gets it", "registry.example.com", "registry.example.org", ""},
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {
 			secret := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "login"},
-				Data:       map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"` + c.entry + `":{"username":"admin","password":"x"}}}`)},
+				Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(
+					`{"auths":{"` + c.entry + `":{"username":"admin","password":"x"}}}`)},
 			}
-			k := keychain{reader: fake.NewClientBuilder().WithObjects(secret).Build(), key: client.ObjectKeyFromObject(secret)}
+			k := keychain{reader: fake.NewClientBuilder().WithObjects(secret).Build(),
+				key: client.ObjectKeyFromObject(secret)}
 			asks, err := name.NewRegistry(c.asks)
 			if err != nil {
 				t.Fatal(err)

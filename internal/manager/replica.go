@@ -83,11 +83,13 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 		return replica{}, err
 	}
 	keeper, err := newKeeper(c, name, leases, lock, sharded)
-	return replica{cfg: cfg, options: o, leading: leading, cache: sharded, keeper: keeper, fence: shard.FencedTransport}, err
+	return replica{cfg: cfg, options: o, leading: leading, cache: sharded, keeper: keeper,
+		fence: shard.FencedTransport}, err
 }
 
 // newKeeper makes the keeper of the shards of this replica.
-func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resourcelock.LeaseLock, sharded *shard.Cache) (*shard.Keeper, error) {
+func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resourcelock.LeaseLock,
+	sharded *shard.Cache) (*shard.Keeper, error) {
 	address, err := listenerAddress(c)
 	if err != nil {
 		return nil, err
@@ -95,13 +97,15 @@ func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resour
 	// A lock of its own for reading: a lock remembers the record that it has read last, to update it.
 	reading := &resourcelock.LeaseLock{LeaseMeta: lock.LeaseMeta, Client: lock.Client}
 	return shard.New(shard.Options{
-		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration, Gate: shard.ShardedLeaderGate(reading),
+		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration,
+		Gate: shard.ShardedLeaderGate(reading),
 		Open: sharded.Open, Opened: sharded.Opened, Close: sharded.Close, Log: ctrl.Log.WithName("shards"),
 	})
 }
 
 // newLock returns the Leases of the manager's namespace, and the lock of leader election.
-func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRecorder, identity string) (coordinationv1client.LeaseInterface, *resourcelock.LeaseLock, error) {
+func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRecorder, identity string) (
+	coordinationv1client.LeaseInterface, *resourcelock.LeaseLock, error) {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("building a client for Leases: %w", err)
@@ -119,8 +123,9 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 	}, nil
 }
 
-// leadingEvents records the events of leader election. It is the only part that gets something later: controller-runtime takes the
-// lock before it makes recorders of events. Events before that are dropped; there are none before the manager starts.
+// leadingEvents records the events of leader election. It is the only part that gets something later:
+// controller-runtime takes the lock before it makes recorders of events. Events before that are dropped; there are none
+// before the manager starts.
 type leadingEvents struct {
 	recorder atomic.Pointer[events.EventRecorder]
 }
@@ -132,9 +137,9 @@ func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, 
 	}
 }
 
-// newShardedCache makes the cache of a replica with shards, and sets the options so that the manager uses it. Of Kymas and Manifests it has
-// those of the shards that are held. Access Secrets are known to every replica: a missing one means that a cluster does not exist any more,
-// and that must not depend on a label that somebody can remove.
+// newShardedCache makes the cache of a replica with shards, and sets the options so that the manager uses it. Of Kymas
+// and Manifests it has those of the shards that are held. Access Secrets are known to every replica: a missing one
+// means that a cluster does not exist any more, and that must not depend on a label that somebody can remove.
 func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 	over, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -204,7 +209,8 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	if err != nil {
 		return err
 	}
-	unassigned, err := newOwnCache(mgr, c.Namespace, "objects without shard", cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripMetadata})
+	unassigned, err := newOwnCache(mgr, c.Namespace, "objects without shard",
+		cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripMetadata})
 	if err != nil {
 		return err
 	}
@@ -224,7 +230,8 @@ func stripMetadata(raw any) (any, error) {
 		return raw, nil
 	}
 	stripped := metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: map[string]string{}, Annotations: map[string]string{},
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Labels: map[string]string{}, Annotations: map[string]string{},
 	}
 	for _, key := range []string{v1beta2.LabelKymaName, v1beta2.LabelShard, v1beta2.LabelRuntimeID} {
 		if value, exists := o.Labels[key]; exists {

@@ -1,11 +1,14 @@
-// Package metrics has every metric of the manager in one list, with name, help and labels, so that the number of series is decided in one place.
+// Package metrics has every metric of the manager in one list, with name, help and labels, so that the number of series
+// is decided in one place.
 //
-// Use: call [Register] once with the registry that is served, and set or increase the variables where the events happen.
+// Use: call [Register] once with the registry that is served, and set or increase the variables where the events
+// happen.
 //
-// Number of series: labels are controllers, steps, results, modules, versions and states; none of them grows with the number of runtimes. The
-// exceptions are the gauges that have their names from the Kyma project (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the one of
-// mandatory modules), because existing dashboards join on the runtime: one series for the state of each Kyma and of each of its modules. Two more
-// gauges have series for runtimes with a problem only. The flag --runtime-metrics=false disables all of these.
+// Number of series: labels are controllers, steps, results, modules, versions and states; none of them grows with the
+// number of runtimes. The exceptions are the gauges that have their names from the Kyma project
+// (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the one of mandatory modules), because existing dashboards
+// join on the runtime: one series for the state of each Kyma and of each of its modules. Two more gauges have series
+// for runtimes with a problem only. The flag --runtime-metrics=false disables all of these.
 //
 // What it does not do: it reads no metric back and keeps no state of its own.
 package metrics
@@ -97,9 +100,9 @@ var (
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
 	}, []string{"controller", "step", "result"})
 
-	// Requeues counts the steps that ended a reconcile early and requeued the object, by requeue_reason (CONTROLLER_STEP) and requeue_type
-	// (intended: it waits for something; unexpected: an error).
-	// Series: controllers (6) x steps (about 8 each) x 2.
+	// Requeues counts the steps that ended a reconcile early and requeued the object, by requeue_reason
+	// (CONTROLLER_STEP) and requeue_type (intended: it waits for something; unexpected: an error). Series: controllers
+	// (6) x steps (about 8 each) x 2.
 	Requeues = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_requeue_reason_total",
 		Help: "Reconciles that ended before their last step and were requeued, by the step that ended them.",
@@ -111,7 +114,8 @@ var (
 		Help: "FIPS 140-3 mode of the program: 0 off, 1 on, 2 only.",
 	})
 
-	// StatusWrites counts the patches of status in the control plane, by controller. It does not grow while nothing changes.
+	// StatusWrites counts the patches of status in the control plane, by controller. It does not grow while nothing
+	// changes.
 	StatusWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_status_writes_total",
 		Help: "Status patches sent to the control plane.",
@@ -123,27 +127,30 @@ var (
 		Help: "Objects applied to, deleted from, or refused by runtimes.",
 	}, []string{"action"})
 
-	// Purged counts what the purge of runtimes has removed, by what: custom_resource, finalizers (of a custom resource), object (of an
-	// inventory).
+	// Purged counts what the purge of runtimes has removed, by what: custom_resource, finalizers (of a custom
+	// resource), object (of an inventory).
 	Purged = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_purged_objects_total",
-		Help: "Custom resources deleted, custom resources whose finalizers were removed, and objects of modules deleted, because the deletion of a Kyma took longer than the grace period.",
+		Help: "Custom resources deleted, custom resources whose finalizers were removed, and objects of modules " +
+			"deleted, because the deletion of a Kyma took longer than the grace period.",
 	}, []string{"what"})
 
-	// Orphans is the number of orphaned objects at the last search, by kind: manifest (without Kyma), access_secret (without Kyma),
-	// runtime_object (without Manifest), catalog_object (without source).
+	// Orphans is the number of orphaned objects at the last search, by kind: manifest (without Kyma), access_secret
+	// (without Kyma), runtime_object (without Manifest), catalog_object (without source).
 	Orphans = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_orphans",
 		Help: "Orphaned objects at the last search.",
 	}, []string{"kind"})
 
-	// DeletionsGivenUp counts the Kymas that were deleted with a tombstone because the runtime could not be cleaned in time, by reason.
+	// DeletionsGivenUp counts the Kymas that were deleted with a tombstone because the runtime could not be cleaned in
+	// time, by reason.
 	DeletionsGivenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_deletions_given_up_total",
 		Help: "Kymas that were deleted with a tombstone because their runtime could not be cleaned in time.",
 	}, []string{"reason"})
 
-	// Tombstones is the number of ConfigMaps of deleted Kymas that have left something in their runtime; nearly always one for each Kyma.
+	// Tombstones is the number of ConfigMaps of deleted Kymas that have left something in their runtime; nearly always
+	// one for each Kyma.
 	Tombstones = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_tombstones",
 		Help: "Tombstones of deleted Kymas, which wait until their runtime can be reached again.",
@@ -161,13 +168,15 @@ var (
 		Help: "How often a module of a Kyma was blocked from reaching its desired state.",
 	}, []string{"module", "reason"})
 
-	// MaintenancePolicyValid is 1 if the maintenance policy that was read last is in force, 0 if there is none or it is invalid.
+	// MaintenancePolicyValid is 1 if the maintenance policy that was read last is in force, 0 if there is none or it is
+	// invalid.
 	MaintenancePolicyValid = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_maintenance_window_config_read_success",
 		Help: "1 if the maintenance policy that was read last is in force.",
 	})
 
-	// CatalogWrites counts the objects of the catalog copy that were written to, or deleted from, runtimes. It does not grow while nothing changes.
+	// CatalogWrites counts the objects of the catalog copy that were written to, or deleted from, runtimes. It does not
+	// grow while nothing changes.
 	CatalogWrites = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_catalog_writes_total",
 		Help: "Objects of the catalog copy written to or deleted from runtimes.",
@@ -198,7 +207,8 @@ var (
 		Help: "Time at which the newest root of the certificate authority expires, in seconds since 1970.",
 	})
 
-	// AuthorityOutdatedRuntimes is the number of runtimes that do not use a certificate of the newest root yet. It is 0 while there is one root.
+	// AuthorityOutdatedRuntimes is the number of runtimes that do not use a certificate of the newest root yet. It is 0
+	// while there is one root.
 	AuthorityOutdatedRuntimes = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_stragglers",
 		Help: "Runtimes that do not use a certificate of the newest root yet, during a rotation.",
@@ -216,7 +226,8 @@ var (
 		Help: "Certificates issued to runtimes by the certificate authority of the manager.",
 	})
 
-	// CertificateOverdue is 1 for a Kyma whose certificate is due for renewal since a day. There is no series for others.
+	// CertificateOverdue is 1 for a Kyma whose certificate is due for renewal since a day. There is no series for
+	// others.
 	CertificateOverdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_self_signed_cert_not_renew",
 		Help: "1 if the certificate of a runtime should have been renewed and was not.",
@@ -277,13 +288,15 @@ var (
 		Help: "Events and heartbeats that agents have sent.",
 	}, []string{"what"})
 
-	// ListenerRefused counts requests and connections that the listener refused, by reason. Series: the reasons (about 25).
+	// ListenerRefused counts requests and connections that the listener refused, by reason. Series: the reasons (about
+	// 25).
 	ListenerRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_refused_total",
 		Help: "Requests and connections to the listener that were refused.",
 	}, []string{"reason"})
 
-	// EventsMissed counts how often events of a runtime were found to be missing, so that any object in it may have changed.
+	// EventsMissed counts how often events of a runtime were found to be missing, so that any object in it may have
+	// changed.
 	EventsMissed = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_missed_total",
 		Help: "How often events of a runtime were found to be missing.",
@@ -301,14 +314,15 @@ var (
 		Help: "Runtimes with a connected agent.",
 	})
 
-	// AgentsDisconnected is the number of runtimes whose agents have sent heartbeats to this process and do not any more.
+	// AgentsDisconnected is the number of runtimes whose agents have sent heartbeats to this process and do not any
+	// more.
 	AgentsDisconnected = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_watcher_lost_runtimes",
 		Help: "Runtimes whose agent was connected and is not any more.",
 	})
 
-	// LastHeartbeat is the time of the last heartbeat of an agent that was connected and is not any more. There is no series for others, and none
-	// with --runtime-metrics=false.
+	// LastHeartbeat is the time of the last heartbeat of an agent that was connected and is not any more. There is no
+	// series for others, and none with --runtime-metrics=false.
 	LastHeartbeat = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds",
 		Help: "Time of the last heartbeat of an agent that is not connected any more, in seconds since 1970.",
@@ -323,7 +337,8 @@ var (
 	// ShardChanges counts the shards that this replica acquired, released or lost, by change.
 	ShardChanges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_shard_changes_total",
-		Help: "Shards that this replica acquired, released to another one, or lost because it could not renew its Lease.",
+		Help: "Shards that this replica acquired, released to another one, or lost because it could not renew " +
+			"its Lease.",
 	}, []string{"change"})
 
 	// KymaState is 1 for the current state of a Kyma; there is no series for the others. Series: Kymas.
@@ -338,7 +353,8 @@ var (
 		Help: "Current state of a mandatory module of a Kyma: 1 for that state, no series for others.",
 	}, []string{"module_name", "kyma_name", "state"})
 
-	// ModuleState is 1 for the current state of a module of a Kyma; there is no series for the others. Series: Kymas x modules.
+	// ModuleState is 1 for the current state of a module of a Kyma; there is no series for the others. Series: Kymas x
+	// modules.
 	ModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_module_state",
 		Help: "Current state of a module of a Kyma: 1 for that state, no series for others.",
@@ -368,10 +384,12 @@ func Register(r prometheus.Registerer, s Sources) {
 	if fips140.Enforced() {
 		FIPSMode.Set(2)
 	}
-	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Purged, Orphans, DeletionsGivenUp, Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules), CatalogWrites,
+	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Purged, Orphans, DeletionsGivenUp, Tombstones,
+		TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules), CatalogWrites,
 		ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityOutdatedRuntimes, AuthoritySecretInvalid, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,
-		ListenerRequestSeconds, AgentReports, ListenerRefused, EventsMissed, ListenerForwarded, AgentsConnected, AgentsDisconnected, LastHeartbeat,
+		ListenerRequestSeconds, AgentReports, ListenerRefused, EventsMissed, ListenerForwarded, AgentsConnected,
+		AgentsDisconnected, LastHeartbeat,
 		Shards, ShardChanges)
 }

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// libraryMetrics are metrics of libraries that dashboards and alerts use, with their labels. A test in playground/docs checks that they are served.
+// libraryMetrics are metrics of libraries that dashboards and alerts use, with their labels. A test in playground/docs
+// checks that they are served.
 var libraryMetrics = map[string][]string{
 	"leader_election_master_status":                {"name"},
 	"controller_runtime_reconcile_total":           {"controller", "result"},
@@ -88,10 +89,11 @@ var (
 )
 
 // vocabulary is what an expression has beside metrics: functions, aggregations and operators that are used.
-var vocabulary = strings.Fields(`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time and or unless offset bool`)
+var vocabulary = strings.Fields(
+	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time and or unless offset bool`)
 
-// wrong returns what is wrong with a PromQL expression: metrics and labels that there are not, words that are none, parentheses without their
-// other half. It is no parser: it knows as much of PromQL as it takes to find names.
+// wrong returns what is wrong with a PromQL expression: metrics and labels that there are not, words that are none,
+// parentheses without their other half. It is no parser: it knows as much of PromQL as it takes to find names.
 func wrong(expr string, metrics map[string][]string) (problems []string, labels []string) {
 	rest := ranges.ReplaceAllString(texts.ReplaceAllString(expr, `""`), "")
 	if strings.Count(rest, "(") != strings.Count(rest, ")") || strings.Count(rest, "{") != strings.Count(rest, "}") {
@@ -100,7 +102,8 @@ func wrong(expr string, metrics map[string][]string) (problems []string, labels 
 	var here []string // labels of all metrics in the expression
 	for _, m := range selector.FindAllStringSubmatch(rest, -1) {
 		for _, label := range matcher.FindAllStringSubmatch(m[2], -1) {
-			if all, is := metrics[m[1]]; is && !slices.Contains(all, label[1]) && !slices.Contains(targetLabels, label[1]) {
+			if all, is := metrics[m[1]]; is && !slices.Contains(all, label[1]) &&
+				!slices.Contains(targetLabels, label[1]) {
 				problems = append(problems, m[1]+" has no label "+label[1])
 			}
 		}
@@ -130,13 +133,20 @@ func TestWrong(t *testing.T) {
 	cases := map[string]struct {
 		reason, expr, want string
 	}{
-		"Good":       {"as it should be", `sum by (state) (rate(lifecycle_mgr_kyma_state{state=~"a|b(c)"}[5m])) > 0.5`, ""},
-		"Histogram":  {"a histogram has buckets", `histogram_quantile(0.9, sum by (le, step) (lifecycle_mgr_step_duration_seconds_bucket))`, ""},
-		"NoMetric":   {"a metric that there is not", `sum(lifecycle_mgr_kyma_stat)`, "there is no metric lifecycle_mgr_kyma_stat"},
-		"NoLabel":    {"a label that it does not have", `lifecycle_mgr_kyma_state{module="a"}`, "lifecycle_mgr_kyma_state has no label module"},
-		"NoGroup":    {"a label that nothing in it has", `sum by (module) (lifecycle_mgr_kyma_state)`, "no metric in it has the label module"},
-		"Function":   {"a function that there is not", `average(lifecycle_mgr_kyma_state)`, "there is no metric average"},
-		"Unbalanced": {"a parenthesis too many", `sum(lifecycle_mgr_kyma_state))`, "parentheses without their other half"},
+		"Good": {"as it should be", `sum by (state) (rate(lifecycle_mgr_kyma_state{state=~"a|b(c)"}[5m])) > 0.5`,
+			""},
+		"Histogram": {"a histogram has buckets",
+			`histogram_quantile(0.9, sum by (le, step) (lifecycle_mgr_step_duration_seconds_bucket))`, ""},
+		"NoMetric": {"a metric that there is not", `sum(lifecycle_mgr_kyma_stat)`,
+			"there is no metric lifecycle_mgr_kyma_stat"},
+		"NoLabel": {"a label that it does not have", `lifecycle_mgr_kyma_state{module="a"}`,
+			"lifecycle_mgr_kyma_state has no label module"},
+		"NoGroup": {"a label that nothing in it has", `sum by (module) (lifecycle_mgr_kyma_state)`,
+			"no metric in it has the label module"},
+		"Function": {"a function that there is not", `average(lifecycle_mgr_kyma_state)`,
+			"there is no metric average"},
+		"Unbalanced": {"a parenthesis too many", `sum(lifecycle_mgr_kyma_state))`,
+			"parentheses without their other half"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -255,10 +265,12 @@ func TestAlerts(t *testing.T) {
 					}
 				}
 			}
-			if !slices.Contains([]string{"info", "warning", "critical"}, a.Labels["severity"]) || a.Annotations["summary"] == "" {
+			if !slices.Contains([]string{"info", "warning", "critical"}, a.Labels["severity"]) ||
+				a.Annotations["summary"] == "" {
 				t.Errorf("alert %s needs a severity and a summary", a.Alert)
 			}
-			if anchor := "/docs/guide/troubleshooting.md#" + strings.ToLower(a.Alert); !strings.HasSuffix(a.Annotations["runbook_url"], anchor) {
+			if anchor := "/docs/guide/troubleshooting.md#" + strings.ToLower(a.Alert); !strings.HasSuffix(
+				a.Annotations["runbook_url"], anchor) {
 				t.Errorf("alert %s: runbook_url is %s, want …%s", a.Alert, a.Annotations["runbook_url"], anchor)
 			}
 			if !strings.Contains(string(page), "\n### "+a.Alert+"\n") {

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// States is a gauge with a series of value 1 for each current state, and no series for other states. It stores only the label values of each series: a
-// GaugeVec needs a kilobyte for each series, which for ten thousand runtimes with five modules was as much memory as their objects in the cache. Safe
-// for concurrent use.
+// States is a gauge with a series of value 1 for each current state, and no series for other states. It stores only the
+// label values of each series: a GaugeVec needs a kilobyte for each series, which for ten thousand runtimes with five
+// modules was as much memory as their objects in the cache. Safe for concurrent use.
 type States struct {
 	desc *prometheus.Desc
 
@@ -23,11 +23,12 @@ const separator = "\xff"
 
 // NewStates returns a gauge with labels and without series.
 func NewStates(o prometheus.Opts, labels []string) *States {
-	return &States{desc: prometheus.NewDesc(prometheus.BuildFQName(o.Namespace, o.Subsystem, o.Name), o.Help, labels, o.ConstLabels), series: map[string][]string{}}
+	return &States{desc: prometheus.NewDesc(prometheus.BuildFQName(o.Namespace, o.Subsystem, o.Name), o.Help, labels,
+		o.ConstLabels), series: map[string][]string{}}
 }
 
-// Set replaces the series of an owner, such as a Kyma. Each series is given by the values of all labels; duplicates count once. Without series, the
-// owner is removed. Two owners must not have the same series.
+// Set replaces the series of an owner, such as a Kyma. Each series is given by the values of all labels; duplicates
+// count once. Without series, the owner is removed. Two owners must not have the same series.
 func (s *States) Set(owner string, series ...[]string) {
 	joined := make([]string, 0, len(series))
 	for _, values := range series {

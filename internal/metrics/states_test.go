@@ -19,12 +19,17 @@ func TestStates(t *testing.T) {
 		sets   []set
 		want   []string
 	}{
-		"None":     {"no owner has series", nil, nil},
-		"One":      {"the current state is 1", []set{{"a", [][]string{{"a", "Ready"}}}}, []string{"a Ready 1"}},
-		"Moved":    {"the former state has no series", []set{{"a", [][]string{{"a", "Processing"}}}, {"a", [][]string{{"a", "Ready"}}}}, []string{"a Ready 1"}},
-		"Others":   {"the owners are independent", []set{{"a", [][]string{{"a", "Ready"}}}, {"b", [][]string{{"b", "Error"}}}}, []string{"a Ready 1", "b Error 1"}},
-		"Several":  {"all series of one owner", []set{{"a", [][]string{{"x", "Ready"}, {"y", "Error"}}}}, []string{"x Ready 1", "y Error 1"}},
-		"Twice":    {"a registry refuses duplicates, and all other series with them", []set{{"a", [][]string{{"x", "Ready"}, {"x", "Ready"}}}}, []string{"x Ready 1"}},
+		"None": {"no owner has series", nil, nil},
+		"One":  {"the current state is 1", []set{{"a", [][]string{{"a", "Ready"}}}}, []string{"a Ready 1"}},
+		"Moved": {"the former state has no series", []set{{"a", [][]string{{"a", "Processing"}}},
+			{"a", [][]string{{"a", "Ready"}}}}, []string{"a Ready 1"}},
+		"Others": {"the owners are independent",
+			[]set{{"a", [][]string{{"a", "Ready"}}}, {"b", [][]string{{"b", "Error"}}}},
+			[]string{"a Ready 1", "b Error 1"}},
+		"Several": {"all series of one owner", []set{{"a", [][]string{{"x", "Ready"}, {"y", "Error"}}}},
+			[]string{"x Ready 1", "y Error 1"}},
+		"Twice": {"a registry refuses duplicates, and all other series with them",
+			[]set{{"a", [][]string{{"x", "Ready"}, {"x", "Ready"}}}}, []string{"x Ready 1"}},
 		"Forgot":   {"no series", []set{{"a", [][]string{{"a", "Ready"}}}, {"a", nil}, {"c", nil}}, nil},
 		"NoValues": {"labels may be empty", []set{{"a", [][]string{{"", ""}}}}, []string{"  1"}},
 	}
@@ -43,7 +48,8 @@ func TestStates(t *testing.T) {
 			var got []string
 			for _, f := range families {
 				for _, m := range f.Metric {
-					got = append(got, fmt.Sprint(m.Label[0].GetValue(), " ", m.Label[1].GetValue(), " ", m.Gauge.GetValue()))
+					got = append(got, fmt.Sprint(m.Label[0].GetValue(), " ",
+						m.Label[1].GetValue(), " ", m.Gauge.GetValue()))
 				}
 			}
 			slices.Sort(got)

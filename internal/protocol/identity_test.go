@@ -25,16 +25,25 @@ func TestIdentityOf(t *testing.T) {
 		root   *x509.Certificate
 		want   Identity
 	}{
-		"Ours":     {"our authority names the Kyma", []*url.URL{SubjectURI("uid-1")}, root, Identity{"id", "uid-1", begin.Add(BackdatePeriod), end, Fingerprint(root)}},
-		"Parsed":   {"as it is in a certificate", []*url.URL{other(SubjectURI("uid-1").String())}, nil, Identity{"id", "uid-1", begin.Add(BackdatePeriod), end, ""}},
-		"Others":   {"others do not", nil, root, Identity{"id", "", time.Time{}, end, Fingerprint(root)}},
-		"Strange":  {"other names are not ours", []*url.URL{other("urn:lifecycle-manager:other:x"), other("https://lifecycle-manager:1/kyma:x"), other("urx:lifecycle-manager:kyma:x")}, nil, Identity{"id", "", time.Time{}, end, ""}},
-		"EmptyUID": {"nothing is no name", []*url.URL{SubjectURI("")}, nil, Identity{"id", "", time.Time{}, end, ""}},
-		"Second":   {"ours may come second", []*url.URL{other("spiffe://x/y"), SubjectURI("u")}, nil, Identity{"id", "u", begin.Add(BackdatePeriod), end, ""}},
+		"Ours": {"our authority names the Kyma", []*url.URL{SubjectURI("uid-1")}, root,
+			Identity{CommonName: "id", UID: "uid-1", Issued: begin.Add(BackdatePeriod),
+				Expires: end, Root: Fingerprint(root)}},
+		"Parsed": {"as it is in a certificate", []*url.URL{other(SubjectURI("uid-1").String())}, nil,
+			Identity{CommonName: "id", UID: "uid-1", Issued: begin.Add(BackdatePeriod), Expires: end}},
+		"Others": {"others do not", nil, root, Identity{CommonName: "id", Issued: time.Time{},
+			Expires: end, Root: Fingerprint(root)}},
+		"Strange": {"other names are not ours", []*url.URL{other("urn:lifecycle-manager:other:x"),
+			other("https://lifecycle-manager:1/kyma:x"), other("urx:lifecycle-manager:kyma:x")}, nil,
+			Identity{CommonName: "id", Issued: time.Time{}, Expires: end}},
+		"EmptyUID": {"nothing is no name", []*url.URL{SubjectURI("")}, nil,
+			Identity{CommonName: "id", Issued: time.Time{}, Expires: end}},
+		"Second": {"ours may come second", []*url.URL{other("spiffe://x/y"), SubjectURI("u")}, nil,
+			Identity{CommonName: "id", UID: "u", Issued: begin.Add(BackdatePeriod), Expires: end}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			cert := &x509.Certificate{Subject: pkix.Name{CommonName: "id"}, NotBefore: begin, NotAfter: end, URIs: c.uris}
+			cert := &x509.Certificate{Subject: pkix.Name{CommonName: "id"}, NotBefore: begin,
+				NotAfter: end, URIs: c.uris}
 			if got := IdentityOf(cert, c.root); got != c.want {
 				t.Errorf("%s: got %+v", c.reason, got)
 			}

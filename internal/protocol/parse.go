@@ -38,10 +38,12 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 		return Watchlist{}, fmt.Errorf("reading a watch list: it is not JSON of the expected form: %w", err)
 	}
 	if len(w.Watches) > MaxWatches {
-		return Watchlist{}, fmt.Errorf("reading a watch list: it has %d entries, at most %d are allowed", len(w.Watches), MaxWatches)
+		return Watchlist{}, fmt.Errorf("reading a watch list: it has %d entries, at most %d are allowed",
+			len(w.Watches), MaxWatches)
 	}
 	if w.HeartbeatInterval.Duration < 0 {
-		return Watchlist{}, fmt.Errorf("reading a watch list: heartbeat is %v, and must not be negative", w.HeartbeatInterval.Duration)
+		return Watchlist{}, fmt.Errorf("reading a watch list: heartbeat is %v, and must not be negative",
+			w.HeartbeatInterval.Duration)
 	}
 	seen := map[Watch]int{}
 	for n, entry := range w.Watches {
@@ -50,7 +52,8 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 		}
 		entry = entry.withDefaults()
 		if first, twice := seen[entry]; twice {
-			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d] is the same as watches[%d]: remove one", n, first)
+			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d] is the same as watches[%d]: remove one",
+				n, first)
 		}
 		seen[entry] = n
 	}
@@ -58,7 +61,8 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 }
 
 var (
-	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)          // groups, versions, resources and namespaces
+	// groups, versions, resources and namespaces
+	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // names that the API server accepts
 	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // kinds in events
 	manager = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?$`) // a segment of a path
@@ -76,7 +80,8 @@ func (w Watch) validate() error {
 		name, value string
 		pattern     *regexp.Regexp
 	}{
-		{"manager", w.Manager, manager}, {"group", w.Group, word}, {"resource", w.Resource, word}, {"kind", w.Kind, kind},
+		{"manager", w.Manager, manager}, {"group", w.Group, word},
+		{"resource", w.Resource, word}, {"kind", w.Kind, kind},
 		{"namespace", w.Namespace, word}, {"name", w.Name, object},
 	} {
 		if part.value != "" && !part.pattern.MatchString(part.value) {

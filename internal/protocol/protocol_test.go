@@ -33,14 +33,17 @@ func TestParseEvent(t *testing.T) {
 		"Ours": {
 			"what our agent sends",
 			`{"watched":{"Namespace":"","Name":"a"},"watchedGvk":{"kind":"A"},"boot":"b","sequence":7,"resource":"as","deleted":true,"object":{"uid":"u"}}`,
-			Event{Watched: Name{Name: "a"}, WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, BootID: "b", Sequence: 7, Resource: "as", Deleted: true, Object: &metav1.ObjectMeta{UID: "u"}}, false,
+			Event{Watched: Name{Name: "a"}, WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, BootID: "b", Sequence: 7,
+				Resource: "as", Deleted: true, Object: &metav1.ObjectMeta{UID: "u"}}, false,
 		},
-		"Began":    {"a whole resource has no name", `{"watchedGvk":{"kind":"A"},"began":true}`, Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, WatchStarted: true}, false},
-		"NoName":   {"an object has one", `{"watchedGvk":{"kind":"A"}}`, Event{}, true},
-		"NoKind":   {"and a kind", `{"watched":{"Name":"a"}}`, Event{}, true},
-		"NotJSON":  {"JSON is wanted", `hello`, Event{}, true},
-		"Negative": {"no number is negative", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"},"sequence":-1}`, Event{}, true},
-		"Two":      {"one event at a time", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"}}{}`, Event{}, true},
+		"Began": {"a whole resource has no name", `{"watchedGvk":{"kind":"A"},"began":true}`,
+			Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, WatchStarted: true}, false},
+		"NoName":  {"an object has one", `{"watchedGvk":{"kind":"A"}}`, Event{}, true},
+		"NoKind":  {"and a kind", `{"watched":{"Name":"a"}}`, Event{}, true},
+		"NotJSON": {"JSON is wanted", `hello`, Event{}, true},
+		"Negative": {"no number is negative", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"},"sequence":-1}`,
+			Event{}, true},
+		"Two": {"one event at a time", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"}}{}`, Event{}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +62,10 @@ func TestParseHeartbeat(t *testing.T) {
 		want   Heartbeat
 		fails  bool
 	}{
-		"Full":     {"all there is", `{"boot":"b","version":"1","sequence":3,"pending":2,"lost":true,"watchlist":"w","problem":"p"}`, Heartbeat{"b", "1", 3, 2, true, "w", "p"}, false},
+		"Full": {"all there is",
+			`{"boot":"b","version":"1","sequence":3,"pending":2,"lost":true,"watchlist":"w","problem":"p"}`,
+			Heartbeat{BootID: "b", Version: "1", Sequence: 3, Pending: 2, EventsLost: true,
+				Watchlist: "w", Problem: "p"}, false},
 		"Boot":     {"a life has a name", `{"version":"1"}`, Heartbeat{}, true},
 		"Pending":  {"nothing is less than nothing", `{"boot":"b","pending":-1}`, Heartbeat{}, true},
 		"Sequence": {"nor is a number", `{"boot":"b","sequence":-1}`, Heartbeat{}, true},
@@ -82,26 +88,31 @@ func TestParseWatchlist(t *testing.T) {
 		data   string
 		fails  bool
 	}{
-		"Empty":       {"nothing to watch is fine", `{"watches":[]}`, false},
-		"Small":       {"a resource and a version are enough", entry(""), false},
-		"Star":        {"the version may be left open", `{"watches":[{"version":"*","resource":"things"}]}`, false},
-		"Full":        {"all fields", entry(`,"manager":"m","group":"example.com","kind":"Thing","namespace":"ns","name":"a:b","selector":"a in (b,c),!d","field":"status"`), false},
-		"Heartbeat":   {"an interval is a duration", `{"watches":[],"heartbeat":"10s"}`, false},
-		"TwoManagers": {"two managers may want the same", `{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"m"}]}`, false},
-		"NotJSON":     {"JSON is wanted", `[]`, true},
-		"Missing":     {"an empty key is no list", ``, true},
-		"NoVersion":   {"a version is wanted", `{"watches":[{"resource":"things"}]}`, true},
-		"NoResource":  {"a resource is wanted", `{"watches":[{"version":"v1"}]}`, true},
-		"Subresource": {"subresources are not watched", `{"watches":[{"version":"v1","resource":"things/status"}]}`, true},
-		"Traversal":   {"nothing leads out of a path", entry(`,"namespace":"../../secrets"`), true},
-		"Dots":        {"not even a name", entry(`,"name":".."`), true},
-		"Manager":     {"a manager is one segment", entry(`,"manager":"a/b"`), true},
-		"Version":     {"a version is a word", `{"watches":[{"version":"v1/../v2","resource":"things"}]}`, true},
-		"Selector":    {"a selector can be read", entry(`,"selector":"a in b"`), true},
-		"Field":       {"a field is one of three", entry(`,"field":"metadata"`), true},
-		"Duplicate":   {"an event would be sent twice", `{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"lifecycle-manager"}]}`, true},
-		"Negative":    {"time goes forward", `{"watches":[],"heartbeat":"-1s"}`, true},
-		"TooMany":     {"there is a limit", `{"watches":[` + strings.Repeat(`{},`, MaxWatches) + `{}]}`, true},
+		"Empty": {"nothing to watch is fine", `{"watches":[]}`, false},
+		"Small": {"a resource and a version are enough", entry(""), false},
+		"Star":  {"the version may be left open", `{"watches":[{"version":"*","resource":"things"}]}`, false},
+		"Full": {"all fields",
+			entry(`,"manager":"m","group":"example.com","kind":"Thing","namespace":"ns","name":"a:b","selector":"a in (b,c),!d","field":"status"`), false},
+		"Heartbeat": {"an interval is a duration", `{"watches":[],"heartbeat":"10s"}`, false},
+		"TwoManagers": {"two managers may want the same",
+			`{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"m"}]}`,
+			false},
+		"NotJSON":    {"JSON is wanted", `[]`, true},
+		"Missing":    {"an empty key is no list", ``, true},
+		"NoVersion":  {"a version is wanted", `{"watches":[{"resource":"things"}]}`, true},
+		"NoResource": {"a resource is wanted", `{"watches":[{"version":"v1"}]}`, true},
+		"Subresource": {"subresources are not watched", `{"watches":[{"version":"v1","resource":"things/status"}]}`,
+			true},
+		"Traversal": {"nothing leads out of a path", entry(`,"namespace":"../../secrets"`), true},
+		"Dots":      {"not even a name", entry(`,"name":".."`), true},
+		"Manager":   {"a manager is one segment", entry(`,"manager":"a/b"`), true},
+		"Version":   {"a version is a word", `{"watches":[{"version":"v1/../v2","resource":"things"}]}`, true},
+		"Selector":  {"a selector can be read", entry(`,"selector":"a in b"`), true},
+		"Field":     {"a field is one of three", entry(`,"field":"metadata"`), true},
+		"Duplicate": {"an event would be sent twice",
+			`{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"lifecycle-manager"}]}`, true},
+		"Negative": {"time goes forward", `{"watches":[],"heartbeat":"-1s"}`, true},
+		"TooMany":  {"there is a limit", `{"watches":[` + strings.Repeat(`{},`, MaxWatches) + `{}]}`, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -130,12 +141,14 @@ func TestDigest(t *testing.T) {
 		list   Watchlist
 		same   bool
 	}{
-		"Order":     {"the order does not matter", Watchlist{Watches: []Watch{b, a}}, true},
-		"Manager":   {"nor that the default is said", Watchlist{Watches: []Watch{named, b}}, true},
-		"Heartbeat": {"nor which", Watchlist{Watches: []Watch{a, b}, HeartbeatInterval: metav1.Duration{Duration: DefaultHeartbeatInterval}}, true},
-		"Interval":  {"another interval does", Watchlist{Watches: []Watch{a, b}, HeartbeatInterval: metav1.Duration{Duration: time.Second}}, false},
-		"Field":     {"and another field", Watchlist{Watches: []Watch{a, {Version: "v1", Resource: "bs"}}}, false},
-		"Fewer":     {"and fewer entries", Watchlist{Watches: []Watch{a}}, false},
+		"Order":   {"the order does not matter", Watchlist{Watches: []Watch{b, a}}, true},
+		"Manager": {"nor that the default is said", Watchlist{Watches: []Watch{named, b}}, true},
+		"Heartbeat": {"nor which", Watchlist{Watches: []Watch{a, b},
+			HeartbeatInterval: metav1.Duration{Duration: DefaultHeartbeatInterval}}, true},
+		"Interval": {"another interval does", Watchlist{Watches: []Watch{a, b},
+			HeartbeatInterval: metav1.Duration{Duration: time.Second}}, false},
+		"Field": {"and another field", Watchlist{Watches: []Watch{a, {Version: "v1", Resource: "bs"}}}, false},
+		"Fewer": {"and fewer entries", Watchlist{Watches: []Watch{a}}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -149,25 +162,31 @@ func TestDigest(t *testing.T) {
 func TestTrim(t *testing.T) {
 	now := metav1.Now()
 	full := &metav1.ObjectMeta{
-		Name: "n", Namespace: "ns", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, CreationTimestamp: now,
-		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", lastAppliedAnnotation: "{}"}, Finalizers: []string{"f"},
+		Name: "n", Namespace: "ns", UID: "u", ResourceVersion: "1", Generation: 2,
+		DeletionTimestamp: &now, CreationTimestamp: now,
+		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", lastAppliedAnnotation: "{}"},
+		Finalizers:      []string{"f"},
 		OwnerReferences: []metav1.OwnerReference{{UID: "o"}},
 		ManagedFields: []metav1.ManagedFieldsEntry{{
-			Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status", APIVersion: "v1", FieldsType: "FieldsV1",
+			Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status",
+			APIVersion: "v1", FieldsType: "FieldsV1",
 			FieldsV1: metav1.NewFieldsV1("{}"),
 		}},
 	}
 	before := full.DeepCopy()
 	got := TrimMetadata(full)
 	want := &metav1.ObjectMeta{
-		UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status"}},
+		UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, Labels: map[string]string{"a": "b"},
+		Annotations: map[string]string{"c": "d"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply,
+			Time: &now, Subresource: "status"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	got.Labels["a"], got.DeletionTimestamp.Time = "changed", time.Time{}
-	if diff := cmp.Diff(before, full, cmp.Comparer(func(a, b *metav1.FieldsV1) bool { return a.String() == b.String() })); diff != "" {
+	if diff := cmp.Diff(before, full, cmp.Comparer(
+		func(a, b *metav1.FieldsV1) bool { return a.String() == b.String() })); diff != "" {
 		t.Errorf("the original was touched: %s", diff)
 	}
 	if TrimMetadata(nil) != nil || TrimMetadata(&metav1.ObjectMeta{}).Labels != nil {

@@ -17,8 +17,9 @@ func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 		return nil
 	}
 	t := &metav1.ObjectMeta{
-		UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation, DeletionTimestamp: o.DeletionTimestamp.DeepCopy(),
-		Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
+		UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation,
+		DeletionTimestamp: o.DeletionTimestamp.DeepCopy(),
+		Labels:            maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
 	}
 	delete(t.Annotations, lastAppliedAnnotation)
 	for _, m := range o.ManagedFields {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// AdmissionTimeout is how long an admitted runtime can keep others waiting. After that its place is given away: a runtime that
-// takes longer usually waits for something that is not in our hands, such as an operator in it.
+// AdmissionTimeout is how long an admitted runtime can keep others waiting. After that its place is given away: a
+// runtime that takes longer usually waits for something that is not in our hands, such as an operator in it.
 const AdmissionTimeout = time.Minute
 
-// Admission lets at most N runtimes do the same thing at the same time; the others wait in the order in which they asked. Safe
-// for concurrent use.
+// Admission lets at most N runtimes do the same thing at the same time; the others wait in the order in which they
+// asked. Safe for concurrent use.
 //
-// Without it, all runtimes of a fleet would be in the middle of their work and none would be done before the end. Each would hold
-// its connection and its memory meanwhile. A rollout would hold all workers, and a person who changes a Kyma would have to
-// wait for one of them.
+// Without it, all runtimes of a fleet would be in the middle of their work and none would be done before the end. Each
+// would hold its connection and its memory meanwhile. A rollout would hold all workers, and a person who changes a Kyma
+// would have to wait for one of them.
 type Admission struct {
 	limit int               // runtimes at the same time; 0 is no limit
 	admit func(name string) // called for each waiting runtime that is admitted
@@ -27,9 +27,9 @@ type Admission struct {
 	timerRunning bool                 // guarded by mu: a timer will check for timeouts
 }
 
-// NewAdmission returns an Admission for at most limit runtimes at the same time; 0 is no limit. The function admit is called,
-// without a lock, with each runtime that had to wait and has been admitted now. It has to start the work, usually by adding a
-// request to a queue.
+// NewAdmission returns an Admission for at most limit runtimes at the same time; 0 is no limit. The function admit is
+// called, without a lock, with each runtime that had to wait and has been admitted now. It has to start the work,
+// usually by adding a request to a queue.
 func NewAdmission(limit int, admit func(name string)) *Admission {
 	return &Admission{limit: limit, admit: admit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }
@@ -69,12 +69,13 @@ func (a *Admission) IsAdmitted(name string) bool {
 	return admitted
 }
 
-// Release frees the place of a runtime, because its work is done or has failed, and admits the next one. It may be called for
-// any runtime at any time. A runtime that waits goes on waiting: the work that is done may have begun before it had to wait.
+// Release frees the place of a runtime, because its work is done or has failed, and admits the next one. It may be
+// called for any runtime at any time. A runtime that waits goes on waiting: the work that is done may have begun before
+// it had to wait.
 func (a *Admission) Release(name string) { a.release(name, false) }
 
-// Withdraw frees the place of a runtime like [Admission.Release], and also ends its waiting, for example because the runtime
-// does not exist any more.
+// Withdraw frees the place of a runtime like [Admission.Release], and also ends its waiting, for example because the
+// runtime does not exist any more.
 func (a *Admission) Withdraw(name string) { a.release(name, true) }
 
 func (a *Admission) release(name string, withdraw bool) {

@@ -22,17 +22,34 @@ func TestAdmission(t *testing.T) {
 		reason string
 		steps  []step
 	}{
-		"Few":       {"there is room", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}}},
-		"Repeated":  {"an admitted runtime stays admitted", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "a", true, nil}, {"admit", "b", true, nil}}},
-		"Full":      {"the third waits until one is released", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"release", "a", false, []string{"c"}}, {"admit", "c", true, nil}}},
-		"Reserved":  {"the place belongs to the runtime that was admitted", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"release", "a", false, []string{"c"}}, {"admit", "d", false, nil}}},
-		"InOrder":   {"the first that asked is admitted first", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"admit", "d", false, nil}, {"admit", "c", false, nil}, {"release", "b", false, []string{"c"}}, {"release", "a", false, []string{"d"}}}},
-		"Withdrawn": {"a runtime that does not exist any more does not wait", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"admit", "d", false, nil}, {"withdraw", "c", false, nil}, {"release", "b", false, []string{"d"}}}},
-		"Released":  {"the work that is done began before there was a reason to wait", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"release", "c", false, nil}, {"release", "b", false, []string{"c"}}}},
-		"Gives":     {"withdrawing also frees a place", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"withdraw", "a", false, []string{"c"}}}},
-		"Unknown":   {"releasing a runtime that never asked does nothing", []step{{"release", "x", false, nil}, {"admit", "a", true, nil}}},
-		"Slow":      {"a slow runtime loses its place", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"admit", "d", false, nil}, {"wait", "2m", false, []string{"c", "d"}}}},
-		"SlowAgain": {"so do slow ones that come after it", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil}, {"admit", "d", false, nil}, {"admit", "e", false, nil}, {"wait", "90s", false, []string{"c", "d"}}, {"wait", "90s", false, []string{"e"}}}},
+		"Few": {"there is room", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil}}},
+		"Repeated": {"an admitted runtime stays admitted", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil},
+			{"admit", "a", true, nil}, {"admit", "b", true, nil}}},
+		"Full": {"the third waits until one is released",
+			[]step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil},
+				{"release", "a", false, []string{"c"}}, {"admit", "c", true, nil}}},
+		"Reserved": {"the place belongs to the runtime that was admitted",
+			[]step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil},
+				{"release", "a", false, []string{"c"}}, {"admit", "d", false, nil}}},
+		"InOrder": {"the first that asked is admitted first",
+			[]step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil},
+				{"admit", "d", false, nil}, {"admit", "c", false, nil}, {"release", "b", false, []string{"c"}},
+				{"release", "a", false, []string{"d"}}}},
+		"Withdrawn": {"a runtime that does not exist any more does not wait",
+			[]step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil},
+				{"admit", "d", false, nil}, {"withdraw", "c", false, nil}, {"release", "b", false, []string{"d"}}}},
+		"Released": {"the work that is done began before there was a reason to wait",
+			[]step{{"admit", "a", true, nil}, {"admit", "b", true, nil}, {"admit", "c", false, nil},
+				{"release", "c", false, nil}, {"release", "b", false, []string{"c"}}}},
+		"Gives": {"withdrawing also frees a place", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil},
+			{"admit", "c", false, nil}, {"withdraw", "a", false, []string{"c"}}}},
+		"Unknown": {"releasing a runtime that never asked does nothing",
+			[]step{{"release", "x", false, nil}, {"admit", "a", true, nil}}},
+		"Slow": {"a slow runtime loses its place", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil},
+			{"admit", "c", false, nil}, {"admit", "d", false, nil}, {"wait", "2m", false, []string{"c", "d"}}}},
+		"SlowAgain": {"so do slow ones that come after it", []step{{"admit", "a", true, nil}, {"admit", "b", true, nil},
+			{"admit", "c", false, nil}, {"admit", "d", false, nil}, {"admit", "e", false, nil},
+			{"wait", "90s", false, []string{"c", "d"}}, {"wait", "90s", false, []string{"e"}}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +69,8 @@ func TestAdmission(t *testing.T) {
 					case "admit":
 						got := a.Admit(s.of)
 						if got != s.may || a.IsAdmitted(s.of) != s.may || a.IsWaiting(s.of) == s.may {
-							t.Errorf("%s: step %d: Admit(%s) = %t, admitted %t, waiting %t", c.reason, i, s.of, got, a.IsAdmitted(s.of), a.IsWaiting(s.of))
+							t.Errorf("%s: step %d: Admit(%s) = %t, admitted %t, waiting %t", c.reason, i, s.of, got,
+								a.IsAdmitted(s.of), a.IsWaiting(s.of))
 						}
 					case "release":
 						a.Release(s.of)

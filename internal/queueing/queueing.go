@@ -1,5 +1,5 @@
-// Package queueing decides in which order work is done: which request of a controller is reconciled first, how many runtimes
-// are worked on at the same time, and which writes reach the control plane first.
+// Package queueing decides in which order work is done: which request of a controller is reconciled first, how many
+// runtimes are worked on at the same time, and which writes reach the control plane first.
 //
 // # Classes
 //
@@ -17,7 +17,8 @@
 //
 // # Limits
 //
-// Classes share the workers of a controller. Limits keep one class from holding all of them, or all of the control plane:
+// Classes share the workers of a controller. Limits keep one class from holding all of them, or all of the control
+// plane:
 //
 //	limit                                            applies to             value
 //	rollout [Admission] of the Kyma controller       Fleet                  [RolloutLimit]: half of the workers, at least 1
@@ -34,14 +35,15 @@
 //
 // # Use
 //
-// The manager makes one [Urgent] and gives it to the controllers and to the [WriteLimiter]. A controller marks a runtime when a
-// person changes its desired state, adds requests with [Add] or with a [Trigger], reconciles under [Urgent.Context], returns
-// [Urgent.RequeuePriority] in its result, and clears the mark when the runtime has what was asked for.
+// The manager makes one [Urgent] and gives it to the controllers and to the [WriteLimiter]. A controller marks a
+// runtime when a person changes its desired state, adds requests with [Add] or with a [Trigger], reconciles under
+// [Urgent.Context], returns [Urgent.RequeuePriority] in its result, and clears the mark when the runtime has what was
+// asked for.
 //
 // # What it does not do
 //
-// It does not reconcile, and it does not read or write objects. It keeps no order across replicas: each replica orders the
-// runtimes of its own shards.
+// It does not reconcile, and it does not read or write objects. It keeps no order across replicas: each replica orders
+// the runtimes of its own shards.
 package queueing
 
 import (
@@ -101,8 +103,8 @@ func (c Class) String() string {
 // Queue is the queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Add adds a request to the queue of a controller, after a delay if that is positive. A request that is queued already keeps the
-// higher priority and the earlier time. In a queue without priorities, only the delay counts.
+// Add adds a request to the queue of a controller, after a delay if that is positive. A request that is queued already
+// keeps the higher priority and the earlier time. In a queue without priorities, only the delay counts.
 func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		prioritised.AddWithOpts(priorityqueue.AddOpts{Priority: new(class.Priority()), After: after}, item)
@@ -111,12 +113,12 @@ func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	q.AddAfter(item, after)
 }
 
-// RolloutLimit returns at how many runtimes a change for the fleet is rolled out at the same time by a controller with so many
-// workers: half of them, so that the others are free for other classes, and at least 1.
+// RolloutLimit returns at how many runtimes a change for the fleet is rolled out at the same time by a controller with
+// so many workers: half of them, so that the others are free for other classes, and at least 1.
 func RolloutLimit(workers int) int { return max(1, workers/2) }
 
-// Trigger adds requests to the queue of a controller from outside of its event handlers. The zero value is ready for use. Safe
-// for concurrent use.
+// Trigger adds requests to the queue of a controller from outside of its event handlers. The zero value is ready for
+// use. Safe for concurrent use.
 type Trigger struct {
 	queue atomic.Pointer[Queue] // set when the controller starts
 }
@@ -129,8 +131,8 @@ func (t *Trigger) Source() source.Source {
 	})
 }
 
-// Add adds a request like the function [Add]. Before the controller has started it does nothing: the controller lists all
-// objects when it starts.
+// Add adds a request like the function [Add]. Before the controller has started it does nothing: the controller lists
+// all objects when it starts.
 func (t *Trigger) Add(class Class, after time.Duration, item reconcile.Request) {
 	if q := t.queue.Load(); q != nil {
 		Add(*q, class, after, item)

@@ -49,7 +49,8 @@ func TestClasses(t *testing.T) {
 		}
 		last = c.Priority()
 	}
-	if got := fmt.Sprint(Person, Event, Fleet, Retry, Startup, Class(99)); got != "person event fleet retry startup unknown" {
+	if got := fmt.Sprint(Person, Event, Fleet, Retry, Startup,
+		Class(99)); got != "person event fleet retry startup unknown" {
 		t.Errorf("names are %s", got)
 	}
 }

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// UrgentTimeout is how long a runtime stays urgent at most. A runtime that never gets ready must not hold up others for ever.
+// UrgentTimeout is how long a runtime stays urgent at most. A runtime that never gets ready must not hold up others for
+// ever.
 const UrgentTimeout = 2 * time.Minute
 
-// Urgent is the set of runtimes that a person waits for. Work on them goes before that on others: in the queues of controllers
-// by its priority, and at the control plane by the [WriteLimiter]. Safe for concurrent use.
+// Urgent is the set of runtimes that a person waits for. Work on them goes before that on others: in the queues of
+// controllers by its priority, and at the control plane by the [WriteLimiter]. Safe for concurrent use.
 type Urgent struct {
 	mu      sync.Mutex
 	marked  map[string]time.Time // guarded by mu: since when each runtime is urgent, by name of the Kyma
@@ -23,7 +24,8 @@ func NewUrgent() *Urgent {
 	return &Urgent{marked: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
-// Mark makes a runtime urgent until [Urgent.Clear], or for [UrgentTimeout]. Marking an urgent runtime again does not extend that.
+// Mark makes a runtime urgent until [Urgent.Clear], or for [UrgentTimeout]. Marking an urgent runtime again does not
+// extend that.
 func (u *Urgent) Mark(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,20 +71,23 @@ func (u *Urgent) Changed() <-chan struct{} {
 // urgentKey is the key of a function in a context that reports whether the runtime of the context is urgent.
 type urgentKey struct{}
 
-// Context returns a context for work on a runtime. [IsUrgent] reports for it, at any time, whether that runtime is urgent.
+// Context returns a context for work on a runtime. [IsUrgent] reports for it, at any time, whether that runtime is
+// urgent.
 func (u *Urgent) Context(ctx context.Context, kyma string) context.Context {
 	return context.WithValue(ctx, urgentKey{}, func() bool { return u.Is(kyma) })
 }
 
-// IsUrgent reports whether the runtime that a context of [Urgent.Context] is for is urgent now; false for other contexts.
+// IsUrgent reports whether the runtime that a context of [Urgent.Context] is for is urgent now; false for other
+// contexts.
 func IsUrgent(ctx context.Context) bool {
 	is, ok := ctx.Value(urgentKey{}).(func() bool)
 	return ok && is()
 }
 
-// RequeuePriority returns the priority with which a request is queued again after it was reconciled, for [reconcile.Result].
-// Without it, controller-runtime would keep the priority that the request had: since a queued request keeps the highest priority
-// it was added with, a runtime that a person changed once would go before others for ever.
+// RequeuePriority returns the priority with which a request is queued again after it was reconciled, for
+// [reconcile.Result]. Without it, controller-runtime would keep the priority that the request had: since a queued
+// request keeps the highest priority it was added with, a runtime that a person changed once would go before others for
+// ever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

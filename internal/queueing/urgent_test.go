@@ -48,7 +48,8 @@ func TestUrgentChanged(t *testing.T) {
 	after := u.Changed()
 	u.Mark("a") // is marked already
 	if !isClosed(before) || isClosed(after) {
-		t.Errorf("closed by the first mark: %t, by the second: %t; want only by the first", isClosed(before), isClosed(after))
+		t.Errorf("closed by the first mark: %t, by the second: %t; want only by the first",
+			isClosed(before), isClosed(after))
 	}
 }
 

@@ -50,11 +50,28 @@ func TestWriteLimiter(t *testing.T) {
 		urgent string // a runtime
 		max    int    // requests of runtime a at the same time
 	}{
-		"Writes": {"they are limited", http.MethodPatch, "/api/v1/pods", "", limitAlways},
-		"Reads":  {"they are never held back", http.MethodGet, "/api/v1/pods", "", requests},
-		"Leases": {"a replica that cannot renew its Lease ends", http.MethodPut, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "", requests},
-		"Urgent": {"their runtime is urgent", http.MethodPatch, "/api/v1/pods", "a", requests},
-		"Others": {"another runtime is urgent", http.MethodPatch, "/api/v1/pods", "b", limitWhileUrgent},
+		"Writes": {reason: "they are limited", method: http.MethodPatch, path: "/api/v1/pods", max: limitAlways},
+		"Reads":  {reason: "they are never held back", method: http.MethodGet, path: "/api/v1/pods", max: requests},
+		"Leases": {
+			reason: "a replica that cannot renew its Lease ends",
+			method: http.MethodPut,
+			path:   "/apis/coordination.k8s.io/v1/namespaces/n/leases/l",
+			max:    requests,
+		},
+		"Urgent": {
+			reason: "their runtime is urgent",
+			method: http.MethodPatch,
+			path:   "/api/v1/pods",
+			urgent: "a",
+			max:    requests,
+		},
+		"Others": {
+			reason: "another runtime is urgent",
+			method: http.MethodPatch,
+			path:   "/api/v1/pods",
+			urgent: "b",
+			max:    limitWhileUrgent,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +83,8 @@ func TestWriteLimiter(t *testing.T) {
 				over := NewWriteLimiter(limitAlways, limitWhileUrgent, urgent).Wrap(s)
 				for range requests {
 					go func() {
-						r, _ := http.NewRequestWithContext(urgent.Context(t.Context(), "a"), c.method, "https://a.example.com"+c.path, http.NoBody)
+						r, _ := http.NewRequestWithContext(urgent.Context(t.Context(), "a"), c.method,
+							"https://a.example.com"+c.path, http.NoBody)
 						if err := send(over, r); err != nil {
 							t.Error(err)
 						}
@@ -88,7 +106,8 @@ func TestWriteLimiterOvertakes(t *testing.T) {
 		urgent, s := NewUrgent(), &slowServer{}
 		over := NewWriteLimiter(limitAlways, limitWhileUrgent, urgent).Wrap(s)
 		write := func(kyma string) {
-			r, _ := http.NewRequestWithContext(urgent.Context(t.Context(), kyma), http.MethodPatch, "https://a.example.com", http.NoBody)
+			r, _ := http.NewRequestWithContext(urgent.Context(t.Context(), kyma), http.MethodPatch,
+				"https://a.example.com", http.NoBody)
 			if err := send(over, r); err != nil {
 				t.Error(err)
 			}

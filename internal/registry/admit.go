@@ -33,7 +33,8 @@ func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error)
 		return trust.Signature{}, nil
 	}
 	e := &ocm.Error{Ref: location, Doing: "verifying", Code: ocm.SignatureMissing,
-		Problem: fmt.Sprintf("it cannot be verified: %s: package it as a signed component version, or change rule %q of the trust policy", why, rule.Prefix)}
+		Problem: fmt.Sprintf("it cannot be verified: %s: package it as a signed component version, or change rule %q "+
+			"of the trust policy", why, rule.Prefix)}
 	if rule.Mode == trust.Enforce {
 		return trust.Signature{}, e
 	}
@@ -69,7 +70,8 @@ func (r *Registry) remembered(key string) (trust.Signature, bool) {
 //  3. if the component version in the layer is verified and names it
 //
 // A layer that is named by a tag is admitted if the image manifest or component version of the tag is verified.
-func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *trust.Rules) (string, trust.Signature, error) {
+func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *trust.Rules) (
+	string, trust.Signature, error) {
 	subject := trust.SubjectOf(where.places[0].Name())
 	rule := p.RuleFor(subject)
 	if rule.Mode == trust.Off {
@@ -107,11 +109,15 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 		return &ocm.Error{Ref: ref, Doing: "verifying", Code: reason, Problem: fmt.Sprintf(format, args...)}
 	}
 	if layer.Version == "" {
-		return trust.Signature{}, unsigned(ocm.SignatureMissing, "layers are not signed themselves, and the layer states no component version: add the version of its component")
+		return trust.Signature{}, unsigned(ocm.SignatureMissing,
+			"layers are not signed themselves, and the layer states no component version: add the version of its "+
+				"component")
 	}
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, layer.Version)
 	if ocm.ReasonOf(err) == ocm.ArtifactNotFound {
-		return trust.Signature{}, unsigned(ocm.SignatureMissing, "layers are not signed themselves, and component version %s does not exist: correct the version, or push it",
+		return trust.Signature{}, unsigned(ocm.SignatureMissing,
+			"layers are not signed themselves, and component version %s does not exist: correct the version, or "+
+				"push it",
 			ocm.FirstLine(layer.Version))
 	}
 	if err != nil {
@@ -125,12 +131,15 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 			return c.Signature, nil
 		}
 	}
-	return trust.Signature{}, unsigned(ocm.SignatureInvalid, "component version %s is signed but has no such layer: use the digest in its descriptor", ocm.FirstLine(layer.Version))
+	return trust.Signature{}, unsigned(ocm.SignatureInvalid,
+		"component version %s is signed but has no such layer: use the digest in its descriptor",
+		ocm.FirstLine(layer.Version))
 }
 
 // admitTag resolves a tag and verifies the result: a component version by its descriptor or by cosign, any other image
 // by cosign.
-func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (string, trust.Signature, error) {
+func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (
+	string, trust.Signature, error) {
 	type result struct {
 		digest string
 		s      trust.Signature
@@ -175,12 +184,15 @@ func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placem
 	if !c.Signature.Verified {
 		return "", c.Signature, nil
 	}
-	return "", trust.Signature{}, &ocm.Error{Ref: where.places[0].Name() + ":" + where.tag, Doing: "verifying", Code: ocm.SignatureInvalid,
-		Problem: fmt.Sprintf("it is signed but has no resource %q: name one that its descriptor has", ocm.FirstLine(layer.Name))}
+	return "", trust.Signature{}, &ocm.Error{Ref: where.places[0].Name() + ":" + where.tag, Doing: "verifying",
+		Code: ocm.SignatureInvalid,
+		Problem: fmt.Sprintf("it is signed but has no resource %q: name one that its descriptor has",
+			ocm.FirstLine(layer.Name))}
 }
 
 // admitImage verifies the image manifest of a tag, once per digest.
-func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageManifest, layer Layer, rule trust.Rule, p *trust.Rules) (string, trust.Signature, error) {
+func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageManifest, layer Layer, rule trust.Rule,
+	p *trust.Rules) (string, trust.Signature, error) {
 	digest, err := ocm.LayerOf(found.Manifest, layer.Name, found.Ref)
 	if err != nil {
 		return "", trust.Signature{}, err

@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// WithRepositoryContext returns the artifact with the Registry as its repository context. An artifact that already has a repository
-// context is returned unchanged, byte for byte.
+// WithRepositoryContext returns the artifact with the Registry as its repository context. An artifact that already has
+// a repository context is returned unchanged, byte for byte.
 func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error) {
 	has, err := a.HasRepositoryContext()
 	if err != nil || has {
@@ -155,7 +155,8 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 	if err != nil {
 		return nil, fmt.Errorf("encoding the list of referrers: %w", err)
 	}
-	return append(all, &ocm.Artifact{Repository: of.Repository, Tag: tag, MediaType: string(types.OCIImageIndex), Manifest: index}), nil
+	return append(all, &ocm.Artifact{Repository: of.Repository, Tag: tag,
+		MediaType: string(types.OCIImageIndex), Manifest: index}), nil
 }
 
 // Write writes an artifact: blobs first, then the manifest by its digest, and the tag last, so that an interrupted push
@@ -190,11 +191,14 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 		}
 		if standing != "" && standing != a.Digest() && !replace {
 			return false, &ocm.Error{Ref: ref.Name(), Doing: "pushing", Code: ocm.ArtifactExists,
-				Problem: fmt.Sprintf("it exists already with other content (%s, this is %s): a released version never changes, so raise the version", standing, a.Digest())}
+				Problem: fmt.Sprintf(
+					"it exists already with other content (%s, this is %s): a released version never changes, so "+
+						"raise the version", standing, a.Digest())}
 		}
 	}
 	for digest, blob := range a.Blobs {
-		if err := remote.WriteLayer(p.Repository, static.NewLayer(blob, a.MediaTypeOf(digest)), options...); err != nil {
+		if err := remote.WriteLayer(p.Repository, static.NewLayer(blob, a.MediaTypeOf(digest)),
+			options...); err != nil {
 			return false, failed("pushing", ref.Name(), err)
 		}
 	}
@@ -211,7 +215,9 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 	r.forget(p, a.Version())
 	if now, err := digestOfTag(ref, options); err == nil && now != a.Digest() {
 		return true, &ocm.Error{Ref: ref.Name(), Doing: "pushing", Code: ocm.DigestMismatch,
-			Problem: fmt.Sprintf("another client moved the tag to %s at the same time: make sure that only one client releases this version, and push again", now)}
+			Problem: fmt.Sprintf(
+				"another client moved the tag to %s at the same time: make sure that only one client releases this "+
+					"version, and push again", now)}
 	}
 	return true, nil
 }

@@ -72,7 +72,8 @@ func componentKey(p place, version string, policy *trust.Rules) string {
 	return strings.Join([]string{"component", p.Name(), version, policy.Version}, " ")
 }
 
-func (r *Registry) pullComponent(ctx context.Context, p place, base, name, version string, policy *trust.Rules) (*Component, error) {
+func (r *Registry) pullComponent(ctx context.Context, p place, base, name, version string,
+	policy *trust.Rules) (*Component, error) {
 	s, err := r.openSession(ctx, p)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 		return nil, err
 	}
 	if c.Name != name || c.Version != version {
-		return nil, ocm.NewError(ocm.InvalidDescriptor, found.Ref, "its descriptor is of %s:%s: push the module under its own name and version", c.Name, c.Version)
+		return nil, ocm.NewError(ocm.InvalidDescriptor, found.Ref,
+			"its descriptor is of %s:%s: push the module under its own name and version", c.Name, c.Version)
 	}
 	if err := r.verifyComponent(ctx, s, found, d, c, policy); err != nil {
 		return nil, err
@@ -110,10 +112,14 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 		} `json:"componentDescriptorLayer"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil || config.Layer == nil {
-		return nil, ocm.NewError(ocm.InvalidDescriptor, of.Ref, "its config names no componentDescriptorLayer: it is no component version; push the module with a tool for OCM")
+		return nil, ocm.NewError(ocm.InvalidDescriptor, of.Ref,
+			"its config names no componentDescriptorLayer: it is no component version; push the module with a tool "+
+				"for OCM")
 	}
 	if _, err := v1.NewHash(config.Layer.Digest); err != nil {
-		return nil, ocm.NewError(ocm.InvalidDescriptor, of.Ref, "its config names the component descriptor by %q, which is no digest: push the module again", config.Layer.Digest)
+		return nil, ocm.NewError(ocm.InvalidDescriptor, of.Ref,
+			"its config names the component descriptor by %q, which is no digest: push the module again",
+			config.Layer.Digest)
 	}
 	if data, err = s.Blob(ctx, config.Layer.Digest, r.opts.MaxDescriptorBytes+ocm.DescriptorRoom); err != nil {
 		return nil, err
@@ -136,9 +142,11 @@ func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {
 		switch a := res.Access; {
 		case a.IsLocal():
 			if _, ok := c.Layers[res.Name]; ok {
-				return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "its component descriptor has two resources %q: keep one", res.Name)
+				return nil, ocm.NewError(ocm.InvalidDescriptor, ref,
+					"its component descriptor has two resources %q: keep one", res.Name)
 			}
-			layer := Layer{Name: res.Name, Repo: repo, Component: c.Name, Version: c.Version, Ref: cmp.Or(a.LocalReference, a.Digest, c.Version), Type: OCIRef}
+			layer := Layer{Name: res.Name, Repo: repo, Component: c.Name, Version: c.Version,
+				Ref: cmp.Or(a.LocalReference, a.Digest, c.Version), Type: OCIRef}
 			if a.MediaType == "application/x-tar" {
 				layer.Type = OCIDir
 			}
@@ -149,7 +157,8 @@ func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {
 			}
 		default:
 			if slices.Contains(installedResources, res.Name) {
-				return nil, ocm.NewError(ocm.AccessTypeNotSupported, ref, "resource %q has access type %q: package it as a local blob of the component", res.Name, a.Type)
+				return nil, ocm.NewError(ocm.AccessTypeNotSupported, ref,
+					"resource %q has access type %q: package it as a local blob of the component", res.Name, a.Type)
 			}
 		}
 	}

@@ -39,7 +39,8 @@ func failed(doing, ref string, err error) error {
 			out.Problem = "the registry answers " + status + ": check the registry credentials and what they may read"
 		case code == http.StatusNotFound:
 			out.Code = ocm.ArtifactNotFound
-			out.Problem = "not found (" + status + "): check name and version, and that the module has been pushed to this registry"
+			out.Problem = "not found (" + status +
+				"): check name and version, and that the module has been pushed to this registry"
 		case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
 			out.Problem = "the registry answers " + status + ": the request is retried"
 		default:
@@ -57,7 +58,8 @@ func failed(doing, ref string, err error) error {
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // its URL may be a signed one
 		}
-		out.Problem = "the registry cannot be reached: " + ocm.FirstLine(err.Error()) + ": check its host and scheme, and the network"
+		out.Problem = "the registry cannot be reached: " + ocm.FirstLine(
+			err.Error()) + ": check its host and scheme, and the network"
 	}
 	return out
 }

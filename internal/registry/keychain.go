@@ -21,7 +21,8 @@ func (l Logins) Add(dockerconfigjson []byte) error {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(dockerconfigjson, &file); err != nil {
-		return fmt.Errorf(`its content is no JSON object with "auths"`) // the error of the decoder may contain credentials
+		// the error of the decoder may contain credentials
+		return fmt.Errorf(`its content is no JSON object with "auths"`)
 	}
 	for where, login := range file.Auths {
 		where = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(where, "https://"), "http://"), "/")
@@ -36,7 +37,8 @@ func (l Logins) Add(dockerconfigjson []byte) error {
 func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	found, best := authn.AuthConfig{}, -1
 	for where, login := range l {
-		if fits := where == r.RegistryStr() || r.String() == where || strings.HasPrefix(r.String(), where+"/"); fits && len(where) > best {
+		if fits := where == r.RegistryStr() || r.String() == where || strings.HasPrefix(r.String(), where+"/"); fits &&
+			len(where) > best {
 			found, best = login, len(where)
 		}
 	}
@@ -46,8 +48,8 @@ func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(found), nil
 }
 
-// WithKeychain returns a Registry with another keychain. Both share only the layers by digest and the verified digests, so that
-// no credentials give access to results of other credentials.
+// WithKeychain returns a Registry with another keychain. Both share only the layers by digest and the verified digests,
+// so that no credentials give access to results of other credentials.
 func (r *Registry) WithKeychain(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k

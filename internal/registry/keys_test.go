@@ -62,7 +62,8 @@ var keyPairs = sync.OnceValue(func() map[string]keyPair {
 		k, err := rsa.GenerateKey(rand.Reader, 2048)
 		add(name, k, err)
 	}
-	for name, curve := range map[string]elliptic.Curve{"p256": elliptic.P256(), "p256-other": elliptic.P256(), "p384": elliptic.P384()} {
+	for name, curve := range map[string]elliptic.Curve{"p256": elliptic.P256(),
+		"p256-other": elliptic.P256(), "p384": elliptic.P384()} {
 		k, err := ecdsa.GenerateKey(curve, rand.Reader)
 		add(name, k, err)
 	}

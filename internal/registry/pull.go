@@ -30,9 +30,11 @@ func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 	auth, err := authn.Resolve(ctx, r.opts.Keychain, p.Repository)
 	if err != nil {
 		return nil, &ocm.Error{Ref: p.Name(), Code: ocm.RegistryUnauthorized, Cause: err,
-			Problem: "finding the registry credentials failed: check the credential Secret: " + ocm.FirstLine(err.Error())}
+			Problem: "finding the registry credentials failed: check the credential Secret: " +
+				ocm.FirstLine(err.Error())}
 	}
-	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.transportTo(p), []string{p.Scope(transport.PullScope)})
+	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.transportTo(p),
+		[]string{p.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, failed("pulling", p.Name(), err)
 	}
@@ -40,7 +42,8 @@ func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 	if p.plain {
 		scheme = "http"
 	}
-	return &session{place: p, scheme: scheme, client: &http.Client{Transport: signed, CheckRedirect: checkRedirect}}, nil
+	return &session{place: p, scheme: scheme, client: &http.Client{Transport: signed, CheckRedirect: checkRedirect}},
+		nil
 }
 
 // transportTo returns the transport for requests to p.
@@ -90,10 +93,12 @@ func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest,
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(data))
 	if err != nil {
-		return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "the manifest is not JSON: %s: push the module again", ocm.FirstLine(err.Error()))
+		return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "the manifest is not JSON: %s: push the module again",
+			ocm.FirstLine(err.Error()))
 	}
 	if manifest.Config.Digest.Hex == "" {
-		return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "not an image manifest but %q: push the module as a component version", manifest.MediaType)
+		return nil, ocm.NewError(ocm.InvalidDescriptor, ref,
+			"not an image manifest but %q: push the module as a component version", manifest.MediaType)
 	}
 	return &ocm.ImageManifest{Manifest: manifest, Raw: data, Digest: ocm.DigestOf(data), Ref: ref}, nil
 }
@@ -118,7 +123,9 @@ func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, 
 		stated = "sha256:" + asked
 	}
 	if strings.HasPrefix(stated, "sha256:") && stated != ocm.DigestOf(data) {
-		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check proxies between registry and manager",
+		return nil, ocm.NewError(ocm.DigestMismatch, ref,
+			"the registry states %s for the manifest but sends %s: push the module again, or check proxies between "+
+				"registry and manager",
 			stated, ocm.DigestOf(data))
 	}
 	return data, nil
@@ -132,7 +139,9 @@ func (s *session) Blob(ctx context.Context, digest string, limit int64) ([]byte,
 		return nil, err
 	}
 	if got := ocm.DigestOf(data); got != digest {
-		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry sends bytes with digest %s: push the module again, or check proxies between registry and manager", got)
+		return nil, ocm.NewError(ocm.DigestMismatch, ref,
+			"the registry sends bytes with digest %s: push the module again, or check proxies between registry and "+
+				"manager", got)
 	}
 	return data, nil
 }
@@ -141,9 +150,11 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	url := fmt.Sprintf("%s://%s/v2/%s/%s", s.scheme, s.RegistryStr(), s.RepositoryStr(), path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, nil, ocm.NewError(ocm.InvalidReference, ref, "it cannot be converted to a URL: check name and version")
+		return nil, nil, ocm.NewError(ocm.InvalidReference, ref,
+			"it cannot be converted to a URL: check name and version")
 	}
-	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), string(types.OCIImageIndex), "*/*"}, ", "))
+	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1),
+		string(types.DockerManifestSchema2), string(types.OCIImageIndex), "*/*"}, ", "))
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, nil, failed("pulling", ref, err)
@@ -152,7 +163,8 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	if err := transport.CheckError(response, http.StatusOK); err != nil {
 		return nil, nil, failed("pulling", ref, err)
 	}
-	tooLarge := ocm.NewError(ocm.ArtifactTooLarge, ref, "larger than %d bytes: make the module smaller or raise the limit", limit)
+	tooLarge := ocm.NewError(ocm.ArtifactTooLarge, ref,
+		"larger than %d bytes: make the module smaller or raise the limit", limit)
 	if response.ContentLength > limit {
 		return nil, nil, tooLarge
 	}

@@ -1,5 +1,5 @@
-// Package registry reads and writes modules in an OCI registry: component descriptors of the Open Component Model, and the
-// layers that they name.
+// Package registry reads and writes modules in an OCI registry: component descriptors of the Open Component Model, and
+// the layers that they name.
 //
 //	r, err := registry.New(registry.Options{Host: "europe-docker.pkg.dev", Subpath: "kyma-project/prod"})
 //	component, err := r.Component(ctx, "kyma-project.io/module/btp-operator", "1.4.0")
@@ -20,7 +20,8 @@
 //
 // # Writing
 //
-// [Registry.Write] writes a component version that ocm.Pack made or [Registry.Artifact] read: blobs first and the tag last.
+// [Registry.Write] writes a component version that ocm.Pack made or [Registry.Artifact] read: blobs first and the tag
+// last.
 //
 // # Signatures
 //
@@ -31,16 +32,16 @@
 //	component, err := r.Component(ctx, name, version) // component.Signature says which key signed it
 //
 // Package trust verifies the signatures. Which layers they cover follows from digests: a signed manifest names config,
-// descriptor and layers; a signed descriptor names the digest of each resource, but not where it is stored, so layers are
-// fetched by the signed digest, and the signed digest is added to images.
+// descriptor and layers; a signed descriptor names the digest of each resource, but not where it is stored, so layers
+// are fetched by the signed digest, and the signed digest is added to images.
 //
 // A layer that is named by a digest has no signature of its own. It is admitted if a verified component version names
 // it: one that was verified since the process started, or the one that [Layer.Version] states. So neither the origin of
-// the digest nor a restart of the process matters. A tag is verified as a component version or by the cosign signature of
-// its image.
+// the digest nor a restart of the process matters. A tag is verified as a component version or by the cosign signature
+// of its image.
 //
-// Each digest is verified once per version of the policy, for all callers; a refusal is returned again for three seconds.
-// A registry that does not answer is reported as such, and nothing is admitted until it answers.
+// Each digest is verified once per version of the policy, for all callers; a refusal is returned again for three
+// seconds. A registry that does not answer is reported as such, and nothing is admitted until it answers.
 //
 // # What it does not do
 //
@@ -84,8 +85,8 @@ const (
 
 // Options configures a Registry. Only Host is required.
 type Options struct {
-	// Host is host[:port], with an optional path, without scheme or with https://; http:// means plain HTTP for all requests to it.
-	// Without scheme, loopback and private addresses are tried with HTTPS first and then with HTTP.
+	// Host is host[:port], with an optional path, without scheme or with https://; http:// means plain HTTP for all
+	// requests to it. Without scheme, loopback and private addresses are tried with HTTPS first and then with HTTP.
 	Host string
 	// Subpath is the path between host and component-descriptors; empty means none.
 	Subpath string
@@ -103,7 +104,8 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// Registry is a client for one registry, and for the repositories elsewhere that layers may name. It is safe for concurrent use.
+// Registry is a client for one registry, and for the repositories elsewhere that layers may name. It is safe for
+// concurrent use.
 type Registry struct {
 	opts  Options
 	base  string // host[:port][/path], without scheme
@@ -194,10 +196,12 @@ func parseBase(text string) (base string, plain bool, err error) {
 	base = strings.Trim(strings.TrimPrefix(base, "https://"), "/")
 	host, _, _ := strings.Cut(base, "/")
 	if strings.Contains(base, "@") {
-		return "", false, ocm.NewError(ocm.InvalidReference, base[strings.LastIndex(base, "@")+1:], "credentials do not belong in the host: put them into the credential Secret")
+		return "", false, ocm.NewError(ocm.InvalidReference, base[strings.LastIndex(base, "@")+1:],
+			"credentials do not belong in the host: put them into the credential Secret")
 	}
 	if u, err := url.Parse("//" + host); host == "" || err != nil || u.Host != host {
-		return "", false, ocm.NewError(ocm.InvalidReference, fmt.Sprintf("%q", text), "not a registry: give it as host, host:port or http://host:port")
+		return "", false, ocm.NewError(ocm.InvalidReference, fmt.Sprintf("%q", text),
+			"not a registry: give it as host, host:port or http://host:port")
 	}
 	return base, plain, nil
 }
@@ -207,7 +211,8 @@ func (r *Registry) repository(base string, plain bool, elements ...string) (plac
 	full := strings.Join(append([]string{base}, elements...), "/")
 	repo, err := name.NewRepository(full, name.StrictValidation)
 	if err != nil || !pathForm.MatchString(repo.RepositoryStr()) {
-		return place{}, ocm.NewError(ocm.InvalidReference, full, "not a repository: a component's name is made of lower-case letters, digits, dots, dashes and slashes")
+		return place{}, ocm.NewError(ocm.InvalidReference, full,
+			"not a repository: a component's name is made of lower-case letters, digits, dots, dashes and slashes")
 	}
 	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
 }
@@ -226,7 +231,8 @@ type place struct {
 
 func checkTag(p place, tag string) error {
 	if !tagForm.MatchString(tag) {
-		return ocm.NewError(ocm.InvalidReference, p.Name()+":"+tag, "not a tag: a version has at most 128 letters, digits, dots, dashes and underscores")
+		return ocm.NewError(ocm.InvalidReference, p.Name()+":"+tag,
+			"not a tag: a version has at most 128 letters, digits, dots, dashes and underscores")
 	}
 	return nil
 }
@@ -265,7 +271,8 @@ func (r *Registry) placesOf(layer Layer) (placement, error) {
 		}
 		at.digest, _ = r.tags.get(tagKey(at.places[0], at.tag, layer.Name))
 	} else if _, err := v1.NewHash(at.digest); err != nil {
-		return at, ocm.NewError(ocm.InvalidReference, at.places[0].Name()+"@"+at.digest, "not a digest: it must be sha256: and 64 hexadecimal digits")
+		return at, ocm.NewError(ocm.InvalidReference, at.places[0].Name()+"@"+at.digest,
+			"not a digest: it must be sha256: and 64 hexadecimal digits")
 	}
 	return at, nil
 }
@@ -373,7 +380,8 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 
 // pullOnce runs pull once for all concurrent callers with the same key, with a context of its own, so that a cancelled
 // caller does not fail the others. Errors are returned again for errorCachePeriod.
-func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (T, error) {
+func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (
+	T, error) {
 	var none T
 	if err, ok := r.failures.get(key); ok {
 		return none, err

@@ -128,7 +128,8 @@ func sample() ocm.Archive {
 	return ocm.Archive{
 		Name: component, Version: "1.2.3", Tar: true, ManifestFile: "dir/sample.yaml",
 		RawManifest: []byte(manifestYAML), DefaultCR: []byte("kind: Sample\n"),
-		Labels: []ocm.Label{{Name: "operator.kyma-project.io/beta", Value: "false"}, {Name: "responsibles", Value: []map[string]string{{"teamname": "x"}}}},
+		Labels: []ocm.Label{{Name: "operator.kyma-project.io/beta", Value: "false"},
+			{Name: "responsibles", Value: []map[string]string{{"teamname": "x"}}}},
 		Images: []string{"europe-docker.pkg.dev/p/op:1.2.3", "r.io/side@sha256:" + strings.Repeat("ab", 32)},
 	}
 }
@@ -159,7 +160,8 @@ func wantReason(t *testing.T, err error, want string) {
 		t.Errorf("got %q (%v), want %q", reason(err), err, want)
 		return
 	}
-	if text := err.Error(); strings.ContainsAny(text, "\n\r") || !slices.Contains([]string{"pulling", "pushing", "verifying", "reading"}, strings.SplitN(text, " ", 2)[0]) {
+	if text := err.Error(); strings.ContainsAny(text, "\n\r") ||
+		!slices.Contains([]string{"pulling", "pushing", "verifying", "reading"}, strings.SplitN(text, " ", 2)[0]) {
 		t.Errorf("not one line that says what was done: %q", text)
 	}
 }
@@ -196,14 +198,16 @@ func TestPushAndRead(t *testing.T) {
 			if strings.HasSuffix(opts.Host, "/kyma") {
 				repo += "/kyma"
 			}
-			want := Layer{Name: "raw-manifest", Repo: repo, Component: component, Version: archive.Version, Ref: ocm.DigestOf(wantRaw), Type: wantType}
+			want := Layer{Name: "raw-manifest", Repo: repo, Component: component, Version: archive.Version,
+				Ref: ocm.DigestOf(wantRaw), Type: wantType}
 			if diff := cmp.Diff(want, got.Layers["raw-manifest"]); diff != "" {
 				t.Errorf("raw-manifest (-want +got)\n%s", diff)
 			}
 			if diff := cmp.Diff(archive.Images, got.Images); diff != "" {
 				t.Errorf("images (-want +got)\n%s", diff)
 			}
-			if diff := cmp.Diff([]string{"default-cr", "raw-manifest"}, slices.Sorted(maps.Keys(got.Layers))); diff != "" {
+			if diff := cmp.Diff([]string{"default-cr", "raw-manifest"},
+				slices.Sorted(maps.Keys(got.Layers))); diff != "" {
 				t.Errorf("layers (-want +got)\n%s", diff)
 			}
 			data, digest, err := r.Fetch(t.Context(), got.Layers["raw-manifest"])
@@ -239,7 +243,8 @@ func TestPushLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if manifest.MediaType != "application/vnd.oci.image.manifest.v1+json" || manifest.Config.MediaType != ocm.ConfigType ||
+	if manifest.MediaType != "application/vnd.oci.image.manifest.v1+json" ||
+		manifest.Config.MediaType != ocm.ConfigType ||
 		manifest.Annotations["software.ocm.componentversion"] != component+":1.2.3" {
 		t.Errorf("manifest is %s", raw)
 	}
@@ -248,10 +253,13 @@ func TestPushLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := manifest.Layers[0]
-	if config.ComponentDescriptorLayer.Digest != first.Digest || config.ComponentDescriptorLayer.MediaType != wantDescriptorType || config.ComponentDescriptorLayer.Size != first.Size {
+	if config.ComponentDescriptorLayer.Digest != first.Digest ||
+		config.ComponentDescriptorLayer.MediaType != wantDescriptorType ||
+		config.ComponentDescriptorLayer.Size != first.Size {
 		t.Errorf("config names %v, layer 0 is %v", config.ComponentDescriptorLayer, first)
 	}
-	notes := []string{"", `[{"identity":{"name":"raw-manifest"},"kind":"resource"}]`, `[{"identity":{"name":"default-cr"},"kind":"resource"}]`}
+	notes := []string{"", `[{"identity":{"name":"raw-manifest"},"kind":"resource"}]`,
+		`[{"identity":{"name":"default-cr"},"kind":"resource"}]`}
 	files := []string{wantDescriptorFile, "sample.yaml", "default-cr.yaml"}
 	modes := []int64{0, 0o644, 0o644}
 	var text []byte
@@ -264,7 +272,8 @@ func TestPushLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if header.Name != files[i] || header.Mode != modes[i] || header.Format != tar.FormatUSTAR || !header.ModTime.Equal(time.Date(2022, 1, 1, 0, 0, 0, 0, time.UTC)) {
+		if header.Name != files[i] || header.Mode != modes[i] || header.Format != tar.FormatUSTAR ||
+			!header.ModTime.Equal(time.Date(2022, 1, 1, 0, 0, 0, 0, time.UTC)) {
 			t.Errorf("layer %d is %v", i, header)
 		}
 		if i == 0 {
@@ -281,13 +290,16 @@ func TestPushLayout(t *testing.T) {
 		layer := manifest.Layers[i].Digest
 		return map[string]any{
 			"name": name, "version": "1.2.3", "type": "directoryTree", "relation": "local",
-			"access": map[string]any{"type": "localBlob", "localReference": layer.String(), "mediaType": "application/x-tar"},
-			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "genericBlobDigest/v1", "value": layer.Hex},
+			"access": map[string]any{"type": "localBlob", "localReference": layer.String(),
+				"mediaType": "application/x-tar"},
+			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "genericBlobDigest/v1",
+				"value": layer.Hex},
 		}
 	}
 	image := func(name, version, reference string) map[string]any {
 		return map[string]any{"name": name, "version": version, "type": "ociArtifact", "relation": "external",
-			"labels": []any{map[string]any{"name": "scan.security.kyma-project.io/type", "value": "third-party-image", "version": "v1"}},
+			"labels": []any{map[string]any{"name": "scan.security.kyma-project.io/type",
+				"value": "third-party-image", "version": "v1"}},
 			"access": map[string]any{"type": "ociArtifact", "imageReference": reference}}
 	}
 	want := map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": map[string]any{
@@ -295,7 +307,8 @@ func TestPushLayout(t *testing.T) {
 		"provider": `{"labels":[{"name":"kyma-project.io/built-by","value":"lifecycle-manager","version":"v1"}],"name":"kyma-project.io"}`,
 		"labels": []any{map[string]any{"name": "operator.kyma-project.io/beta", "value": "false", "version": "v1"},
 			map[string]any{"name": "responsibles", "value": []any{map[string]any{"teamname": "x"}}, "version": "v1"}},
-		"repositoryContexts": []any{map[string]any{"type": "OCIRegistry", "baseUrl": s.URL, "subPath": "sub/path", "componentNameMapping": "urlPath"}},
+		"repositoryContexts": []any{map[string]any{"type": "OCIRegistry", "baseUrl": s.URL, "subPath": "sub/path",
+			"componentNameMapping": "urlPath"}},
 		"resources": []any{image("op", "1.2.3", "europe-docker.pkg.dev/p/op:1.2.3"),
 			image("side-abababab", "0.0.0+sha256.abababababab", "r.io/side@sha256:"+strings.Repeat("ab", 32)),
 			local(1, "raw-manifest"), local(2, "default-cr")},
@@ -332,7 +345,8 @@ func TestPushReplaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil || !strings.Contains(string(data), content) {
+		if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil ||
+			!strings.Contains(string(data), content) {
 			t.Errorf("after pushing %q: %v", content, err)
 		}
 	}
@@ -351,7 +365,8 @@ func TestPushErrors(t *testing.T) {
 		"NoVersion":  {func(a *ocm.Archive) { a.Version = "" }, ocm.InvalidReference},
 		"NoManifest": {func(a *ocm.Archive) { a.RawManifest = nil }, ocm.InvalidDescriptor},
 		"LongFile":   {func(a *ocm.Archive) { a.ManifestFile = strings.Repeat("a", 300) }, ocm.InvalidDescriptor},
-		"Label":      {func(a *ocm.Archive) { a.Labels = []ocm.Label{{Name: "x", Value: func() {}}} }, ocm.InvalidDescriptor},
+		"Label": {func(a *ocm.Archive) { a.Labels = []ocm.Label{{Name: "x", Value: func() {}}} },
+			ocm.InvalidDescriptor},
 	} {
 		a := sample()
 		tc.change(&a)
@@ -469,26 +484,31 @@ func TestFaults(t *testing.T) {
 			w.Header().Set("Docker-Content-Digest", ocm.DigestOf(nil))
 			answer(200, "{}")(w)
 		}, ocm.DigestMismatch, "1.2.3"},
-		"ManifestText":    {"/manifests/", answer(200, "hello"), ocm.InvalidDescriptor, "not JSON"},
-		"ManifestIndex":   {"/manifests/", answer(200, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), ocm.InvalidDescriptor, "index"},
+		"ManifestText": {"/manifests/", answer(200, "hello"), ocm.InvalidDescriptor, "not JSON"},
+		"ManifestIndex": {"/manifests/", answer(
+			200, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`),
+			ocm.InvalidDescriptor, "index"},
 		"ManifestEndless": {"/manifests/", endless, ocm.ArtifactTooLarge, "4194304"},
 		"WrongBlob":       {"/blobs/", answer(200, "wrong bytes"), ocm.DigestMismatch, "@sha256:"},
 		"Truncated":       {"/blobs/", truncated, ocm.RegistryUnreachable, "EOF"},
 		"Cut":             {"/blobs/", cut, ocm.RegistryUnreachable, "EOF"},
 		"Endless":         {"/blobs/", endless, ocm.ArtifactTooLarge, "65536"},
-		"Announced":       {"/blobs/", func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99999999999") }, ocm.ArtifactTooLarge, "65536"},
-		"Unauthorized":    {"/blobs/", answer(401, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}`), ocm.RegistryUnauthorized, "who are you"},
-		"Forbidden":       {"/blobs/", answer(403, ""), ocm.RegistryUnauthorized, "403 Forbidden"},
-		"Gone":            {"/blobs/", answer(404, ""), ocm.ArtifactNotFound, "404"},
-		"TooMany":         {"/blobs/", answer(429, ""), ocm.RegistryUnreachable, "429"},
-		"Internal":        {"/blobs/", answer(500, "<html>\nlong story</html>"), ocm.RegistryUnreachable, "500"},
-		"Unwilling":       {"/blobs/", answer(400, ""), ocm.InvalidReference, "400"},
-		"SignInFails":     {"/v2/", answer(503, ""), ocm.RegistryUnreachable, "503"},
+		"Announced": {"/blobs/", func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99999999999") },
+			ocm.ArtifactTooLarge, "65536"},
+		"Unauthorized": {"/blobs/", answer(401, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}`),
+			ocm.RegistryUnauthorized, "who are you"},
+		"Forbidden":   {"/blobs/", answer(403, ""), ocm.RegistryUnauthorized, "403 Forbidden"},
+		"Gone":        {"/blobs/", answer(404, ""), ocm.ArtifactNotFound, "404"},
+		"TooMany":     {"/blobs/", answer(429, ""), ocm.RegistryUnreachable, "429"},
+		"Internal":    {"/blobs/", answer(500, "<html>\nlong story</html>"), ocm.RegistryUnreachable, "500"},
+		"Unwilling":   {"/blobs/", answer(400, ""), ocm.InvalidReference, "400"},
+		"SignInFails": {"/v2/", answer(503, ""), ocm.RegistryUnreachable, "503"},
 		"SignInOdd": {"/v2/", func(w http.ResponseWriter) {
 			w.Header().Set("WWW-Authenticate", "Bearer service=x")
 			w.WriteHeader(401)
 		}, ocm.RegistryUnreachable, "realm"},
-		"Chatter": {"/blobs/", answer(403, `{"errors":[{"code":"DENIED","message":"`+strings.Repeat("é\\n", 500)+`"}]}`), ocm.RegistryUnauthorized, "DENIED"},
+		"Chatter": {"/blobs/", answer(403, `{"errors":[{"code":"DENIED","message":"`+strings.Repeat(
+			"é\\n", 500)+`"}]}`), ocm.RegistryUnauthorized, "DENIED"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -504,7 +524,9 @@ func TestFaults(t *testing.T) {
 			})
 			_, err := r.Component(t.Context(), component, "1.2.3")
 			wantReason(t, err, tc.want)
-			if err != nil && (!strings.Contains(err.Error(), tc.text) || !strings.Contains(err.Error(), s.host()+"/component-descriptors/"+component)) || len(err.Error()) > 700 {
+			if err != nil && (!strings.Contains(err.Error(), tc.text) ||
+				!strings.Contains(err.Error(), s.host()+"/component-descriptors/"+component)) ||
+				len(err.Error()) > 700 {
 				t.Errorf("the text is %q", err)
 			}
 			s.taken()
@@ -530,11 +552,13 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ host, text string }{
-		"Refused": {"http://" + host, "refused"}, "RefusedLocal": {host, "refused"}, "Name": {"http://no.invalid", "invalid"}} {
+		"Refused": {"http://" + host, "refused"}, "RefusedLocal": {host, "refused"},
+		"Name": {"http://no.invalid", "invalid"}} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := open(t, Options{Host: tc.host})
 			if name == "Name" { // no test asks a real name server
-				r.opts.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				r.opts.Transport = &http.Transport{DialContext: func(context.Context, string,
+					string) (net.Conn, error) {
 					return nil, &net.DNSError{Err: "no such host", Name: "no.invalid", IsNotFound: true}
 				}}
 			}
@@ -584,10 +608,11 @@ func TestSlow(t *testing.T) {
 // TestTimeout holds that a registry which never answers costs 30 seconds, not for ever.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := New(Options{Host: "http://registry.example.com", Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
-			<-request.Context().Done()
-			return nil, request.Context().Err()
-		})})
+		r, err := New(Options{Host: "http://registry.example.com",
+			Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
+				<-request.Context().Done()
+				return nil, request.Context().Err()
+			})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -604,7 +629,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPlainHTTP holds that http:// is honoured for a host that is not local, for descriptor and layers, and that TLS is not tried.
+// TestPlainHTTP holds that http:// is honoured for a host that is not local, for descriptor and layers, and that TLS is
+// not tried.
 func TestPlainHTTP(t *testing.T) {
 	s := newServer(t)
 	var schemes []string
@@ -614,12 +640,13 @@ func TestPlainHTTP(t *testing.T) {
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, s.host())
 	}
-	r, _ := open(t, Options{Host: "http://registry.example.com", Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
-		mu.Lock()
-		schemes = append(schemes, request.URL.Scheme)
-		mu.Unlock()
-		return transport.RoundTrip(request)
-	})})
+	r, _ := open(t, Options{Host: "http://registry.example.com",
+		Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
+			mu.Lock()
+			schemes = append(schemes, request.URL.Scheme)
+			mu.Unlock()
+			return transport.RoundTrip(request)
+		})})
 	push(t, r, sample())
 	c, err := r.Component(t.Context(), component, "1.2.3")
 	if err != nil {
@@ -684,7 +711,8 @@ func TestFallbackRepository(t *testing.T) {
 // put stores a blob as any client would.
 func put(t *testing.T, s *server, repo string, data []byte) string {
 	t.Helper()
-	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(ocm.DigestOf(data)), data)
+	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(ocm.DigestOf(data)),
+		data)
 }
 
 func send(t *testing.T, method, url string, data []byte) string {
@@ -725,7 +753,8 @@ func layerOfBytes(t *testing.T, s *server, repo string, data []byte, resource st
 	hash, _ := v1.NewHash(put(t, s, repo, data))
 	d := v1.Descriptor{MediaType: "application/x-tar", Digest: hash, Size: int64(len(data))}
 	if resource != "" {
-		d.Annotations = map[string]string{wantArtifactAnnotation: `[{"kind":"resource","identity":{"name":"` + resource + `"}}]`}
+		d.Annotations = map[string]string{wantArtifactAnnotation: `[{"kind":"resource","identity":{"name":"` +
+			resource + `"}}]`}
 	}
 	return d
 }
@@ -753,7 +782,8 @@ func TestTags(t *testing.T) {
 	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "second" {
 		t.Errorf("after a minute: got %q, %v", got, err)
 	}
-	image(t, s, "many", "1.0", []byte("{}"), layerOfBytes(t, s, "many", []byte("a"), "raw-manifest"), layerOfBytes(t, s, "many", []byte("b"), "config"))
+	image(t, s, "many", "1.0", []byte("{}"), layerOfBytes(t, s, "many", []byte("a"), "raw-manifest"),
+		layerOfBytes(t, s, "many", []byte("b"), "config"))
 	if got, err := fetch("many", "1.0", "config"); err != nil || got != "b" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -768,17 +798,41 @@ func TestReferences(t *testing.T) {
 	r, _ := open(t, Options{Host: s.host()})
 	good := ocm.DigestOf(nil)
 	for name, layer := range map[string]Layer{
-		"NoRef": {Component: "a"}, "Tag": {Component: "a", Ref: "a/b"}, "DotDotTag": {Component: "a", Ref: ".."}, "LongTag": {Component: "a", Ref: strings.Repeat("a", 129)},
-		"ShortDigest": {Component: "a", Ref: "sha256:12"}, "OtherDigest": {Component: "a", Ref: "md5:" + strings.Repeat("a", 32)}, "Upper": {Component: "a", Ref: strings.ToUpper(good)},
-		"NoName": {Ref: good}, "UpperName": {Component: "A", Ref: good}, "Traversal": {Component: "../../x", Ref: good}, "Query": {Component: "a?b", Ref: good},
-		"Repo": {Repo: "a b", Component: "a", Ref: good}, "NoHost": {Repo: "https://", Component: "a", Ref: good}, "Credentials": {Repo: "http://u:secret@" + s.host(), Component: "a", Ref: good},
+		"NoRef": {
+			Component: "a"}, "Tag": {Component: "a",
+			Ref: "a/b"}, "DotDotTag": {Component: "a",
+			Ref: ".."}, "LongTag": {Component: "a",
+			Ref: strings.Repeat("a", 129),
+		},
+		"ShortDigest": {
+			Component: "a",
+			Ref:       "sha256:12"}, "OtherDigest": {Component: "a",
+			Ref: "md5:" + strings.Repeat("a", 32)}, "Upper": {Component: "a",
+			Ref: strings.ToUpper(good),
+		},
+		"NoName": {
+			Ref: good}, "UpperName": {Component: "A",
+			Ref: good}, "Traversal": {Component: "../../x",
+			Ref: good}, "Query": {Component: "a?b",
+			Ref: good,
+		},
+		"Repo": {
+			Repo:      "a b",
+			Component: "a",
+			Ref:       good}, "NoHost": {Repo: "https://",
+			Component: "a",
+			Ref:       good}, "Credentials": {Repo: "http://u:secret@" + s.host(),
+			Component: "a",
+			Ref:       good,
+		},
 	} {
 		_, _, err := r.Fetch(t.Context(), layer)
 		if reason(err) != ocm.InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	for name, version := range map[string][2]string{"Name": {"A b", "1"}, "Traversal": {"a/../b", "1"}, "Version": {"a", ""}, "Slash": {"a", "1/2"}, "Lines": {"a", "1\n2"}} {
+	for name, version := range map[string][2]string{"Name": {"A b", "1"}, "Traversal": {"a/../b", "1"},
+		"Version": {"a", ""}, "Slash": {"a", "1/2"}, "Lines": {"a", "1\n2"}} {
 		_, err := r.Component(t.Context(), version[0], version[1])
 		if reason(err) != ocm.InvalidReference || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v", name, err)
@@ -788,7 +842,8 @@ func TestReferences(t *testing.T) {
 		t.Errorf("requests were made: %v", got)
 	}
 	for name, opts := range map[string]Options{
-		"Empty": {}, "OnlyScheme": {Host: "http://"}, "Blank": {Host: "a b"}, "Credentials": {Host: "https://user:secret@r.io"}, "Subpath": {Host: "r.io", Subpath: "A/B"},
+		"Empty": {}, "OnlyScheme": {Host: "http://"}, "Blank": {Host: "a b"},
+		"Credentials": {Host: "https://user:secret@r.io"}, "Subpath": {Host: "r.io", Subpath: "A/B"},
 		"DotDot": {Host: "r.io", Subpath: "../b"}, "Scheme": {Host: "ftp://r.io"},
 	} {
 		_, err := New(opts)
@@ -803,7 +858,8 @@ func tarred(t *testing.T, entries ...string) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for i := 0; i < len(entries); i += 2 {
-		if err := w.WriteHeader(&tar.Header{Name: entries[i], Size: int64(len(entries[i+1])), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: entries[i], Size: int64(len(entries[i+1])),
+			Typeflag: tar.TypeReg}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte(entries[i+1])); err != nil {
@@ -848,7 +904,9 @@ func TestDescriptors(t *testing.T) {
 		"default-cr":   {Name: "default-cr", Component: "a", Version: "1.0.0", Ref: "sha256:2", Type: OCIRef},
 		"config":       {Name: "config", Component: "a", Version: "1.0.0", Ref: "1.0.0", Type: OCIRef},
 	}}
-	v3 := Component{Name: "a", Version: "1.0.0", Images: v2.Images, Layers: map[string]Layer{"raw-manifest": {Name: "raw-manifest", Component: "a", Version: "1.0.0", Ref: "sha256:1", Type: OCIRef}}}
+	v3 := Component{Name: "a", Version: "1.0.0", Images: v2.Images,
+		Layers: map[string]Layer{"raw-manifest": {Name: "raw-manifest", Component: "a", Version: "1.0.0",
+			Ref: "sha256:1", Type: OCIRef}}}
 	big := descriptorV2 + "#" + strings.Repeat("x", 200<<10)
 	for name, tc := range map[string]struct {
 		layer  []byte
@@ -857,36 +915,108 @@ func TestDescriptors(t *testing.T) {
 		reason string
 		text   string
 	}{
-		"Tar":           {tarred(t, wantDescriptorFile, descriptorV2), "", &v2, "", ""},
-		"TarGzip":       {zipped(tarred(t, wantDescriptorFile, descriptorV2)), "", &v2, "", ""},
-		"TarOther":      {tarred(t, "README", "x", "./"+wantDescriptorFile, descriptorV2), "", &v2, "", ""},
-		"YAML":          {[]byte(descriptorV2), "", &v2, "", ""},
-		"YAMLGzip":      {zipped([]byte(descriptorV2)), "", &v2, "", ""},
-		"V3":            {tarred(t, wantDescriptorFile, descriptorV3), "", &v3, "", ""},
-		"NoContexts":    {[]byte(strings.Replace(descriptorV2, "  version: 1.0.0", "  version: 1.0.0\n  repositoryContexts: []", 1)), "", &v2, "", ""},
-		"OtherContexts": {[]byte(strings.Replace(descriptorV2, "  version: 1.0.0", "  version: 1.0.0\n  repositoryContexts: [{type: S3, bucket: b}]", 1)), "", &v2, "", ""},
-		"V3JSON":        {[]byte(descriptorV3), "", &v3, "", ""},
-		"NoFile":        {tarred(t, "other.yaml", descriptorV2), "", nil, ocm.InvalidDescriptor, wantDescriptorFile},
-		"Escaping":      {tarred(t, "../"+wantDescriptorFile, descriptorV2, "/"+wantDescriptorFile, descriptorV2), "", nil, ocm.InvalidDescriptor, wantDescriptorFile},
-		"DamagedTar":    {tarred(t, "a", "b", wantDescriptorFile, descriptorV2)[:1100], "", nil, ocm.InvalidDescriptor, "damaged"},
-		"CutTar":        {tarred(t, wantDescriptorFile, descriptorV2)[:700], "", nil, ocm.InvalidDescriptor, "damaged"},
-		"DamagedGzip":   {append([]byte{0x1f, 0x8b}, "xxxxxxxxxxxxxx"...), "", nil, ocm.InvalidDescriptor, "gzip"},
-		"Large":         {tarred(t, wantDescriptorFile, big), "", nil, ocm.ArtifactTooLarge, "102400"},
-		"LargeText":     {[]byte(big), "", nil, ocm.ArtifactTooLarge, "102400"},
-		"LargeLayer":    {tarred(t, "a", strings.Repeat("x", 2<<20), wantDescriptorFile, descriptorV2), "", nil, ocm.ArtifactTooLarge, "larger than"},
-		"Bomb":          {zipped(make([]byte, 20<<20)), "", nil, ocm.ArtifactTooLarge, "102400"},
-		"NotYAML":       {[]byte("a: b: c"), "", nil, ocm.InvalidDescriptor, "not YAML"},
-		"OldSchema":     {[]byte("meta: {schemaVersion: v1}"), "", nil, ocm.InvalidDescriptor, `"v1"`},
-		"OtherSchema":   {[]byte("apiVersion: ocm.software/v9"), "", nil, ocm.InvalidDescriptor, "v9"},
-		"OtherName":     {[]byte(strings.Replace(descriptorV2, "name: a", "name: b", 1)), "", nil, ocm.InvalidDescriptor, "b:1.0.0"},
-		"OtherVersion":  {[]byte(strings.Replace(descriptorV2, "1.0.0", "2.0.0", 1)), "", nil, ocm.InvalidDescriptor, "a:2.0.0"},
-		"Access":        {[]byte(strings.Replace(descriptorV2, "localOciBlob", "s3", 1)), "", nil, ocm.AccessTypeNotSupported, `"default-cr" has access type "s3"`},
-		"NoAccess":      {[]byte(descriptorV2 + "  - {name: crds}\n"), "", nil, ocm.AccessTypeNotSupported, `"crds"`},
-		"Twice":         {[]byte(descriptorV2 + "  - {name: config, access: {type: localBlob}}\n"), "", nil, ocm.InvalidDescriptor, `"config"`},
-		"Config":        {[]byte(descriptorV2), "garbage", nil, ocm.InvalidDescriptor, "componentDescriptorLayer"},
-		"ConfigNull":    {[]byte(descriptorV2), "{}", nil, ocm.InvalidDescriptor, "componentDescriptorLayer"},
-		"ConfigDigest":  {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"../x"}}`, nil, ocm.InvalidDescriptor, "no digest"},
-		"ConfigMissing": {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"` + ocm.DigestOf([]byte("gone")) + `"}}`, nil, ocm.ArtifactNotFound, "@sha256:"},
+		"Tar":      {layer: tarred(t, wantDescriptorFile, descriptorV2), want: &v2},
+		"TarGzip":  {layer: zipped(tarred(t, wantDescriptorFile, descriptorV2)), want: &v2},
+		"TarOther": {layer: tarred(t, "README", "x", "./"+wantDescriptorFile, descriptorV2), want: &v2},
+		"YAML":     {layer: []byte(descriptorV2), want: &v2},
+		"YAMLGzip": {layer: zipped([]byte(descriptorV2)), want: &v2},
+		"V3":       {layer: tarred(t, wantDescriptorFile, descriptorV3), want: &v3},
+		"NoContexts": {
+			layer: []byte(strings.Replace(descriptorV2, "  version: 1.0.0",
+				"  version: 1.0.0\n  repositoryContexts: []", 1)),
+			want: &v2,
+		},
+		"OtherContexts": {
+			layer: []byte(strings.Replace(descriptorV2, "  version: 1.0.0",
+				"  version: 1.0.0\n  repositoryContexts: [{type: S3, bucket: b}]", 1)),
+			want: &v2,
+		},
+		"V3JSON": {layer: []byte(descriptorV3), want: &v3},
+		"NoFile": {
+			layer:  tarred(t, "other.yaml", descriptorV2),
+			reason: ocm.InvalidDescriptor,
+			text:   wantDescriptorFile,
+		},
+		"Escaping": {
+			layer:  tarred(t, "../"+wantDescriptorFile, descriptorV2, "/"+wantDescriptorFile, descriptorV2),
+			reason: ocm.InvalidDescriptor,
+			text:   wantDescriptorFile,
+		},
+		"DamagedTar": {
+			layer:  tarred(t, "a", "b", wantDescriptorFile, descriptorV2)[:1100],
+			reason: ocm.InvalidDescriptor,
+			text:   "damaged",
+		},
+		"CutTar": {
+			layer:  tarred(t, wantDescriptorFile, descriptorV2)[:700],
+			reason: ocm.InvalidDescriptor,
+			text:   "damaged",
+		},
+		"DamagedGzip": {
+			layer:  append([]byte{0x1f, 0x8b}, "xxxxxxxxxxxxxx"...),
+			reason: ocm.InvalidDescriptor,
+			text:   "gzip",
+		},
+		"Large":     {layer: tarred(t, wantDescriptorFile, big), reason: ocm.ArtifactTooLarge, text: "102400"},
+		"LargeText": {layer: []byte(big), reason: ocm.ArtifactTooLarge, text: "102400"},
+		"LargeLayer": {
+			layer:  tarred(t, "a", strings.Repeat("x", 2<<20), wantDescriptorFile, descriptorV2),
+			reason: ocm.ArtifactTooLarge,
+			text:   "larger than",
+		},
+		"Bomb":        {layer: zipped(make([]byte, 20<<20)), reason: ocm.ArtifactTooLarge, text: "102400"},
+		"NotYAML":     {layer: []byte("a: b: c"), reason: ocm.InvalidDescriptor, text: "not YAML"},
+		"OldSchema":   {layer: []byte("meta: {schemaVersion: v1}"), reason: ocm.InvalidDescriptor, text: `"v1"`},
+		"OtherSchema": {layer: []byte("apiVersion: ocm.software/v9"), reason: ocm.InvalidDescriptor, text: "v9"},
+		"OtherName": {
+			layer:  []byte(strings.Replace(descriptorV2, "name: a", "name: b", 1)),
+			reason: ocm.InvalidDescriptor,
+			text:   "b:1.0.0",
+		},
+		"OtherVersion": {
+			layer:  []byte(strings.Replace(descriptorV2, "1.0.0", "2.0.0", 1)),
+			reason: ocm.InvalidDescriptor,
+			text:   "a:2.0.0",
+		},
+		"Access": {
+			layer:  []byte(strings.Replace(descriptorV2, "localOciBlob", "s3", 1)),
+			reason: ocm.AccessTypeNotSupported,
+			text:   `"default-cr" has access type "s3"`,
+		},
+		"NoAccess": {
+			layer:  []byte(descriptorV2 + "  - {name: crds}\n"),
+			reason: ocm.AccessTypeNotSupported,
+			text:   `"crds"`,
+		},
+		"Twice": {
+			layer:  []byte(descriptorV2 + "  - {name: config, access: {type: localBlob}}\n"),
+			reason: ocm.InvalidDescriptor,
+			text:   `"config"`,
+		},
+		"Config": {
+			layer:  []byte(descriptorV2),
+			config: "garbage",
+			reason: ocm.InvalidDescriptor,
+			text:   "componentDescriptorLayer",
+		},
+		"ConfigNull": {
+			layer:  []byte(descriptorV2),
+			config: "{}",
+			reason: ocm.InvalidDescriptor,
+			text:   "componentDescriptorLayer",
+		},
+		"ConfigDigest": {
+			layer:  []byte(descriptorV2),
+			config: `{"componentDescriptorLayer":{"digest":"../x"}}`,
+			reason: ocm.InvalidDescriptor,
+			text:   "no digest",
+		},
+		"ConfigMissing": {
+			layer:  []byte(descriptorV2),
+			config: `{"componentDescriptorLayer":{"digest":"` + ocm.DigestOf([]byte("gone")) + `"}}`,
+			reason: ocm.ArtifactNotFound,
+			text:   "@sha256:",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -966,7 +1096,8 @@ func TestCacheLimit(t *testing.T) {
 	for i, step := range []struct {
 		ref  string
 		pull bool
-	}{{"a", true}, {"b", true}, {"a", false}, {"c", true}, {"a", false}, {"b", true}, {"large", true}, {"large", true}, {"b", false}} {
+	}{{"a", true}, {"b", true}, {"a", false}, {"c", true}, {"a", false}, {"b", true}, {"large", true},
+		{"large", true}, {"b", false}} {
 		s.taken()
 		if _, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: refs[step.ref]}); err != nil {
 			t.Fatal(err)
@@ -981,7 +1112,8 @@ func TestCacheLimit(t *testing.T) {
 	off, _ := open(t, Options{Host: "http://" + s.host(), CacheBytes: -1})
 	for range 2 {
 		s.taken()
-		if _, _, err := off.Fetch(t.Context(), Layer{Component: "a", Ref: refs["a"]}); err != nil || len(s.taken()) == 0 {
+		if _, _, err := off.Fetch(t.Context(), Layer{Component: "a", Ref: refs["a"]}); err != nil ||
+			len(s.taken()) == 0 {
 			t.Errorf("without a cache: %v", err)
 		}
 	}
@@ -998,7 +1130,8 @@ func TestSignIn(t *testing.T) {
 				switch {
 				case r.URL.Path == "/token" && good:
 					_, _ = io.WriteString(w, `{"token":"t0ken"}`)
-				case r.URL.Path != "/token" && (good && !bearer || bearer && r.Header.Get("Authorization") == "Bearer t0ken"):
+				case r.URL.Path != "/token" && (good && !bearer || bearer &&
+					r.Header.Get("Authorization") == "Bearer t0ken"):
 					return false
 				default:
 					w.Header().Set("WWW-Authenticate", "Basic")
@@ -1015,7 +1148,8 @@ func TestSignIn(t *testing.T) {
 			if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
 				t.Error(err)
 			}
-			for name, keys := range map[string]authn.Keychain{"None": nil, "Wrong": keychain{s.host(): {Username: "robot", Password: "wr0ng"}}, "Broken": brokenKeychain{}} {
+			for name, keys := range map[string]authn.Keychain{"None": nil,
+				"Wrong": keychain{s.host(): {Username: "robot", Password: "wr0ng"}}, "Broken": brokenKeychain{}} {
 				r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keys})
 				_, err := r.Component(t.Context(), component, "1.2.3")
 				wantReason(t, err, ocm.RegistryUnauthorized)
@@ -1068,7 +1202,8 @@ func TestRedirect(t *testing.T) {
 	if seen.Get("Authorization") != "" {
 		t.Error("the registry's credentials went elsewhere")
 	}
-	for i, target := range []string{"http://169.254.169.254/latest", s.URL + "/v2/again", "http://127.0.0.1:1/refused"} {
+	for i, target := range []string{"http://169.254.169.254/latest", s.URL + "/v2/again",
+		"http://127.0.0.1:1/refused"} {
 		to = target
 		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf([]byte{byte(i)})})
 		wantReason(t, err, ocm.RegistryUnreachable)

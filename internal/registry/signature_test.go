@@ -51,7 +51,8 @@ func newSigning(t *testing.T, options ...fake.Option) *signing {
 	g.change(func(d map[string]any) { // as ocm sign does: a digest for each resource
 		for _, res := range resourcesOf(d) {
 			if res["digest"] == nil {
-				res["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "ociArtifactDigest/v1", "value": strings.Repeat("ab", 32)}
+				res["digest"] = map[string]any{"hashAlgorithm": "SHA-256",
+					"normalisationAlgorithm": "ociArtifactDigest/v1", "value": strings.Repeat("ab", 32)}
 			}
 		}
 	})
@@ -157,11 +158,13 @@ func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 		shown := hex.EncodeToString(value)
 		if name, ok := strings.CutSuffix(algorithm, " PEM"); ok {
 			algorithm, mediaType = name, wantPemType
-			shown = string(pem.EncodeToMemory(&pem.Block{Type: "SIGNATURE", Headers: map[string]string{"Signature Algorithm": name}, Bytes: value}))
+			shown = string(pem.EncodeToMemory(&pem.Block{Type: "SIGNATURE",
+				Headers: map[string]string{"Signature Algorithm": name}, Bytes: value}))
 		}
 		signatures, _ := d["signatures"].([]any)
 		d["signatures"] = append(signatures, map[string]any{"name": "sig",
-			"digest":    map[string]any{"hashAlgorithm": hash, "normalisationAlgorithm": normalisation, "value": hex.EncodeToString(sum)},
+			"digest": map[string]any{"hashAlgorithm": hash, "normalisationAlgorithm": normalisation,
+				"value": hex.EncodeToString(sum)},
 			"signature": map[string]any{"algorithm": algorithm, "mediaType": mediaType, "value": shown}})
 	})
 }
@@ -181,7 +184,8 @@ func (g *signing) bytesBy(by string, text []byte) []byte {
 }
 
 func simpleSigning(kind, digest string) string {
-	return `{"critical":{"identity":{"docker-reference":"r.io/a"},"image":{"docker-manifest-digest":"` + digest + `"},"type":"` + kind + `"},"optional":null}`
+	return `{"critical":{"identity":{"docker-reference":"r.io/a"},"image":{"docker-manifest-digest":"` + digest +
+		`"},"type":"` + kind + `"},"optional":null}`
 }
 
 // signTag adds signatures as cosign does until version 2. stored is what the registry holds of the payload.
@@ -191,7 +195,8 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 	for _, name := range by {
 		layer := layerOfBytes(g.T, g.s, repo, []byte(stored), "")
 		layer.MediaType = wantSimpleSigningType
-		layer.Annotations = map[string]string{wantSignatureAnnotation: base64.StdEncoding.EncodeToString(g.bytesBy(name, []byte(payload)))}
+		layer.Annotations = map[string]string{wantSignatureAnnotation: base64.StdEncoding.EncodeToString(
+			g.bytesBy(name, []byte(payload)))}
 		layers = append(layers, layer)
 	}
 	image(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
@@ -206,7 +211,8 @@ func (g *signing) cosignTag(by ...string) {
 
 // statement returns what a bundle signs.
 func statement(predicate, digest string) string {
-	return `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"` + strings.TrimPrefix(digest, "sha256:") + `"}}],"predicateType":"` + predicate + `","predicate":{}}`
+	return `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"` + strings.TrimPrefix(
+		digest, "sha256:") + `"}}],"predicateType":"` + predicate + `","predicate":{}}`
 }
 
 // bundle returns a bundle over a statement. material is the verification material.
@@ -214,13 +220,16 @@ func (g *signing) bundle(by, text, material string) []byte {
 	g.Helper()
 	value := g.bytesBy(by, dsse.PAE(wantStatementType, []byte(text)))
 	encode := base64.StdEncoding.EncodeToString
-	return []byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":` + material + `,"unknown":1,` +
-		`"dsseEnvelope":{"payload":"` + encode([]byte(text)) + `","payloadType":"` + wantStatementType + `","signatures":[{"sig":"` + encode(value) + `"}]}}`)
+	return []byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":` +
+		material + `,"unknown":1,` +
+		`"dsseEnvelope":{"payload":"` + encode([]byte(text)) + `","payloadType":"` + wantStatementType +
+		`","signatures":[{"sig":"` + encode(value) + `"}]}}`)
 }
 
 const publicKey = `{"publicKey":{"hint":"x"}}`
 
-// refer stores an artefact that refers to the component version; with a list, as clients keep one where the registry keeps none.
+// refer stores an artefact that refers to the component version; with a list, as clients keep one where the registry
+// keeps none.
 func (g *signing) refer(bundle []byte, list bool, annotations map[string]string) {
 	g.Helper()
 	layer := layerOfBytes(g.T, g.s, g.repo, bundle, "")
@@ -231,8 +240,10 @@ func (g *signing) refer(bundle []byte, list bool, annotations map[string]string)
 	}
 	config := layerOfBytes(g.T, g.s, g.repo, []byte("{}"), "")
 	config.MediaType = "application/vnd.oci.empty.v1+json"
-	raw, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": types.OCIManifestSchema1, "artifactType": bundleV3, "config": config,
-		"layers": []v1.Descriptor{layer}, "subject": v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: subject, Size: int64(len(g.raw))}, "annotations": annotations})
+	raw, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": types.OCIManifestSchema1,
+		"artifactType": bundleV3, "config": config,
+		"layers": []v1.Descriptor{layer}, "subject": v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: subject,
+			Size: int64(len(g.raw))}, "annotations": annotations})
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -243,12 +254,15 @@ func (g *signing) refer(bundle []byte, list bool, annotations map[string]string)
 	if !list {
 		return
 	}
-	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{
-		{MediaType: types.OCIManifestSchema1, Digest: digest, Size: int64(len(raw)), ArtifactType: bundleV3, Annotations: annotations}}})
+	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
+		Manifests: []v1.Descriptor{
+			{MediaType: types.OCIManifestSchema1, Digest: digest, Size: int64(len(raw)), ArtifactType: bundleV3,
+				Annotations: annotations}}})
 	if err != nil {
 		g.Fatal(err)
 	}
-	request, err := http.NewRequest(http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/"+strings.Replace(g.digest, ":", "-", 1), bytes.NewReader(index))
+	request, err := http.NewRequest(http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/"+strings.Replace(
+		g.digest, ":", "-", 1), bytes.NewReader(index))
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -265,7 +279,8 @@ func (g *signing) refer(bundle []byte, list bool, annotations map[string]string)
 
 const bundleV3 = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
-// TestSignatures signs a component version in one way each, and reads it under a policy that enforces and one that warns.
+// TestSignatures signs a component version in one way each, and reads it under a policy that enforces and one that
+// warns.
 func TestSignatures(t *testing.T) {
 	referrers := []fake.Option{fake.WithReferrersSupport(true)}
 	good := func(g *signing) string { return simpleSigning("cosign container image signature", g.digest) }
@@ -278,131 +293,251 @@ func TestSignatures(t *testing.T) {
 		fails   string // the reason under enforce
 		text    string // in the error
 	}{
-		"None":        {"nothing is signed", nil, []string{"rsa", "p256"}, func(*signing) {}, trust.Signature{}, ocm.SignatureMissing, "keys tried: rsa SHA256:"},
-		"OCMv1":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation1, "SHA-256", "RSASSA-PKCS1-V1_5") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"OCMv2":       {"", nil, []string{"p256", "rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-512", "RSASSA-PKCS1-V1_5") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"OCMv3":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation3, "SHA-256", "RSASSA-PSS") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"OCMv4":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation4alpha1, "SHA-256", "RSASSA-PKCS1-V1_5 PEM") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"OCMPEMPSS":   {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS PEM") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"OCMOtherKey": {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa-other", wantNormalisation2, "SHA-256", "RSASSA-PSS") }, trust.Signature{}, ocm.SignatureInvalid, "by another key"},
-		"OCMNoRSAKey": {"", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS") }, trust.Signature{}, ocm.SignatureInvalid, "the rule has none"},
-		"OCMSecond": {"one valid signature suffices", nil, []string{"rsa"}, func(g *signing) {
+		"None": {
+			reason: "nothing is signed",
+			keys:   []string{"rsa", "p256"},
+			sign:   func(*signing) {},
+			want:   trust.Signature{},
+			fails:  ocm.SignatureMissing,
+			text:   "keys tried: rsa SHA256:",
+		},
+		"OCMv1": {
+			keys: []string{"rsa"},
+			sign: func(g *signing) { g.signOCM("rsa", wantNormalisation1, "SHA-256", "RSASSA-PKCS1-V1_5") },
+			want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""},
+		},
+		"OCMv2": {
+			keys: []string{"p256", "rsa"},
+			sign: func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-512", "RSASSA-PKCS1-V1_5") },
+			want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""},
+		},
+		"OCMv3": {
+			keys: []string{"rsa"},
+			sign: func(g *signing) { g.signOCM("rsa", wantNormalisation3, "SHA-256", "RSASSA-PSS") },
+			want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""},
+		},
+		"OCMv4": {
+			keys: []string{"rsa"},
+			sign: func(g *signing) { g.signOCM("rsa", wantNormalisation4alpha1, "SHA-256", "RSASSA-PKCS1-V1_5 PEM") },
+			want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""},
+		},
+		"OCMPEMPSS": {
+			keys: []string{"rsa"},
+			sign: func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS PEM") },
+			want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""},
+		},
+		"OCMOtherKey": {
+			keys:  []string{"rsa"},
+			sign:  func(g *signing) { g.signOCM("rsa-other", wantNormalisation2, "SHA-256", "RSASSA-PSS") },
+			want:  trust.Signature{},
+			fails: ocm.SignatureInvalid,
+			text:  "by another key",
+		},
+		"OCMNoRSAKey": {
+			keys:  []string{"p256"},
+			sign:  func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS") },
+			want:  trust.Signature{},
+			fails: ocm.SignatureInvalid,
+			text:  "the rule has none",
+		},
+		"OCMSecond": {reason: "one valid signature suffices", keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa-other", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-		}, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"OCMForm": {"what cannot be understood is not valid", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}},
+		"OCMForm": {reason: "what cannot be understood is not valid", keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.inSignature("jsonNormalisation/v2", "jsonNormalisation/v9")
-		}, trust.Signature{}, ocm.SignatureInvalid, "v9"},
-		"OCMAlgorithm": {"", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "v9"},
+		"OCMAlgorithm": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.inSignature("RSASSA-PSS", "sigstore")
-		}, trust.Signature{}, ocm.SignatureInvalid, `"sigstore"`},
-		"OCMMediaType": {"", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `"sigstore"`},
+		"OCMMediaType": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.inSignature(wantPssType, "application/vnd.ocm.signature.gpg")
-		}, trust.Signature{}, ocm.SignatureInvalid, "gpg"},
-		"OCMTampered": {"", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "gpg"},
+		"OCMTampered": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.change(func(d map[string]any) { resourcesOf(d)[0]["version"] = "6.6.6" })
-		}, trust.Signature{}, ocm.SignatureInvalid, "not the one that was signed"},
-		"OCMMoved": {"where a layer lies is not signed, so its digest decides", nil, []string{"rsa"}, func(g *signing) {
-			evil := put(g.T, g.s, g.repo, []byte("evil"))
-			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-			g.change(func(d map[string]any) { resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil })
-		}, trust.Signature{}, ocm.SignatureInvalid, "was changed after signing"},
-		"OCMNoDigest": {"a layer without digest is not covered", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "not the one that was signed"},
+		"OCMMoved": {reason: "where a layer lies is not signed, so its digest decides",
+			keys: []string{"rsa"}, sign: func(g *signing) {
+				evil := put(g.T, g.s, g.repo, []byte("evil"))
+				g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+				g.change(func(d map[string]any) {
+					resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil
+				})
+			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "was changed after signing"},
+		"OCMNoDigest": {reason: "a layer without digest is not covered", keys: []string{"rsa"}, sign: func(g *signing) {
 			g.change(func(d map[string]any) { delete(resourcesOf(d)[2], "digest") })
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-		}, trust.Signature{}, ocm.SignatureInvalid, `content of resource "raw-manifest"`},
-		"OCMExcluded": {"a layer may be left out of the signature, but then it may not be installed", nil, []string{"rsa"}, func(g *signing) {
-			g.change(func(d map[string]any) {
-				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "NO-DIGEST", "normalisationAlgorithm": "EXCLUDE-FROM-SIGNATURE", "value": "NO-DIGEST"}
-			})
-			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-		}, trust.Signature{}, ocm.SignatureInvalid, `content of resource "raw-manifest"`},
-		"OCMNoneAccess": {"access is not signed, so a trick with its type must not free the digest", nil, []string{"rsa"}, func(g *signing) {
-			g.change(func(d map[string]any) {
-				resourcesOf(d)[2]["access"] = map[string]any{"type": "none"}
-				resourcesOf(d)[2]["name"] = "other"
-			})
-			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-			evil := put(g.T, g.s, g.repo, []byte("evil"))
-			g.change(func(d map[string]any) {
-				resourcesOf(d)[2]["access"] = map[string]any{"type": "localBlob", "localReference": evil}
-				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.GenericBlobDigest, "value": strings.TrimPrefix(evil, "sha256:")}
-			})
-		}, trust.Signature{}, ocm.SignatureInvalid, "not the one that was signed"},
-		"OCMImage": {"", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `content of resource "raw-manifest"`},
+		"OCMExcluded": {reason: "a layer may be left out of the signature, but then it may not be installed",
+			keys: []string{"rsa"}, sign: func(g *signing) {
+				g.change(func(d map[string]any) {
+					resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "NO-DIGEST",
+						"normalisationAlgorithm": "EXCLUDE-FROM-SIGNATURE", "value": "NO-DIGEST"}
+				})
+				g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `content of resource "raw-manifest"`},
+		"OCMNoneAccess": {reason: "access is not signed, so a trick with its type must not free the digest",
+			keys: []string{"rsa"}, sign: func(g *signing) {
+				g.change(func(d map[string]any) {
+					resourcesOf(d)[2]["access"] = map[string]any{"type": "none"}
+					resourcesOf(d)[2]["name"] = "other"
+				})
+				g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+				evil := put(g.T, g.s, g.repo, []byte("evil"))
+				g.change(func(d map[string]any) {
+					resourcesOf(d)[2]["access"] = map[string]any{"type": "localBlob", "localReference": evil}
+					resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-256",
+						"normalisationAlgorithm": ocm.GenericBlobDigest, "value": strings.TrimPrefix(evil, "sha256:")}
+				})
+			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "not the one that was signed"},
+		"OCMImage": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.change(func(d map[string]any) { delete(resourcesOf(d)[0], "digest") })
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-		}, trust.Signature{}, ocm.SignatureInvalid, "content of image"},
-		"OCMCase": {"a field in other letters must not be read", nil, []string{"rsa"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "content of image"},
+		"OCMCase": {reason: "a field in other letters must not be read", keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.changeText(func(text []byte) []byte {
-				return append(bytes.Replace(text, []byte("\n  resources:"), []byte("\n  Resources: [{name: raw-manifest, access: {type: localBlob, localReference: \"sha256:"+strings.Repeat("00", 32)+"\"}}]\n  resources:"), 1), '\n')
+				return append(bytes.Replace(text, []byte("\n  resources:"),
+					[]byte("\n  Resources: [{name: raw-manifest, access: {type: localBlob, localReference: \"sha256:"+
+						strings.Repeat("00", 32)+"\"}}]\n  resources:"), 1), '\n')
 			})
-		}, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
-		"Cosign":         {"", nil, []string{"p256-other", "p256"}, func(g *signing) { g.cosignTag("p256") }, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"CosignP384":     {"", nil, []string{"p384"}, func(g *signing) { g.cosignTag("p384") }, trust.Signature{Verified: true, Key: "p384", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"CosignRSA":      {"", nil, []string{"rsa"}, func(g *signing) { g.cosignTag("rsa") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"CosignEd25519":  {"", nil, []string{"ed25519"}, func(g *signing) { g.cosignTag("ed25519") }, trust.Signature{Verified: true, Key: "ed25519", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"CosignSecond":   {"one valid signature suffices", nil, []string{"p256"}, func(g *signing) { g.cosignTag("rsa", "p256-other", "p256") }, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"CosignAfterOCM": {"either kind suffices", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS"); g.cosignTag("p256") }, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"CosignOtherKey": {"", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256-other") }, trust.Signature{}, ocm.SignatureInvalid, "by another key"},
-		"CosignTampered": {"", nil, []string{"p256"}, func(g *signing) { g.signTag(g.repo, g.digest, []string{"p256"}, "x", good(g)) }, trust.Signature{}, ocm.SignatureInvalid, "payload was changed"},
-		"CosignOther": {"a signature of something else under the tag of this one", nil, []string{"p256"}, func(g *signing) {
-			p := simpleSigning("cosign container image signature", ocm.DigestOf(nil))
-			g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
-		}, trust.Signature{}, ocm.SignatureInvalid, "not this artefact"},
-		"CosignType": {"", nil, []string{"p256"}, func(g *signing) {
+		}, want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}},
+		"Cosign": {
+			keys: []string{"p256-other", "p256"},
+			sign: func(g *signing) { g.cosignTag("p256") },
+			want: trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""},
+		},
+		"CosignP384": {
+			keys: []string{"p384"},
+			sign: func(g *signing) { g.cosignTag("p384") },
+			want: trust.Signature{Verified: true, Key: "p384", Kind: trust.KindCosign, Problem: ""},
+		},
+		"CosignRSA": {
+			keys: []string{"rsa"},
+			sign: func(g *signing) { g.cosignTag("rsa") },
+			want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindCosign, Problem: ""},
+		},
+		"CosignEd25519": {
+			keys: []string{"ed25519"},
+			sign: func(g *signing) { g.cosignTag("ed25519") },
+			want: trust.Signature{Verified: true, Key: "ed25519", Kind: trust.KindCosign, Problem: ""},
+		},
+		"CosignSecond": {
+			reason: "one valid signature suffices",
+			keys:   []string{"p256"},
+			sign:   func(g *signing) { g.cosignTag("rsa", "p256-other", "p256") },
+			want:   trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""},
+		},
+		"CosignAfterOCM": {
+			reason: "either kind suffices",
+			keys:   []string{"p256"},
+			sign: func(g *signing) {
+				g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+				g.cosignTag(
+					"p256")
+			},
+			want: trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""},
+		},
+		"CosignOtherKey": {
+			keys:  []string{"p256"},
+			sign:  func(g *signing) { g.cosignTag("p256-other") },
+			want:  trust.Signature{},
+			fails: ocm.SignatureInvalid,
+			text:  "by another key",
+		},
+		"CosignTampered": {
+			keys:  []string{"p256"},
+			sign:  func(g *signing) { g.signTag(g.repo, g.digest, []string{"p256"}, "x", good(g)) },
+			want:  trust.Signature{},
+			fails: ocm.SignatureInvalid,
+			text:  "payload was changed",
+		},
+		"CosignOther": {reason: "a signature of something else under the tag of this one",
+			keys: []string{"p256"}, sign: func(g *signing) {
+				p := simpleSigning("cosign container image signature", ocm.DigestOf(nil))
+				g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
+			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "not this artefact"},
+		"CosignType": {keys: []string{"p256"}, sign: func(g *signing) {
 			p := simpleSigning("something", g.digest)
 			g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
-		}, trust.Signature{}, ocm.SignatureInvalid, `"something"`},
-		"CosignChanged": {"the component version was replaced after signing", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256"); g.change(func(d map[string]any) { d["x"] = "y" }) }, trust.Signature{}, ocm.SignatureMissing, "no signature"},
-		"CosignMany": {"there is an end to looking", nil, []string{"p256"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `"something"`},
+		"CosignChanged": {
+			reason: "the component version was replaced after signing",
+			keys:   []string{"p256"},
+			sign:   func(g *signing) { g.cosignTag("p256"); g.change(func(d map[string]any) { d["x"] = "y" }) },
+			want:   trust.Signature{},
+			fails:  ocm.SignatureMissing,
+			text:   "no signature",
+		},
+		"CosignMany": {reason: "there is an end to looking", keys: []string{"p256"}, sign: func(g *signing) {
 			g.cosignTag(append(slices.Repeat([]string{"p256-other"}, trust.MaxSignatures), "p256")...)
-		}, trust.Signature{}, ocm.SignatureInvalid, "another key"},
-		"CosignLarge": {"", nil, []string{"p256"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "another key"},
+		"CosignLarge": {keys: []string{"p256"}, sign: func(g *signing) {
 			g.signTag(g.repo, g.digest, []string{"p256"}, "x", strings.Repeat("x", wantMaxSignatureBytes+1))
-		}, trust.Signature{}, ocm.SignatureInvalid, "larger than"},
-		"Bundle": {"", referrers, []string{"p256"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "larger than"},
+		"Bundle": {options: referrers, keys: []string{"p256"}, sign: func(g *signing) {
 			g.refer(g.bundle("p256", statement(wantSignPredicate, g.digest), publicKey), false, nil)
-		}, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"BundleListed": {"where the registry has no list, clients keep one", nil, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement(wantSignPredicate, g.digest), publicKey), true, map[string]string{wantPredicateAnnotation: wantSignPredicate})
-		}, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
-		"BundleOtherKey": {"", referrers, []string{"p256"}, func(g *signing) {
+		}, want: trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}},
+		"BundleListed": {reason: "where the registry has no list, clients keep one",
+			keys: []string{"p256"}, sign: func(g *signing) {
+				g.refer(g.bundle("p256", statement(wantSignPredicate, g.digest), publicKey), true,
+					map[string]string{wantPredicateAnnotation: wantSignPredicate})
+			}, want: trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}},
+		"BundleOtherKey": {options: referrers, keys: []string{"p256"}, sign: func(g *signing) {
 			g.refer(g.bundle("p256-other", statement(wantSignPredicate, g.digest), publicKey), false, nil)
-		}, trust.Signature{}, ocm.SignatureInvalid, "by another key"},
-		"BundleKeyless": {"", referrers, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256-other", statement(wantSignPredicate, g.digest), `{"certificate":{"rawBytes":"eA=="}}`), false, nil)
-		}, trust.Signature{}, ocm.SignatureInvalid, "keyless"},
-		"BundleOther": {"", referrers, []string{"p256"}, func(g *signing) {
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "by another key"},
+		"BundleKeyless": {options: referrers, keys: []string{"p256"}, sign: func(g *signing) {
+			g.refer(g.bundle("p256-other", statement(wantSignPredicate, g.digest),
+				`{"certificate":{"rawBytes":"eA=="}}`), false, nil)
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "keyless"},
+		"BundleOther": {options: referrers, keys: []string{"p256"}, sign: func(g *signing) {
 			g.refer(g.bundle("p256", statement(wantSignPredicate, ocm.DigestOf(nil)), publicKey), false, nil)
-		}, trust.Signature{}, ocm.SignatureInvalid, "signs another artefact"},
-		"Attestation": {"a bill of materials is no consent", referrers, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), false, nil)
-		}, trust.Signature{}, ocm.SignatureInvalid, "spdx.dev"},
-		"AttestationNote": {"", nil, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), true, map[string]string{wantPredicateAnnotation: "https://spdx.dev/Document"})
-		}, trust.Signature{}, ocm.SignatureMissing, "no signature"},
-		"BundleDamaged": {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte("{"), false, nil) }, trust.Signature{}, ocm.SignatureInvalid, "not a Sigstore bundle"},
-		"BundleEmpty":   {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte(`{"mediaType":"`+bundleV3+`"}`), false, nil) }, trust.Signature{}, ocm.SignatureInvalid, "no signature"},
+		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "signs another artefact"},
+		"Attestation": {reason: "a bill of materials is no consent", options: referrers,
+			keys: []string{"p256"}, sign: func(g *signing) {
+				g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), false, nil)
+			}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "spdx.dev"},
+		"AttestationNote": {keys: []string{"p256"}, sign: func(g *signing) {
+			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), true,
+				map[string]string{wantPredicateAnnotation: "https://spdx.dev/Document"})
+		}, want: trust.Signature{}, fails: ocm.SignatureMissing, text: "no signature"},
+		"BundleDamaged": {
+			options: referrers,
+			keys:    []string{"p256"},
+			sign:    func(g *signing) { g.refer([]byte("{"), false, nil) },
+			want:    trust.Signature{},
+			fails:   ocm.SignatureInvalid,
+			text:    "not a Sigstore bundle",
+		},
+		"BundleEmpty": {
+			options: referrers,
+			keys:    []string{"p256"},
+			sign:    func(g *signing) { g.refer([]byte(`{"mediaType":"`+bundleV3+`"}`), false, nil) },
+			want:    trust.Signature{},
+			fails:   ocm.SignatureInvalid,
+			text:    "no signature",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newSigning(t, tc.options...)
 			tc.sign(g)
-			r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, tc.keys...))})
+			r, _ := open(t, Options{Host: "http://" + g.s.host(),
+				Trust: trustPolicy(t, policyText(trust.Enforce, tc.keys...))})
 			c, err := r.Component(t.Context(), component, "1.2.3")
-			warned, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Warn, tc.keys...))})
+			warned, _ := open(t, Options{Host: "http://" + g.s.host(),
+				Trust: trustPolicy(t, policyText(trust.Warn, tc.keys...))})
 			w, warnErr := warned.Component(t.Context(), component, "1.2.3")
 			if warnErr != nil {
 				t.Fatalf("%s: under warn: %v", tc.reason, warnErr)
 			}
 			if tc.fails != "" {
 				wantReason(t, err, tc.fails)
-				if err == nil || !strings.Contains(err.Error(), tc.text) || !strings.Contains(w.Signature.Problem, tc.text) || w.Signature.Verified {
+				if err == nil || !strings.Contains(err.Error(), tc.text) ||
+					!strings.Contains(w.Signature.Problem, tc.text) || w.Signature.Verified {
 					t.Errorf("%s: got %v and %+v, want %s", tc.reason, err, w.Signature, tc.text)
 				}
 				return
@@ -410,10 +545,12 @@ func TestSignatures(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			if diff := cmp.Diff([]trust.Signature{tc.want, tc.want}, []trust.Signature{c.Signature, w.Signature}); diff != "" {
+			if diff := cmp.Diff([]trust.Signature{tc.want, tc.want},
+				[]trust.Signature{c.Signature, w.Signature}); diff != "" {
 				t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
 			}
-			if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil || !strings.Contains(string(data), "ConfigMap") {
+			if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil ||
+				!strings.Contains(string(data), "ConfigMap") {
 				t.Errorf("%s: got %q, %v", tc.reason, data, err)
 			}
 		})
@@ -451,14 +588,22 @@ func TestSignedImages(t *testing.T) {
 		digest    *ocm.ElementDigest
 		want      string
 	}{
-		"None":      {"r.io/a:1", nil, ""},
-		"Artefact":  {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: strings.ToUpper(hex)}, "r.io/a:1@sha256:" + hex},
-		"Other":     {"r.io/a@sha256:" + strings.Repeat("00", 32), &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: hex}, ""},
-		"Blob":      {"r.io/a:1@sha256:" + hex, &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: ocm.GenericBlobDigest, Value: hex}, "r.io/a:1@sha256:" + hex},
-		"BlobNoPin": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: ocm.GenericBlobDigest, Value: hex}, ""},
-		"Hash":      {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-512", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: hex + hex}, ""},
-		"Short":     {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: "ab"}, ""},
-		"Excluded":  {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "NO-DIGEST", NormalisationAlgorithm: "EXCLUDE-FROM-SIGNATURE", Value: "NO-DIGEST"}, ""},
+		"None": {"r.io/a:1", nil, ""},
+		"Artefact": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256",
+			NormalisationAlgorithm: "ociArtifactDigest/v1", Value: strings.ToUpper(hex)}, "r.io/a:1@sha256:" + hex},
+		"Other": {"r.io/a@sha256:" + strings.Repeat("00", 32),
+			&ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: hex},
+			""},
+		"Blob": {"r.io/a:1@sha256:" + hex, &ocm.ElementDigest{HashAlgorithm: "SHA-256",
+			NormalisationAlgorithm: ocm.GenericBlobDigest, Value: hex}, "r.io/a:1@sha256:" + hex},
+		"BlobNoPin": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256",
+			NormalisationAlgorithm: ocm.GenericBlobDigest, Value: hex}, ""},
+		"Hash": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-512",
+			NormalisationAlgorithm: "ociArtifactDigest/v1", Value: hex + hex}, ""},
+		"Short": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256",
+			NormalisationAlgorithm: "ociArtifactDigest/v1", Value: "ab"}, ""},
+		"Excluded": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "NO-DIGEST",
+			NormalisationAlgorithm: "EXCLUDE-FROM-SIGNATURE", Value: "NO-DIGEST"}, ""},
 	} {
 		got, ok := signedImage(tc.reference, tc.digest)
 		if ok != (tc.want != "") || ok && got != tc.want {
@@ -474,7 +619,8 @@ func TestSignedSHA512(t *testing.T) {
 		h := crypto.SHA512.New()
 		_, _ = h.Write(tarredSample(t))
 		g.change(func(d map[string]any) {
-			resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-512", "normalisationAlgorithm": ocm.GenericBlobDigest, "value": hex.EncodeToString(h.Sum(nil))}
+			resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-512",
+				"normalisationAlgorithm": ocm.GenericBlobDigest, "value": hex.EncodeToString(h.Sum(nil))}
 		})
 		g.signOCM("rsa", wantNormalisation2, "SHA-512", "RSASSA-PSS")
 		if name == "Changed" {
@@ -520,18 +666,30 @@ func TestLayersByHand(t *testing.T) {
 		fails  string
 		text   string
 	}{
-		"Named":        {"a signed component version names it", Layer{Component: component, Version: "1.2.3", Ref: signed}, "", ""},
-		"NoVersion":    {"nothing says who names it", Layer{Component: component, Ref: signed}, ocm.SignatureMissing, "states no component version"},
-		"Version":      {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed}, ocm.SignatureMissing, "component version 6.6.6 does not exist"},
-		"Unnamed":      {"the signed version does not name it", Layer{Component: component, Version: "1.2.3", Ref: unsigned}, ocm.SignatureInvalid, "no such layer"},
-		"Elsewhere":    {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3", Ref: ocm.DigestOf([]byte("evil"))}, ocm.SignatureMissing, "component version 1.2.3 does not exist"},
-		"Tag":          {"a tag of a signed component version", Layer{Name: "raw-manifest", Component: component, Ref: "1.2.3"}, "", ""},
-		"TagResource":  {"of which there is no such resource", Layer{Name: "nothing", Component: component, Ref: "1.2.3"}, ocm.SignatureInvalid, `no resource "nothing"`},
-		"TagUnsigned":  {"a tag of an image that is not signed", Layer{Component: "charts/a", Ref: "1.0.0"}, ocm.SignatureMissing, "keys tried"},
-		"TagSigned":    {"a tag of an image that is", Layer{Component: "charts/b", Ref: "1.0.0"}, "", ""},
-		"TagDigest":    {"its layer by digest has no one to name it", Layer{Component: "charts/b", Ref: ocm.DigestOf([]byte("good"))}, ocm.SignatureMissing, "states no component version"},
-		"TagNotThere":  {"", Layer{Component: "charts/c", Ref: "1.0.0"}, ocm.ArtifactNotFound, ""},
-		"ByPath":       {"the folder of descriptors in the name of the component makes no difference", Layer{Component: "component-descriptors/" + component, Ref: signed}, ocm.SignatureMissing, "states no component version"},
+		"Named": {"a signed component version names it",
+			Layer{Component: component, Version: "1.2.3", Ref: signed}, "", ""},
+		"NoVersion": {"nothing says who names it", Layer{Component: component, Ref: signed}, ocm.SignatureMissing,
+			"states no component version"},
+		"Version": {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed},
+			ocm.SignatureMissing, "component version 6.6.6 does not exist"},
+		"Unnamed": {"the signed version does not name it", Layer{Component: component, Version: "1.2.3",
+			Ref: unsigned}, ocm.SignatureInvalid, "no such layer"},
+		"Elsewhere": {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3",
+			Ref: ocm.DigestOf([]byte("evil"))}, ocm.SignatureMissing, "component version 1.2.3 does not exist"},
+		"Tag": {"a tag of a signed component version",
+			Layer{Name: "raw-manifest", Component: component, Ref: "1.2.3"}, "", ""},
+		"TagResource": {"of which there is no such resource",
+			Layer{Name: "nothing", Component: component, Ref: "1.2.3"}, ocm.SignatureInvalid, `no resource "nothing"`},
+		"TagUnsigned": {"a tag of an image that is not signed", Layer{Component: "charts/a", Ref: "1.0.0"},
+			ocm.SignatureMissing, "keys tried"},
+		"TagSigned": {"a tag of an image that is", Layer{Component: "charts/b", Ref: "1.0.0"}, "", ""},
+		"TagDigest": {"its layer by digest has no one to name it",
+			Layer{Component: "charts/b", Ref: ocm.DigestOf([]byte("good"))}, ocm.SignatureMissing,
+			"states no component version"},
+		"TagNotThere": {"", Layer{Component: "charts/c", Ref: "1.0.0"}, ocm.ArtifactNotFound, ""},
+		"ByPath": {"the folder of descriptors in the name of the component makes no difference",
+			Layer{Component: "component-descriptors/" + component, Ref: signed}, ocm.SignatureMissing,
+			"states no component version"},
 		"BadReference": {"", Layer{Component: component, Ref: "sha256:12"}, ocm.InvalidReference, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -552,7 +710,8 @@ func TestLayersByHand(t *testing.T) {
 						t.Errorf("%s, %s: got %v, %v", tc.reason, mode, err, verr)
 					}
 				}
-				if want := mode != trust.Off && tc.fails == ""; sig.Verified != want || (sig.Problem != "") != (mode == trust.Warn && verr == nil && tc.fails != "") {
+				if want := mode != trust.Off && tc.fails == ""; sig.Verified != want ||
+					(sig.Problem != "") != (mode == trust.Warn && verr == nil && tc.fails != "") {
 					t.Errorf("%s, %s: got %+v", tc.reason, mode, sig)
 				}
 			}
@@ -633,8 +792,10 @@ func TestVerifiedOnce(t *testing.T) {
 // TestSignedLater has a module signed after it was looked at.
 func TestSignedLater(t *testing.T) {
 	g := newSigning(t)
-	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
-	lax, laxClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Warn, "p256"))})
+	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(),
+		Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	lax, laxClock := open(t, Options{Host: "http://" + g.s.host(),
+		Trust: trustPolicy(t, policyText(trust.Warn, "p256"))})
 	_, err := strict.Component(t.Context(), component, "1.2.3")
 	wantReason(t, err, ocm.SignatureMissing)
 	c, err := lax.Component(t.Context(), component, "1.2.3")

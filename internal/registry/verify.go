@@ -16,7 +16,8 @@ import (
 
 // verifyComponent applies the policy to c. In a verified component, all layers and images are named by digest: other
 // location fields of the descriptor are not signed.
-func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor, c *Component, p *trust.Rules) error {
+func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
+	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
 	rule := p.RuleFor(subject)
 	if rule.Mode == trust.Off {
@@ -71,7 +72,8 @@ func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 
 // pinBySignedDigests replaces the locations of layers and images by their signed digests: the signature of a descriptor
 // covers the digest of each resource, not its location.
-func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor, c *Component) error {
+func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *ocm.ImageManifest,
+	d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)
 	for _, res := range d.Component.Resources {
 		switch a := res.Access; {
@@ -82,7 +84,9 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 				return err
 			}
 			if digest == "" && slices.Contains(installedResources, res.Name) {
-				return fmt.Errorf("the signature does not cover the content of resource %q: add its digest before signing, as ocm sign does", res.Name)
+				return fmt.Errorf(
+					"the signature does not cover the content of resource %q: add its digest before signing, as ocm "+
+						"sign does", res.Name)
 			}
 			if digest != "" {
 				layer.Ref = digest
@@ -91,7 +95,9 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 		case a.Type == "ociArtifact" && a.ImageReference != "":
 			image, ok := signedImage(a.ImageReference, res.Digest)
 			if !ok {
-				return fmt.Errorf("the signature does not cover the content of image %q, resource %q: add its digest before signing, as ocm sign does", a.ImageReference, res.Name)
+				return fmt.Errorf(
+					"the signature does not cover the content of image %q, resource %q: add its digest before "+
+						"signing, as ocm sign does", a.ImageReference, res.Name)
 			}
 			images = append(images, image)
 		}
@@ -102,7 +108,8 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 
 // signedLayer returns the signed digest by which a local resource is fetched. It is empty if the resource has no signed
 // blob digest.
-func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element, ref string) (string, error) {
+func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
+	ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {
 		return "", nil
 	}
@@ -117,7 +124,9 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 	switch ocm.HashOf(res.Digest.HashAlgorithm) {
 	case crypto.SHA256:
 		if ref != "sha256:"+value {
-			return "", fmt.Errorf("resource %q refers to a digest other than the signed one: the descriptor was changed after signing", ocm.FirstLine(res.Name))
+			return "", fmt.Errorf(
+				"resource %q refers to a digest other than the signed one: the descriptor was changed after signing",
+				ocm.FirstLine(res.Name))
 		}
 		return ref, nil
 	case crypto.SHA512:
@@ -126,7 +135,8 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 			return "", err
 		}
 		if sum := sha512.Sum512(data); hex.EncodeToString(sum[:]) != value {
-			return "", fmt.Errorf("resource %q differs from the signed content: the registry has other content", res.Name)
+			return "", fmt.Errorf("resource %q differs from the signed content: the registry has other content",
+				res.Name)
 		}
 		return ref, nil
 	}

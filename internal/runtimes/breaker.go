@@ -86,7 +86,8 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 		return nil // the caller cancelled the request
 	case err != nil:
 		return &Error{Code: "RuntimeUnreachable", Runtime: b.runtime, Message: fmt.Sprintf(
-			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base, cause(err))}
+			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base,
+			cause(err))}
 	case resp.StatusCode == http.StatusUnauthorized:
 		return &Error{Code: "RuntimeUnauthorized", Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s refuses the credentials of the access Secret (401): put a valid kubeconfig there", b.base)}

@@ -65,7 +65,8 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{KymaNameIndex: kyma})
+	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace),
+		client.MatchingFields{KymaNameIndex: kyma})
 	if err != nil {
 		// A failure to read the control plane does not mean that the runtime was deleted.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
@@ -102,7 +103,8 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 	cfg, err := ParseKubeconfig(secret.Data[kubeconfigKey])
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
-			e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, kubeconfigKey, e.Message)
+			e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace,
+				c.secret, kubeconfigKey, e.Message)
 		}
 		return nil, err
 	}
@@ -117,13 +119,16 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
 	}
 	refused := func(what string) (*rest.Config, error) {
-		return nil, &Error{Code: "KubeconfigRefused", Message: what + " is refused: put certificates, keys and tokens inline (kubectl config view --flatten --minify)"}
+		return nil, &Error{Code: "KubeconfigRefused",
+			Message: what + " is refused: put certificates, keys and tokens inline (kubectl config view --flatten " +
+				"--minify)"}
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return invalid("is empty: put a kubeconfig there")
 	}
 	if len(data) > maxKubeconfigBytes {
-		return invalid("is larger than %d KiB: put a kubeconfig with one context there (kubectl config view --flatten --minify)", maxKubeconfigBytes>>10)
+		return invalid("is larger than %d KiB: put a kubeconfig with one context there (kubectl config view "+
+			"--flatten --minify)", maxKubeconfigBytes>>10)
 	}
 	file, err := clientcmd.Load(data)
 	if err != nil {
@@ -147,13 +152,15 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	case user.AuthProvider != nil:
 		return refused("the auth-provider of user " + quote(context.AuthInfo))
 	case user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
-		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quote(context.AuthInfo))
+		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quote(
+			context.AuthInfo))
 	case cluster.CertificateAuthority != "":
 		return refused("a reference to a file (certificate-authority) of cluster " + quote(context.Cluster))
 	case !hasCredential(user):
 		return invalid("user %q has neither token nor client certificate nor password", context.AuthInfo)
 	}
-	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, file.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, file.CurrentContext,
+		&clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
 		return invalid("is no usable kubeconfig: %v", oneLine(err))
 	}

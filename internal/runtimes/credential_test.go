@@ -25,22 +25,36 @@ func TestKubeconfig(t *testing.T) {
 		code   string // "" if it is good
 		says   string // part of the message
 	}{
-		"Token":           {"a token is enough", kubeconfig(server, "token: t"), "", ""},
-		"Password":        {"so is basic authentication", kubeconfig(server, "username: a, password: b"), "", ""},
-		"Empty":           {"an empty Secret", " \n", "KubeconfigInvalid", "is empty"},
-		"NotYAML":         {"garbage", "{{{{", "KubeconfigInvalid", "is no kubeconfig"},
-		"Huge":            {"input is bounded", strings.Repeat("#", maxKubeconfigBytes+1), "KubeconfigInvalid", "larger than 256 KiB"},
-		"NoContext":       {"nobody says which", "apiVersion: v1\nkind: Config\n", "KubeconfigInvalid", "no current-context"},
-		"LostContext":     {"a context that is not there", "apiVersion: v1\nkind: Config\ncurrent-context: x\n", "KubeconfigInvalid", `"x" does not exist`},
-		"NoServer":        {"a cluster without server", kubeconfig("", "token: t"), "KubeconfigInvalid", "no server"},
-		"NoCredentials":   {"a user without credentials would be anonymous", kubeconfig(server, ""), "KubeconfigInvalid", "neither token nor"},
-		"BadCertificate":  {"certificates have to parse", kubeconfig(server+`, certificate-authority-data: "Z2FyYmFnZQ=="`, "token: t"), "KubeconfigInvalid", "do not parse"},
-		"Exec":            {"a program is never run", kubeconfig(server, `exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}`), "KubeconfigRefused", "exec plugin"},
-		"AuthProvider":    {"nor a provider", kubeconfig(server, `auth-provider: {name: gcp}`), "KubeconfigRefused", "auth-provider"},
-		"TokenFile":       {"no file of the manager is read", kubeconfig(server, `tokenFile: /etc/passwd`), "KubeconfigRefused", "reference to a file"},
-		"CertificateFile": {"no file of the manager is read", kubeconfig(server, `client-certificate: /a, client-key: /b`), "KubeconfigRefused", "reference to a file"},
-		"AuthorityFile":   {"no file of the manager is read", kubeconfig(server+`, certificate-authority: /a`, "token: t"), "KubeconfigRefused", "certificate-authority"},
-		"ExecAndToken":    {"a token beside it does not make it better", kubeconfig(server, `token: t, exec: {apiVersion: v1, command: x}`), "KubeconfigRefused", "exec plugin"},
+		"Token":    {"a token is enough", kubeconfig(server, "token: t"), "", ""},
+		"Password": {"so is basic authentication", kubeconfig(server, "username: a, password: b"), "", ""},
+		"Empty":    {"an empty Secret", " \n", "KubeconfigInvalid", "is empty"},
+		"NotYAML":  {"garbage", "{{{{", "KubeconfigInvalid", "is no kubeconfig"},
+		"Huge": {"input is bounded", strings.Repeat("#", maxKubeconfigBytes+1),
+			"KubeconfigInvalid", "larger than 256 KiB"},
+		"NoContext": {"nobody says which", "apiVersion: v1\nkind: Config\n",
+			"KubeconfigInvalid", "no current-context"},
+		"LostContext": {"a context that is not there", "apiVersion: v1\nkind: Config\ncurrent-context: x\n",
+			"KubeconfigInvalid", `"x" does not exist`},
+		"NoServer": {"a cluster without server", kubeconfig("", "token: t"), "KubeconfigInvalid", "no server"},
+		"NoCredentials": {"a user without credentials would be anonymous", kubeconfig(server, ""),
+			"KubeconfigInvalid", "neither token nor"},
+		"BadCertificate": {"certificates have to parse",
+			kubeconfig(server+`, certificate-authority-data: "Z2FyYmFnZQ=="`, "token: t"),
+			"KubeconfigInvalid", "do not parse"},
+		"Exec": {"a program is never run",
+			kubeconfig(server,
+				`exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}`),
+			"KubeconfigRefused", "exec plugin"},
+		"AuthProvider": {"nor a provider", kubeconfig(server, `auth-provider: {name: gcp}`),
+			"KubeconfigRefused", "auth-provider"},
+		"TokenFile": {"no file of the manager is read", kubeconfig(server, `tokenFile: /etc/passwd`),
+			"KubeconfigRefused", "reference to a file"},
+		"CertificateFile": {"no file of the manager is read",
+			kubeconfig(server, `client-certificate: /a, client-key: /b`), "KubeconfigRefused", "reference to a file"},
+		"AuthorityFile": {"no file of the manager is read", kubeconfig(server+`, certificate-authority: /a`,
+			"token: t"), "KubeconfigRefused", "certificate-authority"},
+		"ExecAndToken": {"a token beside it does not make it better",
+			kubeconfig(server, `token: t, exec: {apiVersion: v1, command: x}`), "KubeconfigRefused", "exec plugin"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +84,8 @@ func FuzzKubeconfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if cfg.ExecProvider != nil || cfg.AuthProvider != nil || cfg.BearerTokenFile != "" || cfg.CAFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" {
+		if cfg.ExecProvider != nil || cfg.AuthProvider != nil || cfg.BearerTokenFile != "" || cfg.CAFile != "" ||
+			cfg.CertFile != "" || cfg.KeyFile != "" {
 			t.Errorf("accepted a kubeconfig that runs a program or reads a file: %q", data)
 		}
 	})

@@ -261,11 +261,13 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	cfg.UserAgent = p.opts.UserAgent
 	transport, err := p.newTransport(cfg)
 	if err != nil {
-		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma, Message: "certificates do not parse: " + oneLine(err)}
+		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma,
+			Message: "certificates do not parse: " + oneLine(err)}
 	}
 	authenticated, err := rest.HTTPWrappersForConfig(cfg, transport)
 	if err != nil {
-		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma, Message: "credentials cannot be used: " + oneLine(err)}
+		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma,
+			Message: "credentials cannot be used: " + oneLine(err)}
 	}
 	b := &breaker{runtime: kyma, next: authenticated, base: cfg.Host}
 	b.changed = func() { p.breakerChanged(kyma, b) }

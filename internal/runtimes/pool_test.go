@@ -41,7 +41,8 @@ func newServer(t *testing.T) *server {
 		w.Header().Set("Content-Type", "application/json")
 		if r.Header.Get("Authorization") != "Bearer "+*s.token.Load() {
 			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401,"message":"Unauthorized"}`)
+			_, _ = fmt.Fprint(
+				w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401,"message":"Unauthorized"}`)
 			return
 		}
 		_, _ = fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"b"}}`)
@@ -60,8 +61,9 @@ func (s *server) kubeconfig(token string) []byte {
 // secret is an access Secret of runtime "a".
 func secret(name string, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name, Labels: map[string]string{kymaNameLabel: "a"}},
-		Data:       map[string][]byte{kubeconfigKey: kubeconfig},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name,
+			Labels: map[string]string{kymaNameLabel: "a"}},
+		Data: map[string][]byte{kubeconfigKey: kubeconfig},
 	}
 }
 
@@ -129,10 +131,12 @@ func TestGetErrors(t *testing.T) {
 		secrets []client.Object
 		code    string
 	}{
-		"None":    {"nobody said how to get there", nil, "AccessSecretNotFound"},
-		"Two":     {"nobody said which is right", []client.Object{secret("x", s.kubeconfig("first")), secret("y", s.kubeconfig("first"))}, "AccessSecretAmbiguous"},
+		"None": {"nobody said how to get there", nil, "AccessSecretNotFound"},
+		"Two": {"nobody said which is right", []client.Object{secret("x", s.kubeconfig("first")),
+			secret("y", s.kubeconfig("first"))}, "AccessSecretAmbiguous"},
 		"Garbage": {"the Secret holds no kubeconfig", []client.Object{secret("x", []byte("{{"))}, "KubeconfigInvalid"},
-		"Good":    {"a good one is taken without asking the runtime", []client.Object{secret("x", s.kubeconfig("first"))}, ""},
+		"Good": {"a good one is taken without asking the runtime",
+			[]client.Object{secret("x", s.kubeconfig("first"))}, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

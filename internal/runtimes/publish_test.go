@@ -26,12 +26,15 @@ func newAgentPool(t *testing.T, o Options) *Pool {
 }
 
 var (
-	deployments = Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment", Labels: "mine=yes"}
-	oneMap      = Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespace: "n", Name: "a"}
+	deployments = Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+		Kind: "Deployment", Labels: "mine=yes"}
+	oneMap = Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Kind: "ConfigMap", Namespace: "n", Name: "a"}
 )
 
 func object(namespace, name string, labels map[string]string) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: name, Labels: labels}}
 }
 
 // TestReplayMissed checks that events from before the subscription are not lost for subscribers that rely on an older
@@ -87,24 +90,37 @@ func TestPublish(t *testing.T) {
 		event  Event
 		want   []string // subscribers that are notified, and of which kind
 	}{
-		"Labelled":     {"of the kind, with the label", Event{Interest: in("deployments", "v1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
-		"OtherLabel":   {"of the kind, without it", Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil)}, nil},
-		"OtherVersion": {"an object is the same in each version", Event{Interest: in("deployments", "v1beta1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
-		"Deleted":      {"a deleted object may have lost its labels before", Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil), Deleted: true}, []string{"first Deployment", "second Deployment"}},
-		"Named":        {"the one object", Event{Interest: in("configmaps", "v1"), Object: object("n", "a", nil)}, []string{"second ConfigMap"}},
-		"OtherName":    {"another", Event{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
-		"OtherSpace":   {"of another namespace", Event{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)}, nil},
-		"MissedKind":   {"any of a kind", Event{Interest: in("configmaps", "v1"), Missed: true}, []string{"second ConfigMap"}},
-		"ByKind":       {"the sender knows the kind only", Event{Interest: Interest{Kind: "ConfigMap", Resource: schema.GroupVersionResource{Version: "v1"}}, Missed: true}, []string{"second ConfigMap"}},
-		"MissedAll":    {"anything", Event{Missed: true}, []string{"first ", "second "}},
-		"Unknown":      {"a kind without subscribers", Event{Interest: in("jobs", "v1"), Object: object("n", "x", mine)}, nil},
+		"Labelled": {"of the kind, with the label",
+			Event{Interest: in("deployments", "v1"), Object: object("n", "x", mine)},
+			[]string{"first Deployment", "second Deployment"}},
+		"OtherLabel": {"of the kind, without it",
+			Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil)}, nil},
+		"OtherVersion": {"an object is the same in each version", Event{Interest: in("deployments", "v1beta1"),
+			Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"Deleted": {"a deleted object may have lost its labels before",
+			Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil), Deleted: true},
+			[]string{"first Deployment", "second Deployment"}},
+		"Named": {"the one object", Event{Interest: in("configmaps", "v1"), Object: object("n", "a", nil)},
+			[]string{"second ConfigMap"}},
+		"OtherName": {"another", Event{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
+		"OtherSpace": {"of another namespace", Event{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)},
+			nil},
+		"MissedKind": {"any of a kind", Event{Interest: in("configmaps", "v1"), Missed: true},
+			[]string{"second ConfigMap"}},
+		"ByKind": {"the sender knows the kind only",
+			Event{Interest: Interest{Kind: "ConfigMap", Resource: schema.GroupVersionResource{Version: "v1"}},
+				Missed: true}, []string{"second ConfigMap"}},
+		"MissedAll": {"anything", Event{Missed: true}, []string{"first ", "second "}},
+		"Unknown": {"a kind without subscribers", Event{Interest: in("jobs", "v1"), Object: object("n", "x", mine)},
+			nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := newAgentPool(t, Options{Agents: true, BatchDelay: -1})
 			var got []string
 			subscribe := func(key string, interests ...Interest) {
-				p.Subscribe("a", Subscriber{Key: key, Interests: interests, Notify: func(s Event) { got = append(got, key+" "+s.Interest.Kind) }})
+				p.Subscribe("a", Subscriber{Key: key, Interests: interests,
+					Notify: func(s Event) { got = append(got, key+" "+s.Interest.Kind) }})
 			}
 			subscribe("first", deployments)
 			subscribe("second", oneMap, deployments)
@@ -156,7 +172,8 @@ func TestSetAgentConnected(t *testing.T) {
 	}{{true, true, 0}, {false, false, 1}, {false, false, 1}, {true, true, 1}, {false, false, 2}} {
 		p.SetAgentConnected("a", step.connected)
 		if p.IsWatched("a") != step.watched || missed != step.missed {
-			t.Errorf("step %d: watched %v, missed %d times, want %v, %d", i, p.IsWatched("a"), missed, step.watched, step.missed)
+			t.Errorf("step %d: watched %v, missed %d times, want %v, %d", i, p.IsWatched("a"),
+				missed, step.watched, step.missed)
 		}
 	}
 	if !p.IsWatched("b") {
@@ -175,9 +192,10 @@ func TestPollInterval(t *testing.T) {
 		"Hub":       {"watched by the pool", Options{Watch: true, PollIntervals: intervals}, 0, 6 * time.Hour},
 		"Watched":   {"whose agent is connected", Options{Agents: true, PollIntervals: intervals}, 0, 6 * time.Hour},
 		"Unwatched": {"whose agent is not connected", Options{Agents: true, PollIntervals: intervals}, 1, time.Minute},
-		"Many":      {"1,200 with two subscribers each, at 10 a second", Options{Agents: true, PollIntervals: intervals}, 1200, 4 * time.Minute},
-		"Poll":      {"without watches and agents", Options{PollIntervals: intervals}, 1, time.Minute},
-		"NoLimit":   {"no budget", Options{PollIntervals: PollIntervals{Unwatched: time.Minute}}, 1200, time.Minute},
+		"Many": {"1,200 with two subscribers each, at 10 a second",
+			Options{Agents: true, PollIntervals: intervals}, 1200, 4 * time.Minute},
+		"Poll":    {"without watches and agents", Options{PollIntervals: intervals}, 1, time.Minute},
+		"NoLimit": {"no budget", Options{PollIntervals: PollIntervals{Unwatched: time.Minute}}, 1200, time.Minute},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +217,8 @@ func TestMissedIsDeliveredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newAgentPool(t, Options{Agents: true})
 		got := make(chan string, 10)
-		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(s Event) { got <- s.Interest.Kind }})
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap},
+			Notify: func(s Event) { got <- s.Interest.Kind }})
 		began := func(i Interest) {
 			p.Publish("a", Event{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
 		}

@@ -144,7 +144,8 @@ const maxSharedLists = 4096
 func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	var key strings.Builder
 	for _, i := range interests {
-		for _, part := range []string{i.Resource.Group, i.Resource.Version, i.Resource.Resource, i.Kind, i.Namespace, i.Name, i.Labels} {
+		for _, part := range []string{i.Resource.Group, i.Resource.Version, i.Resource.Resource, i.Kind,
+			i.Namespace, i.Name, i.Labels} {
 			key.WriteString(part)
 			key.WriteByte(0)
 		}
@@ -163,8 +164,10 @@ func (p *Pool) ShareInterests(interests []Interest) []Interest {
 
 // Compare orders interests by group, version, resource, kind, namespace, name and labels.
 func (i Interest) Compare(o Interest) int {
-	return cmp.Or(cmp.Compare(i.Resource.Group, o.Resource.Group), cmp.Compare(i.Resource.Version, o.Resource.Version), cmp.Compare(i.Resource.Resource, o.Resource.Resource),
-		cmp.Compare(i.Kind, o.Kind), cmp.Compare(i.Namespace, o.Namespace), cmp.Compare(i.Name, o.Name), cmp.Compare(i.Labels, o.Labels))
+	return cmp.Or(cmp.Compare(i.Resource.Group, o.Resource.Group), cmp.Compare(i.Resource.Version, o.Resource.Version),
+		cmp.Compare(i.Resource.Resource, o.Resource.Resource),
+		cmp.Compare(i.Kind, o.Kind), cmp.Compare(i.Namespace, o.Namespace), cmp.Compare(i.Name, o.Name),
+		cmp.Compare(i.Labels, o.Labels))
 }
 
 // matches reports whether an event is about the interest.

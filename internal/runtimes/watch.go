@@ -102,12 +102,14 @@ func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 	}
 	var listed []metav1.PartialObjectMetadata
 	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // it ends with ctx alone
-		Source: watch.ClientSource(func(ctx context.Context, o metav1.ListOptions) (watch.Page[metav1.PartialObjectMetadata], error) {
+		Source: watch.ClientSource(func(ctx context.Context, o metav1.ListOptions) (
+			watch.Page[metav1.PartialObjectMetadata], error) {
 			list, err := client.List(ctx, o)
 			if err != nil {
 				return watch.Page[metav1.PartialObjectMetadata]{}, err
 			}
-			return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion, Continue: list.Continue}, nil
+			return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion,
+				Continue: list.Continue}, nil
 		}, client.Watch),
 		Query: query, ListTimeout: w.timeout, IsUnsent: isBreakerOpen,
 		Page: func(items []metav1.PartialObjectMetadata, first bool) {

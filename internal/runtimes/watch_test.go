@@ -21,7 +21,8 @@ func TestWatchBacksOff(t *testing.T) {
 		body   string
 	}{
 		"Empty": {"without an error", http.StatusOK, ""},
-		"Gone":  {"with 410", http.StatusGone, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`},
+		"Gone": {"with 410", http.StatusGone,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -29,16 +30,19 @@ func TestWatchBacksOff(t *testing.T) {
 				var requests, listed atomic.Int64
 				transport := roundTrip(func(r *http.Request) (*http.Response, error) {
 					requests.Add(1)
-					status, body := http.StatusOK, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"}}`
+					status, body := http.StatusOK,
+						`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"}}`
 					if r.URL.Query().Get("watch") != "" {
 						status, body = c.status, c.body
 					}
 					return &http.Response{
-						StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+						StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+						Body: io.NopCloser(strings.NewReader(body)),
 					}, nil
 				})
 				ctx, cancel := context.WithCancel(t.Context())
-				w := newWatches(ctx, &rest.Config{Host: "http://example.com", QPS: -1}, &http.Client{Transport: transport}, time.Second)
+				w := newWatches(ctx, &rest.Config{Host: "http://example.com", QPS: -1},
+					&http.Client{Transport: transport}, time.Second)
 				w.setSubscriber(Subscriber{Key: "k", Interests: []Interest{deployments}, Notify: func(e Event) {
 					if e.Listed {
 						listed.Add(1)

@@ -72,10 +72,12 @@ type index struct {
 
 // NewCache returns a cache without open shards.
 func NewCache(o CacheOptions) (*Cache, error) {
-	if o.Base == nil || o.Scheme == nil || o.NewShardCache == nil || o.NewShardClient == nil || len(o.ShardedKinds) == 0 {
+	if o.Base == nil || o.Scheme == nil || o.NewShardCache == nil ||
+		o.NewShardClient == nil || len(o.ShardedKinds) == 0 {
 		return nil, errors.New("making a sharded cache: options need Base, Scheme, Part, Client and Kinds")
 	}
-	c := &Cache{CacheOptions: o, sharded: map[schema.GroupVersionKind]*informer{}, replayed: map[schema.GroupVersionKind]*informer{}}
+	c := &Cache{CacheOptions: o, sharded: map[schema.GroupVersionKind]*informer{},
+		replayed: map[schema.GroupVersionKind]*informer{}}
 	for _, group := range []struct {
 		kinds []client.Object
 		into  map[schema.GroupVersionKind]*informer
@@ -142,7 +144,8 @@ func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 			return err
 		}
 	}
-	return apierrors.NewNotFound(schema.GroupResource{Group: v1beta2.GroupVersion.Group, Resource: fmt.Sprintf("%T", o)}, key.Name)
+	return apierrors.NewNotFound(schema.GroupResource{Group: v1beta2.GroupVersion.Group,
+		Resource: fmt.Sprintf("%T", o)}, key.Name)
 }
 
 // List implements [client.Reader].
@@ -177,7 +180,8 @@ func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client
 }
 
 // GetInformer implements [cache.Informers].
-func (c *Cache) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *Cache) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (
+	cache.Informer, error) {
 	gvk, err := apiutil.GVKForObject(o, c.Scheme)
 	if err != nil {
 		return nil, err
@@ -196,7 +200,8 @@ func (c *Cache) GetInformer(ctx context.Context, o client.Object, opts ...cache.
 }
 
 // GetInformerForKind implements [cache.Informers].
-func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (
+	cache.Informer, error) {
 	if kind := c.sharded[gvk]; kind != nil {
 		return kind, nil
 	}
@@ -266,7 +271,8 @@ func (c *Cache) Open(ctx context.Context, shard int) error {
 	if !inner.WaitForCacheSync(ctx) {
 		stop()
 		<-p.ended
-		return fmt.Errorf("filling the cache of shard %d: %w", shard, errors.Join(errors.New("the cache did not sync"), ctx.Err()))
+		return fmt.Errorf("filling the cache of shard %d: %w", shard,
+			errors.Join(errors.New("the cache did not sync"), ctx.Err()))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

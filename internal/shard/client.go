@@ -116,6 +116,7 @@ func (s subresource) Update(ctx context.Context, o client.Object, opts ...client
 }
 
 // Patch implements [client.SubResourceWriter].
-func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,
+	opts ...client.SubResourcePatchOption) error {
 	return s.client.with(ctx, o, func(to client.Client) error { return to.Status().Patch(ctx, o, patch, opts...) })
 }

@@ -64,17 +64,20 @@ func (i *informer) addHandlerLocked(p *shardCache, h *handler) {
 }
 
 // AddEventHandler implements [cache.Informer].
-func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (
+	toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
 
 // AddEventHandlerWithResyncPeriod implements [cache.Informer].
-func (i *informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, period time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i *informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, period time.Duration) (
+	toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{ResyncPeriod: &period})
 }
 
 // AddEventHandlerWithOptions implements [cache.Informer].
-func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (
+	toolscache.ResourceEventHandlerRegistration, error) {
 	h := &handler{on, o}
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
@@ -136,12 +139,14 @@ type replayedInformer struct {
 }
 
 // AddEventHandler implements [cache.Informer].
-func (r *replayedInformer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+func (r *replayedInformer) AddEventHandler(h toolscache.ResourceEventHandler) (
+	toolscache.ResourceEventHandlerRegistration, error) {
 	return r.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
 
 // AddEventHandlerWithOptions implements [cache.Informer].
-func (r *replayedInformer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+func (r *replayedInformer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (
+	toolscache.ResourceEventHandlerRegistration, error) {
 	r.informer.cache.mu.Lock()
 	r.informer.handlers = append(r.informer.handlers, &handler{h, o})
 	r.informer.cache.mu.Unlock()

@@ -59,15 +59,17 @@ func (o *Options) requestTimeout() time.Duration { return o.Duration / 4 }
 
 // Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds everything.
 type Keeper struct {
-	opts      Options
-	renewedAt atomic.Pointer[time.Time] // start of the last successful renewal; nil before the first, and after the Lease is lost
+	opts Options
+	// start of the last successful renewal; nil before the first, and after the Lease is lost
+	renewedAt atomic.Pointer[time.Time]
 
-	mu           sync.Mutex
-	holdings     [Count]*holding          // guarded by mu; nil for shards that this replica neither has nor acquires
-	known        map[string]observedLease // guarded by mu; all Leases, by name
-	complete     bool                     // guarded by mu: known has all Leases
-	replicaLease *coordinationv1.Lease    // guarded by mu; the Lease of this replica as last written, nil if there is none
-	onOpened     []func(shard int)        // guarded by mu
+	mu       sync.Mutex
+	holdings [Count]*holding          // guarded by mu; nil for shards that this replica neither has nor acquires
+	known    map[string]observedLease // guarded by mu; all Leases, by name
+	complete bool                     // guarded by mu: known has all Leases
+	// guarded by mu; the Lease of this replica as last written, nil if there is none
+	replicaLease *coordinationv1.Lease
+	onOpened     []func(shard int) // guarded by mu
 
 	assignNow chan struct{} // a value makes assignLoop run
 }

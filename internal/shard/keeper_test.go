@@ -194,7 +194,8 @@ func TestChaos(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, seed)
 				defer f.close()
-				quick := func(o *Options) { // its neighbours' clocks are a quarter faster: they wait 9 s, and it works for 8 s
+				// its neighbours' clocks are a quarter faster: they wait 9 s, and it works for 8 s
+				quick := func(o *Options) {
 					o.Leases = &shortened{Leases: o.Leases}
 				}
 				f.start(quick)
@@ -317,7 +318,8 @@ func TestSplitBrain(t *testing.T) {
 			return &http.Response{Body: http.NoBody}, nil
 		}))
 		post := func() error {
-			req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://runtime", strings.NewReader("x"))
+			req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost,
+				"http://runtime", strings.NewReader("x"))
 			if err != nil {
 				t.Fatal(err)
 			}

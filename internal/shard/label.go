@@ -89,8 +89,10 @@ func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 		o.Log = logr.Discard()
 	}
 	l := &Labeler{LabelerOptions: o}
-	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[labelTask](100*time.Millisecond, 30*time.Second))
-	err := o.Unassigned.IndexField(ctx, metadataOf(v1beta2.KindManifest), kymaIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} })
+	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[labelTask](
+		100*time.Millisecond, 30*time.Second))
+	err := o.Unassigned.IndexField(ctx, metadataOf(v1beta2.KindManifest), kymaIndex,
+		func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} })
 	if err != nil {
 		return nil, fmt.Errorf("indexing Manifests without a shard: %w", err)
 	}
@@ -103,7 +105,8 @@ func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 			return nil, fmt.Errorf("watching objects without a shard: %w", err)
 		}
 	}
-	for kind, with := range map[string]client.Object{v1beta2.KindManifest: &v1beta2.Manifest{}, v1beta2.KindKyma: &v1beta2.Kyma{}} {
+	for kind, with := range map[string]client.Object{v1beta2.KindManifest: &v1beta2.Manifest{},
+		v1beta2.KindKyma: &v1beta2.Kyma{}} {
 		held, err := o.Cache.GetInformer(ctx, with)
 		if err == nil {
 			_, err = held.AddEventHandler(l.handlerFor(kind, true))
@@ -137,7 +140,8 @@ func (l *Labeler) Start(ctx context.Context) error {
 					return
 				}
 				if err := l.label(ctx, u); err != nil && ctx.Err() == nil {
-					l.Log.Info("the shard label of an object cannot be written; trying again", "kind", u.kind, "name", u.key.Name, "error", err.Error())
+					l.Log.Info("the shard label of an object cannot be written; trying again", "kind", u.kind, "name",
+						u.key.Name, "error", err.Error())
 					l.queue.AddRateLimited(u)
 				} else {
 					l.queue.Forget(u)
@@ -227,7 +231,8 @@ func (l *Labeler) label(ctx context.Context, u labelTask) error {
 		return err
 	}
 	for i := range first {
-		of := labelTask{kind: v1beta2.KindManifest, key: client.ObjectKeyFromObject(&first[i]), uid: first[i].UID, kyma: u.kyma}
+		of := labelTask{kind: v1beta2.KindManifest, key: client.ObjectKeyFromObject(&first[i]),
+			uid: first[i].UID, kyma: u.kyma}
 		if err := l.patchLabel(ctx, of); err != nil {
 			return err
 		}
@@ -240,13 +245,16 @@ func (l *Labeler) label(ctx context.Context, u labelTask) error {
 
 // patchLabel writes the label of an object, unless the object was replaced by another one with its name.
 func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid, "labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid,
+		"labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})
 	if err != nil {
 		return fmt.Errorf("encoding the label of %s %s: %w", u.kind, u.key.Name, err)
 	}
 	o := metadataOf(u.kind)
 	o.Namespace, o.Name = u.key.Namespace, u.key.Name
-	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body), client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // the handler receives the other object
+	// the handler receives the other object
+	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body),
+		client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, err)
 	}
 	return nil

@@ -70,7 +70,8 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 		seconds := int32((k.opts.Duration + time.Second - 1) / time.Second) //nolint:gosec // a few
 		begin := time.Now()
 		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: replicaPrefix + unique, Labels: map[string]string{v1beta2.LabelLease: v1beta2.LeaseOfReplica}},
+			ObjectMeta: metav1.ObjectMeta{Name: replicaPrefix + unique,
+				Labels: map[string]string{v1beta2.LabelLease: v1beta2.LeaseOfReplica}},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: new(k.opts.Name + "_" + unique), LeaseDurationSeconds: &seconds,
 				AcquireTime: &metav1.MicroTime{Time: begin}, RenewTime: &metav1.MicroTime{Time: begin},
@@ -114,7 +115,8 @@ func (k *Keeper) renew(membership context.Context) {
 			next = k.opts.Duration / 3
 			continue
 		case apierrors.IsNotFound(err):
-			k.opts.Log.Info("another replica deleted the Lease of this one, because it was not renewed in time; releasing all shards")
+			k.opts.Log.Info("another replica deleted the Lease of this one, because it was not renewed in time; " +
+				"releasing all shards")
 			return
 		case membership.Err() == nil:
 			k.opts.Log.Info("the Lease of this replica was not renewed; trying again", "error", err.Error())
@@ -152,7 +154,8 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 // newest returns the later one of two versions of a Lease.
 func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	// resourceVersions are decimal numbers: the longer one is larger.
-	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)), cmp.Compare(a.ResourceVersion, b.ResourceVersion))
+	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)),
+		cmp.Compare(a.ResourceVersion, b.ResourceVersion))
 	if order > 0 {
 		return a
 	}
@@ -168,9 +171,11 @@ func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.requestTimeout())
 	defer cancel()
-	err := k.opts.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID}})
+	err := k.opts.Leases.Delete(ctx, lease.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
-		k.opts.Log.Info("the Lease of this replica cannot be deleted; it expires", "lease", lease.Name, "error", err.Error())
+		k.opts.Log.Info("the Lease of this replica cannot be deleted; it expires", "lease",
+			lease.Name, "error", err.Error())
 	}
 }
 
@@ -191,7 +196,8 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 			next = min(next, left)
 			continue
 		}
-		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOf(s.lease))} // when the next attempt is made
+		// when the next attempt is made
+		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOf(s.lease))}
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
@@ -203,7 +209,8 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 
 // deleteIfUnchanged deletes a Lease if it has not changed.
 func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lease) error {
-	err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}})
+	err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID,
+		ResourceVersion: &l.ResourceVersion}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting Lease %s, which was not renewed: %w", l.Name, err)
 	}
@@ -212,7 +219,8 @@ func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lea
 
 // writeHolder writes this replica into the Lease of a shard, which it creates if lease is nil. The write fails if the
 // Lease has changed.
-func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (*coordinationv1.Lease, error) {
+func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (
+	*coordinationv1.Lease, error) {
 	if !k.isLeaseValid() {
 		return nil, errShardLost
 	}
@@ -221,8 +229,9 @@ func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordination
 	now := metav1.NowMicro()
 	if lease == nil {
 		lease = &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: shardLeaseName(shard), Labels: map[string]string{v1beta2.LabelLease: v1beta2.LeaseOfShard}},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &me, AcquireTime: &now},
+			ObjectMeta: metav1.ObjectMeta{Name: shardLeaseName(shard),
+				Labels: map[string]string{v1beta2.LabelLease: v1beta2.LeaseOfShard}},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &me, AcquireTime: &now},
 		}
 		written, err := k.opts.Leases.Create(ctx, lease, metav1.CreateOptions{})
 		if err != nil {
@@ -269,7 +278,8 @@ func (k *Keeper) watchLeases(membership context.Context) {
 	listed := map[string]bool{}
 	retryDelay := k.opts.Duration / 24
 	_ = watch.Run(membership, watch.Options[coordinationv1.Lease]{ // it ends with the context alone
-		Source: watch.ClientSource(k.listLeases, k.opts.Leases.Watch), Query: metav1.ListOptions{LabelSelector: v1beta2.LabelLease},
+		Source:      watch.ClientSource(k.listLeases, k.opts.Leases.Watch),
+		Query:       metav1.ListOptions{LabelSelector: v1beta2.LabelLease},
 		ListTimeout: k.opts.requestTimeout(), WatchTimeout: 5 * time.Minute, MinDelay: retryDelay, MaxDelay: retryDelay,
 		Page: func(items []coordinationv1.Lease, first bool) {
 			k.mu.Lock()
@@ -300,12 +310,14 @@ func (k *Keeper) watchLeases(membership context.Context) {
 	})
 }
 
-func (k *Keeper) listLeases(ctx context.Context, o metav1.ListOptions) (page watch.Page[coordinationv1.Lease], err error) {
+func (k *Keeper) listLeases(ctx context.Context, o metav1.ListOptions) (
+	page watch.Page[coordinationv1.Lease], err error) {
 	list, err := k.opts.Leases.List(ctx, o)
 	if err != nil {
 		return page, fmt.Errorf("listing Leases: %w", err)
 	}
-	return watch.Page[coordinationv1.Lease]{Items: list.Items, ResourceVersion: list.ResourceVersion, Continue: list.Continue}, nil
+	return watch.Page[coordinationv1.Lease]{Items: list.Items, ResourceVersion: list.ResourceVersion,
+		Continue: list.Continue}, nil
 }
 
 // receive records one event of the watch.
@@ -326,7 +338,8 @@ func (k *Keeper) receive(e watch.Event[coordinationv1.Lease]) {
 
 // recordLocked records a version of a Lease. The caller holds mu.
 func (k *Keeper) recordLocked(l *coordinationv1.Lease) {
-	if before := k.known[l.Name].lease; before != nil && before.UID == l.UID && before.ResourceVersion == l.ResourceVersion {
+	if before := k.known[l.Name].lease; before != nil && before.UID == l.UID &&
+		before.ResourceVersion == l.ResourceVersion {
 		return
 	}
 	k.known[l.Name] = observedLease{l, time.Now()}

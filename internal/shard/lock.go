@@ -94,7 +94,8 @@ func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	if a.held {
 		return nil
 	}
-	list, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: v1beta2.LabelLease + "=" + v1beta2.LeaseOfReplica})
+	list, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: v1beta2.LabelLease +
+		"=" + v1beta2.LeaseOfReplica})
 	if apierrors.IsForbidden(err) {
 		return nil // replicas with shards need the same right, so there are none
 	}
@@ -115,7 +116,8 @@ func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	}
 	a.observed = seen
 	if len(seen) > 0 {
-		return errors.New("acquiring the leader lock: other replicas work with shards: wait until they have ended, or start this one with --shards, too")
+		return errors.New("acquiring the leader lock: other replicas work with shards: wait until they have ended, " +
+			"or start this one with --shards, too")
 	}
 	return nil
 }

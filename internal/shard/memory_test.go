@@ -78,7 +78,8 @@ func (s *server) remove(name string, p *metav1.Preconditions) error {
 	switch {
 	case is == nil:
 		return apierrors.NewNotFound(leaseResource, name)
-	case p != nil && (p.UID != nil && *p.UID != is.UID || p.ResourceVersion != nil && *p.ResourceVersion != is.ResourceVersion):
+	case p != nil && (p.UID != nil && *p.UID != is.UID || p.ResourceVersion != nil &&
+		*p.ResourceVersion != is.ResourceVersion):
 		return apierrors.NewConflict(leaseResource, name, errors.New("it is another one"))
 	}
 	delete(s.leases, name)
@@ -158,11 +159,13 @@ func request[T any](ctx context.Context, l *line, do func() (T, error)) (T, erro
 	return answer, err
 }
 
-func (l *line) Create(ctx context.Context, o *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (l *line) Create(ctx context.Context, o *coordinationv1.Lease, _ metav1.CreateOptions) (
+	*coordinationv1.Lease, error) {
 	return request(ctx, l, func() (*coordinationv1.Lease, error) { return l.server.create(o) })
 }
 
-func (l *line) Update(ctx context.Context, o *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (l *line) Update(ctx context.Context, o *coordinationv1.Lease, _ metav1.UpdateOptions) (
+	*coordinationv1.Lease, error) {
 	return request(ctx, l, func() (*coordinationv1.Lease, error) { return l.server.update(o) })
 }
 
@@ -179,7 +182,8 @@ func (l *line) List(ctx context.Context, o metav1.ListOptions) (*coordinationv1.
 	return request(ctx, l, func() (*coordinationv1.LeaseList, error) {
 		l.server.mu.Lock()
 		defer l.server.mu.Unlock()
-		list := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.server.version, 10)}}
+		list := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.server.version,
+			10)}}
 		for _, o := range l.server.leases {
 			if selector.Matches(labels.Set(o.Labels)) {
 				list.Items = append(list.Items, *o.DeepCopy())
@@ -253,7 +257,8 @@ func (w *stream) ResultChan() <-chan watch.Event { return w.events }
 func (w *stream) Stop()                          { w.once.Do(func() { close(w.stop) }) }
 
 // Create writes a Lease of three quarters of its length.
-func (s *shortened) Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s *shortened) Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (
+	*coordinationv1.Lease, error) {
 	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
 		l = l.DeepCopy()
 		l.Spec.LeaseDurationSeconds = new(*seconds * 3 / 4)

@@ -16,7 +16,8 @@ func TestOf(t *testing.T) {
 	for _, name := range []string{"", "kyma-a", "kyma-b", "kyma-0001", "ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b"} {
 		got[name] = Of(name)
 	}
-	want := map[string]int{"": 32, "kyma-a": 50, "kyma-b": 13, "kyma-0001": 10, "ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b": 5}
+	want := map[string]int{"": 32, "kyma-a": 50, "kyma-b": 13, "kyma-0001": 10,
+		"ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b": 5}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -104,7 +105,8 @@ func TestAssignMovesLittle(t *testing.T) {
 		if mean := float64(others) / rounds; mean > 10 {
 			t.Errorf("when one comes to %d, %.1f other shards move on average", n, mean)
 		}
-		t.Logf("%2d replicas and one more: it gets %.1f, %.1f others move", n, float64(gained)/rounds, float64(others)/rounds)
+		t.Logf("%2d replicas and one more: it gets %.1f, %.1f others move", n,
+			float64(gained)/rounds, float64(others)/rounds)
 	}
 }
 

@@ -9,13 +9,15 @@ import (
 	"time"
 )
 
-// maxRuntimes is the number of runtimes whose log lines are counted; above it, runtimes without recent lines are forgotten.
+// maxRuntimes is the number of runtimes whose log lines are counted; above it, runtimes without recent lines are
+// forgotten.
 const maxRuntimes = 4096
 
 // Attributes returns the fields that are set, as keys and values of a logger.
 func (a About) Attributes() []any {
 	var all []any
-	for _, a := range []struct{ name, value string }{{"runtime", a.Runtime}, {"module", a.Module}, {"version", a.Version}} {
+	for _, a := range []struct{ name, value string }{{"runtime", a.Runtime},
+		{"module", a.Module}, {"version", a.Version}} {
 		if a.value != "" {
 			all = append(all, a.name, a.value)
 		}
@@ -23,8 +25,8 @@ func (a About) Attributes() []any {
 	return all
 }
 
-// Explain returns err with the runtime, module and version, which [LimitLogs] adds to a log line with the error. The text of the error does not
-// change. nil stays nil.
+// Explain returns err with the runtime, module and version, which [LimitLogs] adds to a log line with the error. The
+// text of the error does not change. nil stays nil.
 func (a About) Explain(err error) error {
 	if err == nil || a.Runtime == "" {
 		return err
@@ -41,9 +43,10 @@ type explained struct {
 // Unwrap returns the original error.
 func (e *explained) Unwrap() error { return e.error }
 
-// LimitLogs returns a handler that passes on to next at most perMinute log records a minute about the same runtime, which may come in one burst. The
-// next record that is passed on has the number of suppressed ones in the attribute "suppressed". The runtime of a record is in its attribute
-// "runtime", else "name". Records with an error of [About.Explain] get its attributes. perMinute 0 is no limit.
+// LimitLogs returns a handler that passes on to next at most perMinute log records a minute about the same runtime,
+// which may come in one burst. The next record that is passed on has the number of suppressed ones in the attribute
+// "suppressed". The runtime of a record is in its attribute "runtime", else "name". Records with an error of
+// [About.Explain] get its attributes. perMinute 0 is no limit.
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	return &limited{Handler: next, limit: &limit{perMinute: float64(perMinute), runtimes: map[string]*allowance{}}}
 }
@@ -157,7 +160,8 @@ func (l *limit) refillLocked(a *allowance, now time.Time) {
 	}
 }
 
-// forgetLocked forgets the runtimes with a full allowance and no suppressed records, which are in the same state as new ones.
+// forgetLocked forgets the runtimes with a full allowance and no suppressed records, which are in the same state as new
+// ones.
 func (l *limit) forgetLocked(now time.Time) {
 	for name, a := range l.runtimes {
 		if l.refillLocked(a, now); a.left >= l.perMinute && a.suppressed == 0 {

@@ -29,7 +29,8 @@ type sink struct {
 }
 
 // Export receives spans.
-func (s *sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (s *sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (
+	*collector.ExportTraceServiceResponse, error) {
 	for _, of := range r.ResourceSpans {
 		for _, scope := range of.ScopeSpans {
 			for _, span := range scope.Spans {
@@ -82,7 +83,8 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, endReconcile := Reconcile(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0", ReconcileID: "id"})
+	ctx, endReconcile := Reconcile(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample",
+		Version: "1.0.0", ReconcileID: "id"})
 	inStep, endStep := Step(ctx, "manifest", "apply")
 	h := newHistogram()
 	Observe(inStep, h, 0.5)
@@ -94,11 +96,13 @@ func TestTrace(t *testing.T) {
 	for _, a := range pass.Attributes {
 		attributes[a.Key] = a.Value.GetStringValue()
 	}
-	want := map[string]string{"runtime": "runtime-a", "module": "sample", "version": "1.0.0", "pass": "id", "result": "error"}
+	want := map[string]string{"runtime": "runtime-a", "module": "sample", "version": "1.0.0",
+		"pass": "id", "result": "error"}
 	if diff := cmp.Diff(want, attributes); diff != "" || pass.Name != "manifest" {
 		t.Errorf("span %q of the reconcile (-want +got):\n%s", pass.Name, diff)
 	}
-	if step.Name != "manifest/apply" || !bytes.Equal(step.ParentSpanId, pass.SpanId) || step.Status.GetMessage() != "applying ConfigMap a/b: no" {
+	if step.Name != "manifest/apply" || !bytes.Equal(step.ParentSpanId, pass.SpanId) ||
+		step.Status.GetMessage() != "applying ConfigMap a/b: no" {
 		t.Errorf("span of the step: %v", step)
 	}
 	if got, want := exemplar(t, h), fmt.Sprintf("%x", step.TraceId); got != want {
@@ -182,23 +186,68 @@ func TestLimitLogs(t *testing.T) {
 		lines      int
 		suppressed float64 // as the last line says
 	}{
-		"Few":       {"records within the limit are passed on", 10, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 10) }, 10, 0},
-		"Many":      {"records over the limit are not", 10, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 100) }, 10, 0},
-		"Counted":   {"the next line has the number of suppressed ones", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); emit(a, 0, 15); emit(a, time.Minute, 1) }, 11, 5},
-		"Others":    {"the limit is per runtime", 10, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 15); emit(h.WithAttrs(of("b")), 0, 1) }, 11, 0},
-		"NoRuntime": {"records without a runtime are not limited", 10, func(h slog.Handler) { emit(h, 0, 100) }, 100, 0},
-		"Name":      {"the attribute name is used without runtime", 10, func(h slog.Handler) { emit(h.WithAttrs([]slog.Attr{slog.String("name", "a")}), 0, 100) }, 10, 0},
-		"InGroup":   {"a runtime in a group does not count", 10, func(h slog.Handler) { emit(h.WithGroup("g").WithAttrs(of("a")), 0, 100) }, 100, 0},
-		"Off":       {"0 is no limit", 0, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 100) }, 100, 0},
-		"ClockBack": {"a clock that was put back adds no allowance", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); emit(a, 0, 10); emit(a, -time.Hour, 5) }, 10, 0},
-		"ManyOthers": {"the memory does not grow with the fleet", 10, func(h slog.Handler) {
+		"Few": {
+			reason:    "records within the limit are passed on",
+			perMinute: 10,
+			do:        func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 10) },
+			lines:     10,
+		},
+		"Many": {
+			reason:    "records over the limit are not",
+			perMinute: 10,
+			do:        func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 100) },
+			lines:     10,
+		},
+		"Counted": {
+			reason:     "the next line has the number of suppressed ones",
+			perMinute:  10,
+			do:         func(h slog.Handler) { a := h.WithAttrs(of("a")); emit(a, 0, 15); emit(a, time.Minute, 1) },
+			lines:      11,
+			suppressed: 5,
+		},
+		"Others": {
+			reason:    "the limit is per runtime",
+			perMinute: 10,
+			do:        func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 15); emit(h.WithAttrs(of("b")), 0, 1) },
+			lines:     11,
+		},
+		"NoRuntime": {
+			reason:    "records without a runtime are not limited",
+			perMinute: 10,
+			do:        func(h slog.Handler) { emit(h, 0, 100) },
+			lines:     100,
+		},
+		"Name": {
+			reason:    "the attribute name is used without runtime",
+			perMinute: 10,
+			do:        func(h slog.Handler) { emit(h.WithAttrs([]slog.Attr{slog.String("name", "a")}), 0, 100) },
+			lines:     10,
+		},
+		"InGroup": {
+			reason:    "a runtime in a group does not count",
+			perMinute: 10,
+			do:        func(h slog.Handler) { emit(h.WithGroup("g").WithAttrs(of("a")), 0, 100) },
+			lines:     100,
+		},
+		"Off": {
+			reason: "0 is no limit",
+			do:     func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 100) },
+			lines:  100,
+		},
+		"ClockBack": {
+			reason:    "a clock that was put back adds no allowance",
+			perMinute: 10,
+			do:        func(h slog.Handler) { a := h.WithAttrs(of("a")); emit(a, 0, 10); emit(a, -time.Hour, 5) },
+			lines:     10,
+		},
+		"ManyOthers": {reason: "the memory does not grow with the fleet", perMinute: 10, do: func(h slog.Handler) {
 			for i := range 3 * maxRuntimes {
 				emit(h.WithAttrs(of(fmt.Sprint(i))), time.Duration(i)*time.Second, 1)
 			}
 			if n := len(h.(*limited).limit.runtimes); n > maxRuntimes {
 				t.Errorf("%d runtimes are remembered", n)
 			}
-		}, 3 * maxRuntimes, 0},
+		}, lines: 3 * maxRuntimes},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +256,8 @@ func TestLimitLogs(t *testing.T) {
 			got := lines(t, out)
 			suppressed, _ := got[len(got)-1]["suppressed"].(float64)
 			if len(got) != c.lines || suppressed != c.suppressed {
-				t.Errorf("%s: %d lines, %v suppressed; want %d, %v", c.reason, len(got), suppressed, c.lines, c.suppressed)
+				t.Errorf("%s: %d lines, %v suppressed; want %d, %v", c.reason, len(got),
+					suppressed, c.lines, c.suppressed)
 			}
 		})
 	}

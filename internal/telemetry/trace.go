@@ -1,5 +1,5 @@
-// Package telemetry adds to the metrics what belongs to single reconciles: traces, exemplars, and log lines with the runtime that they
-// belong to.
+// Package telemetry adds to the metrics what belongs to single reconciles: traces, exemplars, and log lines with the
+// runtime that they belong to.
 //
 // # Use
 //
@@ -12,13 +12,14 @@
 //
 // # How it works
 //
-// The tracer is a value of the context. Without one, [Reconcile] and [Step] return the context unchanged and allocate nothing. Spans are sent in
-// batches over OTLP; if the receiver does not accept them they are dropped, and no reconcile waits. An observation of a histogram has the
-// trace of its step as an exemplar, if that trace is sampled.
+// The tracer is a value of the context. Without one, [Reconcile] and [Step] return the context unchanged and allocate
+// nothing. Spans are sent in batches over OTLP; if the receiver does not accept them they are dropped, and no reconcile
+// waits. An observation of a histogram has the trace of its step as an exemplar, if that trace is sampled.
 //
 // # What it does not do
 //
-// It does not trace single requests, and it continues no trace of a caller: a reconcile is started by a change of an object, not by a call.
+// It does not trace single requests, and it continues no trace of a caller: a reconcile is started by a change of an
+// object, not by a call.
 package telemetry
 
 import (
@@ -51,10 +52,12 @@ const flushTimeout = 3 * time.Second
 
 type tracerKey struct{}
 
-// Trace returns a context in which reconciles are traced: the given share of them (0 to 1) is sent to endpoint, http://HOST:PORT or
-// https://HOST:PORT, by OTLP over gRPC. stop sends the remaining spans. With an empty endpoint, tracing is off and ctx is returned unchanged. Trace
-// does not connect to endpoint, so that a collector that does not answer does not prevent the start of the manager.
-func Trace(ctx context.Context, endpoint string, share float64, version string) (traced context.Context, stop func(), err error) {
+// Trace returns a context in which reconciles are traced: the given share of them (0 to 1) is sent to endpoint,
+// http://HOST:PORT or https://HOST:PORT, by OTLP over gRPC. stop sends the remaining spans. With an empty endpoint,
+// tracing is off and ctx is returned unchanged. Trace does not connect to endpoint, so that a collector that does not
+// answer does not prevent the start of the manager.
+func Trace(ctx context.Context, endpoint string, share float64, version string) (
+	traced context.Context, stop func(), err error) {
 	if endpoint == "" {
 		return ctx, func() {}, nil
 	}
@@ -65,7 +68,8 @@ func Trace(ctx context.Context, endpoint string, share float64, version string) 
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(share)),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "lifecycle-manager"), attribute.String("service.version", version))))
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "lifecycle-manager"),
+			attribute.String("service.version", version))))
 	stop = func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
@@ -96,7 +100,8 @@ func Reconcile(ctx context.Context, controller string, about About) (context.Con
 		return ctx, endNothing
 	}
 	ctx, span := tracer.Start(ctx, controller, trace.WithNewRoot())
-	for name, value := range map[string]string{"runtime": about.Runtime, "module": about.Module, "version": about.Version, "pass": about.ReconcileID} {
+	for name, value := range map[string]string{"runtime": about.Runtime, "module": about.Module,
+		"version": about.Version, "pass": about.ReconcileID} {
 		if value != "" {
 			span.SetAttributes(attribute.String(name, value))
 		}

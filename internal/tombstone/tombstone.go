@@ -83,10 +83,12 @@ func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Res
 		if m.IsUnmanaged() {
 			continue
 		}
-		module := Module{Name: cmp.Or(m.Labels[v1beta2.LabelModuleName], m.Name), Manifest: m.Name, Objects: m.Status.Synced}
+		module := Module{Name: cmp.Or(m.Labels[v1beta2.LabelModuleName], m.Name),
+			Manifest: m.Name, Objects: m.Status.Synced}
 		if cr := m.Spec.Resource; cr != nil && m.Spec.CustomResourcePolicy != v1beta2.Ignore {
 			gvk := cr.GroupVersionKind()
-			module.Resource = &v1beta2.Resource{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: cr.GetNamespace(), Name: cr.GetName()}
+			module.Resource = &v1beta2.Resource{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
+				Namespace: cr.GetNamespace(), Name: cr.GetName()}
 		}
 		t.Modules = append(t.Modules, module)
 	}
@@ -208,11 +210,15 @@ type Stored struct {
 func Read(maps []corev1.ConfigMap) ([]Stored, error) {
 	var all []Stored
 	var invalid error
-	maps = slices.SortedFunc(slices.Values(maps), func(a, b corev1.ConfigMap) int { return cmp.Compare(a.Name, b.Name) })
+	maps = slices.SortedFunc(slices.Values(maps), func(
+		a, b corev1.ConfigMap) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	for i := range maps {
 		var t Tombstone
 		if err := json.Unmarshal([]byte(maps[i].Data[Key]), &t); err != nil || t.Kyma == "" || t.UID == "" {
-			invalid = cmp.Or(invalid, fmt.Errorf("reading tombstone %s: key %s has no tombstone: correct or delete it", maps[i].Name, Key))
+			invalid = cmp.Or(invalid, fmt.Errorf("reading tombstone %s: key %s has no tombstone: correct or delete it",
+				maps[i].Name, Key))
 			continue
 		}
 		at := slices.IndexFunc(all, func(s Stored) bool { return s.Kyma == t.Kyma && s.UID == t.UID })

@@ -19,7 +19,8 @@ func configMap(name string) v1beta2.Resource {
 }
 
 func manifest(name string, edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
-	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1beta2.LabelModuleName: "module-" + name}}}
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{v1beta2.LabelModuleName: "module-" + name}}}
 	m.Status.Synced = []v1beta2.Resource{configMap(name)}
 	if edit != nil {
 		edit(m)
@@ -30,7 +31,8 @@ func manifest(name string, edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 // things returns the custom resource of a module.
 func things() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"namespace": "default", "name": "thing"},
+		"apiVersion": "example.com/v1", "kind": "Thing",
+		"metadata": map[string]any{"namespace": "default", "name": "thing"},
 	}}
 }
 
@@ -68,14 +70,18 @@ func TestOf(t *testing.T) {
 		manifests []*v1beta2.Manifest
 		want      []string
 	}{
-		"NoModules": {"what the runtime got is left in any case", nil, []string{"Kyma default", "CustomResourceDefinition kymas"}},
+		"NoModules": {"what the runtime got is left in any case", nil,
+			[]string{"Kyma default", "CustomResourceDefinition kymas"}},
 		"Modules": {
 			"modules by name, then what the runtime got", []*v1beta2.Manifest{manifest("b", nil), manifest("a", nil)},
-			[]string{"module-a: ConfigMap a", "module-b: ConfigMap b", "Kyma default", "CustomResourceDefinition kymas"},
+			[]string{"module-a: ConfigMap a", "module-b: ConfigMap b", "Kyma default",
+				"CustomResourceDefinition kymas"},
 		},
 		"Resource": {
-			"the custom resource is deleted before its operator", []*v1beta2.Manifest{manifest("a", withResource(v1beta2.CreateAndDelete))},
-			[]string{"module-a: Thing thing", "module-a: ConfigMap a", "Kyma default", "CustomResourceDefinition kymas"},
+			"the custom resource is deleted before its operator",
+			[]*v1beta2.Manifest{manifest("a", withResource(v1beta2.CreateAndDelete))},
+			[]string{"module-a: Thing thing", "module-a: ConfigMap a", "Kyma default",
+				"CustomResourceDefinition kymas"},
 		},
 		"Ignored": {
 			"it is the user's, as the policy says", []*v1beta2.Manifest{manifest("a", withResource(v1beta2.Ignore))},
@@ -88,11 +94,13 @@ func TestOf(t *testing.T) {
 			[]string{"Kyma default", "CustomResourceDefinition kymas"},
 		},
 		"Kept": {
-			"what is to be kept is listed as such, for it keeps others", []*v1beta2.Manifest{manifest("a", func(m *v1beta2.Manifest) { m.Status.Synced[0].Keep = true })},
+			"what is to be kept is listed as such, for it keeps others",
+			[]*v1beta2.Manifest{manifest("a", func(m *v1beta2.Manifest) { m.Status.Synced[0].Keep = true })},
 			[]string{"module-a: ConfigMap a (keep)", "Kyma default", "CustomResourceDefinition kymas"},
 		},
 		"Unlabelled": {
-			"a Manifest that does not name its module", []*v1beta2.Manifest{manifest("a", func(m *v1beta2.Manifest) { m.Labels = nil })},
+			"a Manifest that does not name its module",
+			[]*v1beta2.Manifest{manifest("a", func(m *v1beta2.Manifest) { m.Labels = nil })},
 			[]string{"a: ConfigMap a", "Kyma default", "CustomResourceDefinition kymas"},
 		},
 	}
@@ -113,13 +121,15 @@ func TestOf(t *testing.T) {
 func example(objects ...int) Tombstone {
 	t := Tombstone{
 		Kyma: "k", UID: "u", Reason: "RuntimeUnreachable", Message: "it does not answer",
-		DeletedAt: metav1.Unix(100, 0), UnreachableSince: metav1.Unix(200, 0), GivenUpAt: metav1.Unix(300, 0), Runtime: []v1beta2.Resource{configMap("of-us")},
+		DeletedAt: metav1.Unix(100, 0), UnreachableSince: metav1.Unix(200, 0), GivenUpAt: metav1.Unix(300, 0),
+		Runtime: []v1beta2.Resource{configMap("of-us")},
 	}
 	for i, n := range objects {
 		m := Module{Name: fmt.Sprint("m", i), Manifest: fmt.Sprint("k-m", i), Resource: new(configMap("first"))}
 		for j := range n {
 			long := fmt.Sprintf("%0253d", j)
-			m.Objects = append(m.Objects, v1beta2.Resource{Group: long, Version: long[:63], Kind: long[:63], Namespace: long[:63], Name: long})
+			m.Objects = append(m.Objects, v1beta2.Resource{Group: long, Version: long[:63], Kind: long[:63],
+				Namespace: long[:63], Name: long})
 		}
 		t.Modules = append(t.Modules, m)
 	}
@@ -150,7 +160,8 @@ func TestConfigMaps(t *testing.T) {
 				if size := len(m.Data[Key]) + len(Key); size > 1<<20 {
 					t.Errorf("%s: %s has %d bytes, which the API server refuses", c.reason, m.Name, size)
 				}
-				if m.Labels[v1beta2.LabelTombstone] != v1beta2.ValueTrue || m.Labels[v1beta2.LabelKymaName] != "k" || m.OwnerReferences != nil {
+				if m.Labels[v1beta2.LabelTombstone] != v1beta2.ValueTrue || m.Labels[v1beta2.LabelKymaName] != "k" ||
+					m.OwnerReferences != nil {
 					t.Errorf("%s: %s has labels %v and owners %v", c.reason, m.Name, m.Labels, m.OwnerReferences)
 				}
 				names = append(names, m.Name)
@@ -175,7 +186,8 @@ func TestReadSeveral(t *testing.T) {
 		}
 		maps = append(maps, *parts[0])
 	}
-	maps = append(maps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken"}, Data: map[string]string{Key: "{}"}})
+	maps = append(maps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken"},
+		Data: map[string]string{Key: "{}"}})
 	got, err := Read(maps)
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("got %v, want an error with the name of the ConfigMap", err)

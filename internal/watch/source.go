@@ -45,9 +45,11 @@ type Received[T any] struct {
 
 // ClientSource returns the Source of a client of client-go. T is the struct of the objects, without pointer.
 func ClientSource[T any](
-	list func(context.Context, metav1.ListOptions) (Page[T], error), open func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
+	list func(context.Context, metav1.ListOptions) (Page[T], error),
+	open func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
 ) Source[T] {
-	return Source[T]{List: list, Watch: func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error {
+	return Source[T]{List: list, Watch: func(ctx context.Context, o metav1.ListOptions, opened func(),
+		receive func(Received[T])) error {
 		w, err := open(ctx, o)
 		if err != nil {
 			return err

@@ -235,7 +235,8 @@ func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err err
 
 // needsList reports whether a watch cannot resume after an error, so that only a list shows the changes since.
 func needsList(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
 		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.Is(err, errUnreadable)
 }
 

@@ -29,7 +29,8 @@ func added(name, version string) string {
 }
 
 func statusError(code int32, reason metav1.StatusReason) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: string(reason)}}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code,
+		Reason: reason, Message: string(reason)}}
 }
 
 // server is an API server in memory. It counts requests.
@@ -107,8 +108,13 @@ func TestRunFaults(t *testing.T) {
 		},
 		"GoneAtOnce": {
 			reason: "410 as an answer needs a list, after a delay",
-			server: server{watch: func(int) (string, error) { return "", statusError(http.StatusGone, metav1.StatusReasonExpired) }},
-			lists:  [2]int{20, 50}, watches: [2]int{20, 50}, queries: "list 7 list 7", failures: "Expired",
+			server: server{
+				watch: func(int) (string, error) {
+					return "",
+						statusError(http.StatusGone, metav1.StatusReasonExpired)
+				},
+			},
+			lists: [2]int{20, 50}, watches: [2]int{20, 50}, queries: "list 7 list 7", failures: "Expired",
 		},
 		"GoneInTheWatch": {
 			reason: "410 as an event needs a list, after a delay",
@@ -131,16 +137,22 @@ func TestRunFaults(t *testing.T) {
 				if n > 1 {
 					return "", nil
 				}
-				return "", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonTimeout, Message: "too large", Details: &metav1.StatusDetails{
-					Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}},
-				}}}
+				return "", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonTimeout,
+					Message: "too large", Details: &metav1.StatusDetails{
+						Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}},
+					}}}
 			}},
 			lists: [2]int{2, 2}, watches: [2]int{2, 2}, queries: "list 7 list 7", failures: "too large",
 		},
 		"NotFound": {
 			reason: "a resource that is not served is listed again, less and less often",
-			server: server{list: func(int) (string, error) { return "", statusError(http.StatusNotFound, metav1.StatusReasonNotFound) }},
-			lists:  [2]int{20, 50}, queries: "list list", failures: "NotFound",
+			server: server{
+				list: func(int) (string, error) {
+					return "",
+						statusError(http.StatusNotFound, metav1.StatusReasonNotFound)
+				},
+			},
+			lists: [2]int{20, 50}, queries: "list list", failures: "NotFound",
 		},
 		"BrokenConnection": {
 			reason: "an error resumes at the last resourceVersion, after a delay",
@@ -150,12 +162,16 @@ func TestRunFaults(t *testing.T) {
 				}
 				return added("a", "8"), nil
 			}, lifetime: func(n int) time.Duration { return []time.Duration{0, time.Minute, 0, time.Hour}[n] }},
-			lists: [2]int{1, 1}, watches: [2]int{3, 3}, queries: "list 7 8 8", events: "a a", failures: "connection refused",
+			lists: [2]int{1, 1}, watches: [2]int{3, 3}, queries: "list 7 8 8", events: "a a",
+			failures: "connection refused",
 		},
 		"ProgressIsNoHealth": {
 			reason: "events do not reset the delay, only lifetime does",
-			server: server{watch: func(n int) (string, error) { return added("a", fmt.Sprint(n+10)), nil }, lifetime: constant(0)},
-			lists:  [2]int{1, 1}, watches: [2]int{20, 50}, queries: "list 7 11 12",
+			server: server{
+				watch:    func(n int) (string, error) { return added("a", fmt.Sprint(n+10)), nil },
+				lifetime: constant(0),
+			},
+			lists: [2]int{1, 1}, watches: [2]int{20, 50}, queries: "list 7 11 12",
 		},
 		"Bookmark": {
 			reason: "a bookmark moves the resourceVersion and is not reported",
@@ -175,12 +191,14 @@ func TestRunFaults(t *testing.T) {
 				}
 				return `{"type":"ADDED","object":{"metadata":5}}`, nil
 			}},
-			lists: [2]int{2, 2}, watches: [2]int{2, 2}, queries: "list 7 list 7", failures: "reading an event of a watch",
+			lists: [2]int{2, 2}, watches: [2]int{2, 2}, queries: "list 7 list 7",
+			failures: "reading an event of a watch",
 		},
 		"Deleted": {
 			reason: "all events are reported in order",
 			server: server{watch: func(int) (string, error) {
-				return added("a", "8") + `{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}`, nil
+				return added("a", "8") + `{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"9"}}}`,
+					nil
 			}},
 			lists: [2]int{1, 1}, watches: [2]int{1, 1}, queries: "list 7", events: "a -a",
 		},
@@ -189,13 +207,15 @@ func TestRunFaults(t *testing.T) {
 			server: server{list: func(n int) (string, error) {
 				switch n {
 				case 1:
-					return `{"metadata":{"resourceVersion":"7","continue":"x"},"items":[{"metadata":{"name":"old"}}]}`, nil
+					return `{"metadata":{"resourceVersion":"7","continue":"x"},"items":[{"metadata":{"name":"old"}}]}`,
+						nil
 				case 2:
 					return "", statusError(http.StatusGone, metav1.StatusReasonExpired)
 				}
 				return `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"new"}}]}`, nil
 			}},
-			lists: [2]int{3, 3}, watches: [2]int{1, 1}, queries: "list list list 9", events: "[new]", failures: "Expired",
+			lists: [2]int{3, 3}, watches: [2]int{1, 1}, queries: "list list list 9",
+			events: "[new]", failures: "Expired",
 		},
 		"EndlessList": {
 			reason: "a list without end is cut off, and watched",
@@ -243,8 +263,10 @@ func TestRunFaults(t *testing.T) {
 					t.Errorf("%s: it ended with %v", c.reason, err)
 				}
 				s := &c.server
-				if s.lists < c.lists[0] || s.lists > c.lists[1] || s.watches < c.watches[0] || s.watches > c.watches[1] {
-					t.Errorf("%s: %d lists and %d watches, want %v and %v", c.reason, s.lists, s.watches, c.lists, c.watches)
+				if s.lists < c.lists[0] || s.lists > c.lists[1] ||
+					s.watches < c.watches[0] || s.watches > c.watches[1] {
+					t.Errorf("%s: %d lists and %d watches, want %v and %v", c.reason, s.lists,
+						s.watches, c.lists, c.watches)
 				}
 				if got := strings.Join(s.queries, " "); !strings.HasPrefix(got+" ", c.queries+" ") {
 					t.Errorf("%s: requests %.60s, want %s", c.reason, got, c.queries)
@@ -265,7 +287,8 @@ func TestRunStops(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
 	s := &server{list: func(int) (string, error) { return "", forbidden }}
 	err := Run(t.Context(), Options[metav1.PartialObjectMetadata]{
-		Source: JSONSource[metav1.PartialObjectMetadata](s.get), Failed: func(err error, _ time.Time) error { return err },
+		Source: JSONSource[metav1.PartialObjectMetadata](s.get),
+		Failed: func(err error, _ time.Time) error { return err },
 	})
 	if !apierrors.IsForbidden(err) || s.lists != 1 {
 		t.Errorf("got %v after %d lists", err, s.lists)
@@ -280,7 +303,8 @@ func TestRunDelays(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		_ = Run(ctx, Options[metav1.PartialObjectMetadata]{
-			Source: JSONSource[metav1.PartialObjectMetadata](s.get), IsUnsent: func(err error) bool { return errors.Is(err, unsent) },
+			Source:   JSONSource[metav1.PartialObjectMetadata](s.get),
+			IsUnsent: func(err error) bool { return errors.Is(err, unsent) },
 		})
 		if s.lists < 600 || s.lists > 1200 {
 			t.Errorf("%d attempts in ten minutes although none sent a request", s.lists)
@@ -293,7 +317,8 @@ func TestRunDelays(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = Run(ctx, Options[metav1.PartialObjectMetadata]{Source: JSONSource[metav1.PartialObjectMetadata](s.get), MinDelay: time.Hour, MaxDelay: time.Hour, Retry: retry})
+			_ = Run(ctx, Options[metav1.PartialObjectMetadata]{Source: JSONSource[metav1.PartialObjectMetadata](s.get),
+				MinDelay: time.Hour, MaxDelay: time.Hour, Retry: retry})
 		}()
 		retry <- struct{}{}
 		synctest.Wait()
@@ -322,7 +347,8 @@ func TestRunTimeouts(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		source.Watch = func(ctx context.Context, o metav1.ListOptions, opened func(), _ func(Received[metav1.PartialObjectMetadata])) error {
+		source.Watch = func(ctx context.Context, o metav1.ListOptions, opened func(),
+			_ func(Received[metav1.PartialObjectMetadata])) error {
 			if o.TimeoutSeconds == nil || *o.TimeoutSeconds < 300 || *o.TimeoutSeconds > 600 {
 				t.Errorf("timeoutSeconds is %v", o.TimeoutSeconds)
 			}
@@ -362,21 +388,26 @@ func TestClientSource(t *testing.T) {
 		"Deleted":  {apiwatch.Event{Type: apiwatch.Deleted, Object: object("a", "8")}, "8 -a"},
 		"Bookmark": {apiwatch.Event{Type: apiwatch.Bookmark, Object: object("", "9")}, "9"},
 		"Error":    {apiwatch.Event{Type: apiwatch.Error, Object: &metav1.Status{Message: "no"}}, "no"},
-		"Other":    {apiwatch.Event{Type: apiwatch.Added, Object: &metav1.APIGroup{}}, "reading an event of a watch: it has a *v1.APIGroup"},
+		"Other": {apiwatch.Event{Type: apiwatch.Added, Object: &metav1.APIGroup{}},
+			"reading an event of a watch: it has a *v1.APIGroup"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := apiwatch.NewFakeWithChanSize(1, false)
 			w.Action(c.event.Type, c.event.Object)
 			w.Stop()
-			source := ClientSource[metav1.PartialObjectMetadata](nil, func(context.Context, metav1.ListOptions) (apiwatch.Interface, error) { return w, nil })
-			got := ""
-			err := source.Watch(t.Context(), metav1.ListOptions{}, func() {}, func(r Received[metav1.PartialObjectMetadata]) {
-				got = r.ResourceVersion
-				if r.Object != nil {
-					got += " " + map[bool]string{true: "-"}[r.Deleted] + r.Object.Name
-				}
+			source := ClientSource[metav1.PartialObjectMetadata](nil, func(context.Context, metav1.ListOptions) (
+				apiwatch.Interface, error) {
+				return w, nil
 			})
+			got := ""
+			err := source.Watch(t.Context(), metav1.ListOptions{}, func() {},
+				func(r Received[metav1.PartialObjectMetadata]) {
+					got = r.ResourceVersion
+					if r.Object != nil {
+						got += " " + map[bool]string{true: "-"}[r.Deleted] + r.Object.Name
+					}
+				})
 			if err != nil {
 				got = err.Error()
 			}

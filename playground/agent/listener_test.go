@@ -31,7 +31,8 @@ type authority struct {
 func newAuthority(t testing.TB) *authority {
 	a := &authority{}
 	a.cert, a.key = sign(t, nil, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	})
 	return a
 }
@@ -64,14 +65,16 @@ func sign(t testing.TB, by *authority, template *x509.Certificate) (*x509.Certif
 func (a *authority) issue(t testing.TB, name string) (certificate, key []byte) {
 	t.Helper()
 	cert, private := sign(t, a, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
 // write puts the files of an agent into a folder.
@@ -119,7 +122,8 @@ func newListener(t testing.TB, a *authority) *listener {
 	roots.AddCert(a.cert)
 	l := &listener{
 		address: "127.0.0.1:0", instance: "one",
-		config: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots},
+		config: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots},
 	}
 	l.up(t)
 	t.Cleanup(l.down)

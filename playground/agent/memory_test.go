@@ -21,15 +21,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// BenchmarkMemory runs the agent as a process of its own, on 5,000 objects of which each changes once, and prints how much of the machine's memory
-// it holds at most: with the objects known, while they change, and while the listener is down. The aim is below 30 MB.
+// BenchmarkMemory runs the agent as a process of its own, on 5,000 objects of which each changes once, and prints how
+// much of the machine's memory it holds at most: with the objects known, while they change, and while the listener is
+// down. The aim is below 30 MB.
 //
 //	go test ./agent -run '^$' -bench Memory -benchtime 1x
 func BenchmarkMemory(b *testing.B) {
 	const name, objects = "memory", 5000
 	for b.Loop() {
 		list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
-			configMaps(name, ""), {Version: "v1", Resource: "secrets"}, {Group: "apps", Version: "*", Resource: "deployments"},
+			configMaps(name, ""), {Version: "v1", Resource: "secrets"},
+			{Group: "apps", Version: "*", Resource: "deployments"},
 		}}
 		w := newWorld(b, api, name, list, reading("", "configmaps", "secrets"), reading("apps", "deployments"))
 		change := func(value string) {
@@ -37,7 +39,8 @@ func BenchmarkMemory(b *testing.B) {
 			for worker := range 16 {
 				wg.Go(func() {
 					for n := worker; n < objects; n += 16 {
-						w.put(b, fmt.Sprint("object-with-a-long-name-", n), value, map[string]string{"app.kubernetes.io/name": "benchmark", "number": strconv.Itoa(n)})
+						w.put(b, fmt.Sprint("object-with-a-long-name-", n), value,
+							map[string]string{"app.kubernetes.io/name": "benchmark", "number": strconv.Itoa(n)})
 					}
 				})
 			}
@@ -46,7 +49,8 @@ func BenchmarkMemory(b *testing.B) {
 		change("1")
 		process := w.process(b)
 		w.inForce(b, list)
-		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Secret began", "lifecycle-manager Deployment began")
+		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Secret began",
+			"lifecycle-manager Deployment began")
 		eventually(b, func() string {
 			if n := process.metric(b, "watcher_watched_objects"); n < objects {
 				return fmt.Sprintf("%v objects are watched", n)
@@ -70,7 +74,8 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkLatency prints how long it takes from the answer of the API server to a change until the listener has received it, for 500 changes.
+// BenchmarkLatency prints how long it takes from the answer of the API server to a change until the listener has
+// received it, for 500 changes.
 //
 //	go test ./agent -run '^$' -bench Latency -benchtime 1x
 func BenchmarkLatency(b *testing.B) {
@@ -146,7 +151,8 @@ func (w *world) process(b testing.TB) *process {
 	command := exec.CommandContext(ctx, binary, "--bind-address=127.0.0.1", "--watchlist="+w.namespace+"/watches")
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.Env = append(os.Environ(),
-		"CA_CERT="+w.options.CA, "TLS_CERT="+w.options.Certificate, "TLS_KEY="+w.options.Key, "KCP_ADDR="+w.address, "KCP_CONTRACT=v2",
+		"CA_CERT="+w.options.CA, "TLS_CERT="+w.options.Certificate, "TLS_KEY="+w.options.Key,
+		"KCP_ADDR="+w.address, "KCP_CONTRACT=v2",
 		"WEBHOOK_PORT="+webhook, "METRICS_PORT="+metrics, "POD_NAME=agent-0", "KUBECONFIG="+kubeconfig)
 	var log strings.Builder
 	command.Stdout, command.Stderr = &log, &log

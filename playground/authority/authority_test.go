@@ -92,7 +92,12 @@ func manager(t *testing.T, namespace string) client.WithWatch {
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "authority"},
 			Rules: []rbacv1.PolicyRule{
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
-				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{authority.SecretName}, Verbs: []string{"get", "list", "watch", "update"}},
+				{
+					APIGroups:     []string{""},
+					Resources:     []string{"secrets"},
+					ResourceNames: []string{authority.SecretName},
+					Verbs:         []string{"get", "list", "watch", "update"},
+				},
 			},
 		},
 		&rbacv1.RoleBinding{
@@ -125,7 +130,8 @@ func start(t *testing.T, namespace string, n int, seen func() (map[string][]stri
 	ended := make(chan error, n)
 	for i := range replicas {
 		a, err := authority.New(authority.Options{
-			Client: c, Namespace: namespace, Hosts: []string{"klm.example.com"}, Interval: 300 * time.Millisecond, SettlePeriod: -1, RuntimesByRoot: seen,
+			Client: c, Namespace: namespace, Hosts: []string{"klm.example.com"}, Interval: 300 * time.Millisecond,
+			SettlePeriod: -1, RuntimesByRoot: seen,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +159,8 @@ func agreed(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Ce
 				return err.Error()
 			}
 			if len(a.Roots()) != roots || !slices.EqualFunc(a.Roots(), replicas[0].Roots(), (*x509.Certificate).Equal) {
-				return fmt.Sprintf("replica %d has %d roots, the first has %d", i, len(a.Roots()), len(replicas[0].Roots()))
+				return fmt.Sprintf("replica %d has %d roots, the first has %d", i,
+					len(a.Roots()), len(replicas[0].Roots()))
 			}
 		}
 		return ""
@@ -170,7 +177,8 @@ func issue(t *testing.T, a *authority.Authority) *authority.Certificate {
 	return c
 }
 
-// believes verifies the certificate at a replica, and the certificate of the listener of that replica by what was handed out with it.
+// believes verifies the certificate at a replica, and the certificate of the listener of that replica by what was
+// handed out with it.
 func believes(a *authority.Authority, c *authority.Certificate) error {
 	pair, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {
@@ -186,11 +194,13 @@ func believes(a *authority.Authority, c *authority.Certificate) error {
 	}
 	there.AppendCertsFromPEM(c.CA)
 	for _, late := range []time.Duration{-time.Hour, 0, time.Hour} {
-		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: here, CurrentTime: time.Now().Add(late), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: here, CurrentTime: time.Now().Add(late),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if err != nil {
 			return err
 		}
-		if _, err := listener.Leaf.Verify(x509.VerifyOptions{Roots: there, CurrentTime: time.Now().Add(late), DNSName: "klm.example.com"}); err != nil {
+		if _, err := listener.Leaf.Verify(x509.VerifyOptions{Roots: there, CurrentTime: time.Now().Add(late),
+			DNSName: "klm.example.com"}); err != nil {
 			return err
 		}
 	}
@@ -223,23 +233,27 @@ func alter(t *testing.T, namespace string, change func(*corev1.Secret)) {
 func writes(namespace string, since cluster.Mark) []string {
 	var all []string
 	for _, r := range api.Requests(since) {
-		if r.Namespace == namespace && r.Resource == "secrets" && r.User != "playground-admin" && !slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
+		if r.Namespace == namespace && r.Resource == "secrets" && r.User != "playground-admin" &&
+			!slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
 			all = append(all, fmt.Sprint(r.Verb, " ", r.Code))
 		}
 	}
 	return all
 }
 
-// TestReplicas: replicas that start at once, with the least rights, make one CA, and share each other's fate from then on.
+// TestReplicas: replicas that start at once, with the least rights, make one CA, and share each other's fate from then
+// on.
 func TestReplicas(t *testing.T) {
 	const namespace, n = "replicas", 6
 	replicas := start(t, namespace, n, nil)
 	agreed(t, replicas, 1)
-	if made := slices.DeleteFunc(writes(namespace, 0), func(w string) bool { return w != "create 201" }); len(made) != 1 {
+	if made := slices.DeleteFunc(writes(namespace, 0), func(w string) bool { return w != "create 201" }); len(
+		made) != 1 {
 		t.Errorf("the Secret was written %d times", len(made))
 	}
 	s := secretOf(t, namespace)
-	if s.Type != corev1.SecretTypeOpaque || s.Labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager || len(s.Data) != 2 {
+	if s.Type != corev1.SecretTypeOpaque || s.Labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager ||
+		len(s.Data) != 2 {
 		t.Errorf("type %s, labels %v, %d keys", s.Type, s.Labels, len(s.Data))
 	}
 	certificate := issue(t, replicas[0])
@@ -283,7 +297,11 @@ func TestReplicas(t *testing.T) {
 
 	t.Run("Broken", func(t *testing.T) {
 		var good map[string][]byte
-		alter(t, namespace, func(s *corev1.Secret) { good = s.Data; s.Data = map[string][]byte{"ca.crt": []byte("oops")} })
+		alter(t, namespace, func(s *corev1.Secret) {
+			good = s.Data
+			s.Data = map[string][]byte{"ca.crt": []byte(
+				"oops")}
+		})
 		eventually(t, func() string {
 			for _, a := range replicas {
 				if a.LastError() == nil {
@@ -322,7 +340,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestRotation: rotations on demand, two in a row, of a fleet of two, and no moment at which one of them is not believed.
+// TestRotation: rotations on demand, two in a row, of a fleet of two, and no moment at which one of them is not
+// believed.
 func TestRotation(t *testing.T) {
 	const namespace = "rotation"
 	fleet := make(chan map[string]*authority.Certificate, 1) // what the runtimes have

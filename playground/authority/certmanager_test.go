@@ -20,7 +20,8 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/cert-manager/cert-manager/pkg/apis/certmanager" // so that the module, with the definitions in it, is one of ours
+	// so that the module, with the definitions in it, is one of ours
+	_ "github.com/cert-manager/cert-manager/pkg/apis/certmanager"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,11 +45,13 @@ type certManager struct {
 // install creates the definition of Certificates as cert-manager releases it.
 func install(t *testing.T) {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/cert-manager/cert-manager").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "deploy", "crds", "cert-manager.io_certificates.yaml"))
+	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "deploy", "crds",
+		"cert-manager.io_certificates.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +80,8 @@ func (m *certManager) root(name string) {
 		m.Fatal(err)
 	}
 	m.write(authority.SecretName, map[string][]byte{
-		"tls.crt": encode("CERTIFICATE", m.ca.Raw), "ca.crt": encode("CERTIFICATE", m.ca.Raw), "tls.key": encode("EC PRIVATE KEY", key),
+		"tls.crt": encode("CERTIFICATE", m.ca.Raw), "ca.crt": encode("CERTIFICATE", m.ca.Raw),
+		"tls.key": encode("EC PRIVATE KEY", key),
 	})
 }
 
@@ -88,7 +92,8 @@ func newCA(t *testing.T, name string) (*x509.Certificate, *ecdsa.PrivateKey) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	return sign(t, template, template, key, key), key
@@ -140,7 +145,8 @@ func (m *certManager) say(name, ready, message string) {
 	m.Helper()
 	o := m.certificate(name)
 	o.Object["status"] = map[string]any{"conditions": []any{map[string]any{
-		"type": "Ready", "status": ready, "reason": "Test", "message": message, "observedGeneration": o.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"type": "Ready", "status": ready, "reason": "Test", "message": message, "observedGeneration": o.GetGeneration(),
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 	}}}
 	if err := kube.Status().Update(m.Context(), o); err != nil {
 		m.Fatal(err)
@@ -161,8 +167,10 @@ func (m *certManager) grant(name string, issued time.Time) {
 		m.Fatal(err)
 	}
 	leaf := sign(m.T, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: spec["commonName"].(string)}, DNSNames: names,
-		NotBefore: issued, NotAfter: issued.Add(life), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: spec["commonName"].(string)},
+		DNSNames:  names,
+		NotBefore: issued, NotAfter: issued.Add(life), BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, m.ca, key, m.key)
 	der, err := x509.MarshalECPrivateKey(key)
@@ -170,7 +178,8 @@ func (m *certManager) grant(name string, issued time.Time) {
 		m.Fatal(err)
 	}
 	m.write(spec["secretName"].(string), map[string][]byte{
-		"tls.crt": encode("CERTIFICATE", leaf.Raw), "tls.key": encode("EC PRIVATE KEY", der), "ca.crt": encode("CERTIFICATE", m.ca.Raw),
+		"tls.crt": encode("CERTIFICATE", leaf.Raw), "tls.key": encode("EC PRIVATE KEY", der),
+		"ca.crt": encode("CERTIFICATE", m.ca.Raw),
 	})
 	m.say(name, "True", "Certificate is up to date and has not expired")
 }
@@ -193,7 +202,8 @@ func TestCertManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := authority.NewCertManager(authority.CertManagerOptions{Client: c, Namespace: namespace, Hosts: []string{"klm.example.com", "10.0.0.1"}, Interval: 200 * time.Millisecond})
+	m, err := authority.NewCertManager(authority.CertManagerOptions{Client: c, Namespace: namespace,
+		Hosts: []string{"klm.example.com", "10.0.0.1"}, Interval: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,12 +236,14 @@ func TestCertManager(t *testing.T) {
 	spec := play.certificate(name).Object["spec"]
 	want := map[string]any{
 		"secretName": name, "commonName": "runtime-a", "duration": "1440h0m0s", "renewBefore": "720h0m0s",
-		"dnsNames":   []any{"a.example.com", "skr-webhook.kyma-system.svc", "skr-webhook.kyma-system.svc.cluster.local"},
+		"dnsNames": []any{"a.example.com", "skr-webhook.kyma-system.svc",
+			"skr-webhook.kyma-system.svc.cluster.local"},
 		"usages":     []any{"digital signature", "key encipherment", "server auth", "client auth"},
 		"privateKey": map[string]any{"algorithm": "ECDSA", "size": int64(256), "rotationPolicy": "Always"},
 		"issuerRef":  map[string]any{"name": "klm-watcher-selfsigned", "kind": "Issuer", "group": "cert-manager.io"},
 		"secretTemplate": map[string]any{"labels": map[string]any{
-			"operator.kyma-project.io/purpose": "klm-watcher-cert-manager", "operator.kyma-project.io/managed-by": "lifecycle-manager",
+			"operator.kyma-project.io/purpose":    "klm-watcher-cert-manager",
+			"operator.kyma-project.io/managed-by": "lifecycle-manager",
 		}},
 	}
 	if diff := cmp.Diff(want, spec); diff != "" {
@@ -246,7 +258,8 @@ func TestCertManager(t *testing.T) {
 	if stale, why := m.Stale(first.Held(), time.Time{}); stale {
 		t.Errorf("it is new, but %s", why)
 	}
-	if _, err := tls.X509KeyPair(first.PEM, first.Key); err != nil || !bytes.Equal(first.CA, encode("CERTIFICATE", play.ca.Raw)) {
+	if _, err := tls.X509KeyPair(first.PEM, first.Key); err != nil ||
+		!bytes.Equal(first.CA, encode("CERTIFICATE", play.ca.Raw)) {
 		t.Errorf("%v; to trust:\n%s", err, first.CA)
 	}
 	version := play.certificate(name).GetResourceVersion()
@@ -283,7 +296,8 @@ func TestCertManager(t *testing.T) {
 		held := got().Held()
 		former, changed := play.ca, m.Changed()
 		play.root("second")
-		play.write(authority.GatewaySecretName, map[string][]byte{"ca.crt": append(encode("CERTIFICATE", play.ca.Raw), encode("CERTIFICATE", former.Raw)...)})
+		play.write(authority.GatewaySecretName, map[string][]byte{"ca.crt": append(encode("CERTIFICATE", play.ca.Raw),
+			encode("CERTIFICATE", former.Raw)...)})
 		_, err := ask() // the root says that it is older than the certificate, as if the issuer had ignored it
 		fails(t, err, v1beta2.ReasonCertificateNotReady, "let Issuer klm-watcher-selfsigned use that Secret")
 		<-changed
@@ -292,7 +306,8 @@ func TestCertManager(t *testing.T) {
 		}
 		play.grant(name, time.Now())
 		c := got()
-		if roots := m.Roots(); len(roots) != 2 || !roots[0].Equal(play.ca) || !roots[1].Equal(former) || bytes.Count(c.CA, []byte("BEGIN")) != 2 {
+		if roots := m.Roots(); len(roots) != 2 || !roots[0].Equal(play.ca) || !roots[1].Equal(former) ||
+			bytes.Count(c.CA, []byte("BEGIN")) != 2 {
 			t.Errorf("to trust are %d, and %s is handed out", len(roots), c.CA)
 		}
 	})
@@ -316,10 +331,12 @@ func TestCertManager(t *testing.T) {
 			return ""
 		})
 		serving, err := m.Serving()
-		if err != nil || serving.Leaf.Subject.CommonName != "lifecycle-manager" || serving.Leaf.VerifyHostname("klm.example.com") != nil {
+		if err != nil || serving.Leaf.Subject.CommonName != "lifecycle-manager" ||
+			serving.Leaf.VerifyHostname("klm.example.com") != nil {
 			t.Errorf("%v, %v", serving, err)
 		}
-		addresses, _, _ := unstructured.NestedStringSlice(play.certificate(authority.ListenerName).Object, "spec", "ipAddresses")
+		addresses, _, _ := unstructured.NestedStringSlice(play.certificate(authority.ListenerName).Object, "spec",
+			"ipAddresses")
 		if !slices.Equal(addresses, []string{"10.0.0.1"}) {
 			t.Errorf("addresses: %q", addresses)
 		}
@@ -349,7 +366,15 @@ func TestCertManager(t *testing.T) {
 
 	t.Run("Refused", func(t *testing.T) {
 		for _, s := range []authority.Subject{
-			{Kyma: "b", CommonName: "lifecycle-manager", UID: "u"}, {CommonName: "b", UID: "u"}, {Kyma: "b", CommonName: "b", UID: "u", DNSNames: []string{"klm.example.com"}},
+			{
+				Kyma:       "b",
+				CommonName: "lifecycle-manager",
+				UID:        "u"}, {CommonName: "b",
+				UID: "u"}, {Kyma: "b",
+				CommonName: "b",
+				UID:        "u",
+				DNSNames:   []string{"klm.example.com"},
+			},
 		} {
 			_, err := m.Issue(t.Context(), s)
 			fails(t, err, v1beta2.ReasonCertificateRefused, "")
@@ -363,7 +388,8 @@ func TestCertManager(t *testing.T) {
 			}
 		}
 		s := &corev1.Secret{}
-		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(err) != nil || err == nil {
+		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(
+			err) != nil || err == nil {
 			t.Errorf("the Secret is left: %v", err)
 		}
 	})

@@ -1,12 +1,13 @@
-// Command benchapply measures what it takes to bring a module of 50 objects into a cluster: by the apply library of this project, by a bare
-// loop of PATCHes, by kubectl, and by Helm.
+// Command benchapply measures what it takes to bring a module of 50 objects into a cluster: by the apply library of
+// this project, by a bare loop of PATCHes, by kubectl, and by Helm.
 //
 //	go run ./benchapply --rounds=20 --out=result.json
 //
-// It starts a real API server (see package cluster) and installs the same objects with each of the four, in turns, so that whatever else
-// the machine does meets them all; the order changes with each round. A run has a namespace and names of its own, and everything is
-// deleted before the next one begins. The clock runs from the call until all objects are accepted; a namespace and an open connection
-// are there before, and nobody waits for pods. Deployments have no replicas: what pods cost is not the question.
+// It starts a real API server (see package cluster) and installs the same objects with each of the four, in turns, so
+// that whatever else the machine does meets them all; the order changes with each round. A run has a namespace and
+// names of its own, and everything is deleted before the next one begins. The clock runs from the call until all
+// objects are accepted; a namespace and an open connection are there before, and nobody waits for pods. Deployments
+// have no replicas: what pods cost is not the question.
 //
 //	library   apply.Cluster.Apply with a bundle rendered before, as the manager calls it
 //	loop      the same bytes, encoded before, sent by as many goroutines as the library uses, in the same order, but with no end of a phase
@@ -14,11 +15,12 @@
 //	kubectl   kubectl apply --server-side -f FILE, in this process, with a discovery cache that is filled
 //	helm      Helm's install action with a chart that has the objects as templates, without waiting, likewise
 //
-// It prints a table of medians and ratios with the numbers of requests that the API server counted, writes them as JSON, and fails if the
-// library takes more than 1.15 times the loop's time or more than three requests beyond it.
+// It prints a table of medians and ratios with the numbers of requests that the API server counted, writes them as
+// JSON, and fails if the library takes more than 1.15 times the loop's time or more than three requests beyond it.
 //
-// It does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On a machine that does other things
-// as well the times of single runs differ by a factor of five; the ratios of medians over 20 rounds differ less, and still by a fifth or so.
+// It does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On a machine
+// that does other things as well the times of single runs differ by a factor of five; the ratios of medians over 20
+// rounds differ less, and still by a fifth or so.
 package main
 
 import (
@@ -90,7 +92,8 @@ func run(ctx context.Context, rounds int, out string) error {
 	if err != nil {
 		return err
 	}
-	result := Result{Objects: objects, Rounds: rounds, Kubernetes: c.Version(), Go: runtime.Version(), CPUs: runtime.NumCPU()}
+	result := Result{Objects: objects, Rounds: rounds, Kubernetes: c.Version(),
+		Go: runtime.Version(), CPUs: runtime.NumCPU()}
 	samples := make([][]sample, len(b.ways))
 	order := rand.New(rand.NewPCG(1, 1))       // the same in each run of this program
 	for round := -1; round < rounds; round++ { // the first is for warming up
@@ -167,10 +170,12 @@ func (r *Result) report(w io.Writer, file string) error {
 		r.Ways[i].Ratio = r.Ways[i].Median / loop.Median
 	}
 	r.Within = library.Ratio <= maxRatio && library.Requests <= loop.Requests+maxRequests
-	fmt.Fprintf(w, "%d objects, %d rounds, Kubernetes %s, %s, %d CPUs\n\n", r.Objects, r.Rounds, r.Kubernetes, r.Go, r.CPUs)
+	fmt.Fprintf(w, "%d objects, %d rounds, Kubernetes %s, %s, %d CPUs\n\n", r.Objects, r.Rounds,
+		r.Kubernetes, r.Go, r.CPUs)
 	fmt.Fprintf(w, "%-10s %10s %10s %10s %8s %10s\n", "", "median ms", "min ms", "p90 ms", "ratio", "requests")
 	for _, way := range r.Ways {
-		fmt.Fprintf(w, "%-10s %10.1f %10.1f %10.1f %8.2f %10d\n", way.Name, way.Median, way.Least, way.P90, way.Ratio, way.Requests)
+		fmt.Fprintf(w, "%-10s %10.1f %10.1f %10.1f %8.2f %10d\n", way.Name, way.Median, way.Least,
+			way.P90, way.Ratio, way.Requests)
 	}
 	fmt.Fprintln(w)
 	if file != "" {
@@ -183,9 +188,11 @@ func (r *Result) report(w io.Writer, file string) error {
 		}
 	}
 	if !r.Within {
-		return fmt.Errorf("the library takes %.2f times the loop's time and %d requests more: want at most %.2f and %d", library.Ratio, library.Requests-loop.Requests, maxRatio, maxRequests)
+		return fmt.Errorf("the library takes %.2f times the loop's time and %d requests more: want at most %.2f and %d",
+			library.Ratio, library.Requests-loop.Requests, maxRatio, maxRequests)
 	}
-	fmt.Fprintf(w, "The library keeps to its limits: %.2f times the loop's time, %.0f times as fast as kubectl, %d requests more than the loop.\n",
+	fmt.Fprintf(w, "The library keeps to its limits: %.2f times the loop's time, %.0f times as fast as kubectl, %d "+
+		"requests more than the loop.\n",
 		library.Ratio, r.Ways[2].Median/library.Median, library.Requests-loop.Requests)
 	return nil
 }

@@ -8,13 +8,15 @@ import (
 // objects is how many objects the module has.
 const objects = 50
 
-// module returns the module as YAML: what an operator of some size brings. name goes into the names of objects of cluster scope, so that
-// several can be there at once; namespace is where the others live. Both may be expressions of a Helm template. The objects come in the
-// order in which they should be applied. To a loop that keeps to it, this makes a difference: with the kinds mixed it takes a third longer.
+// module returns the module as YAML: what an operator of some size brings. name goes into the names of objects of
+// cluster scope, so that several can be there at once; namespace is where the others live. Both may be expressions of a
+// Helm template. The objects come in the order in which they should be applied. To a loop that keeps to it, this makes
+// a difference: with the kinds mixed it takes a third longer.
 func module(namespace, name string) string {
 	var b strings.Builder
 	add := func(format string, args ...any) {
-		b.WriteString("---\n" + strings.NewReplacer("NAMESPACE", namespace, "NAME", name).Replace(fmt.Sprintf(format, args...)) + "\n")
+		b.WriteString("---\n" + strings.NewReplacer("NAMESPACE", namespace, "NAME", name).Replace(
+			fmt.Sprintf(format, args...)) + "\n")
 	}
 	each := func(n int, format string) {
 		for i := range n {
@@ -25,14 +27,20 @@ func module(namespace, name string) string {
 	each(4, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: account-%d, namespace: NAMESPACE}")
 	each(4, clusterRole)
 	each(4, role)
-	each(4, "apiVersion: v1\nkind: Secret\nmetadata: {name: secret-%d, namespace: NAMESPACE}\nstringData: {token: "+strings.Repeat("s", 200)+"}")
-	each(8, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config-%d, namespace: NAMESPACE}\ndata:\n  config.yaml: |\n"+strings.Repeat("    key: value\n", 100))
-	each(5, "apiVersion: v1\nkind: Service\nmetadata: {name: service-%[1]d, namespace: NAMESPACE}\nspec: {selector: {app: part-%[1]d}, ports: [{name: http, port: 80, targetPort: 8080, protocol: TCP}]}")
-	each(3, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: policy-%[1]d, namespace: NAMESPACE}\nspec: {podSelector: {matchLabels: {app: part-%[1]d}}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080, protocol: TCP}]}]}")
+	each(4, "apiVersion: v1\nkind: Secret\nmetadata: {name: secret-%d, namespace: NAMESPACE}\nstringData: {token: "+
+		strings.Repeat("s", 200)+"}")
+	each(8, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config-%d, namespace: NAMESPACE}\ndata:\n  "+
+		"config.yaml: |\n"+strings.Repeat("    key: value\n", 100))
+	each(5, "apiVersion: v1\nkind: Service\nmetadata: {name: service-%[1]d, namespace: NAMESPACE}\nspec: {selector: "+
+		"{app: part-%[1]d}, ports: [{name: http, port: 80, targetPort: 8080, protocol: TCP}]}")
+	each(3, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: policy-%[1]d, namespace: "+
+		"NAMESPACE}\nspec: {podSelector: {matchLabels: {app: part-%[1]d}}, policyTypes: [Ingress], ingress: [{ports: "+
+		"[{port: 8080, protocol: TCP}]}]}")
 	each(4, clusterRoleBinding)
 	each(4, roleBinding)
 	each(4, deployment)
-	each(3, "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: budget-%[1]d, namespace: NAMESPACE}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: part-%[1]d}}}")
+	each(3, "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: budget-%[1]d, namespace: "+
+		"NAMESPACE}\nspec: {maxUnavailable: 1, selector: {matchLabels: {app: part-%[1]d}}}")
 	add(webhook)
 	return b.String()
 }

@@ -51,7 +51,8 @@ type bench struct {
 // way is one way to install the module.
 type way struct {
 	name string
-	// prepare does what comes before the clock runs, and returns what the clock measures. ns is a namespace that exists.
+	// prepare does what comes before the clock runs, and returns what the clock measures. ns is a namespace that
+	// exists.
 	prepare func(ctx context.Context, ns string) (install func() error, err error)
 }
 
@@ -141,9 +142,9 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 // waitTimeout is how long a run waits for the definitions of the one before to be gone.
 const waitTimeout = 2 * time.Second
 
-// clean checks that the module is there, and deletes what of it lives in no namespace: definitions, webhooks and rights would weigh on all
-// runs to come. A namespace with objects that nobody looks at does not. It waits a moment for the end of definitions, which an API server
-// takes its time for when they are new, and then goes on.
+// clean checks that the module is there, and deletes what of it lives in no namespace: definitions, webhooks and rights
+// would weigh on all runs to come. A namespace with objects that nobody looks at does not. It waits a moment for the
+// end of definitions, which an API server takes its time for when they are new, and then goes on.
 func (b *bench) clean(ctx context.Context, ns string) error {
 	rendered, err := bundle(ns)
 	if err != nil {
@@ -200,7 +201,8 @@ func (b *bench) library(ctx context.Context, c *apply.Cluster, ns string) (func(
 			return err
 		}
 		if len(result.Applied) != objects {
-			return fmt.Errorf("only %d objects were applied: %v, %v", len(result.Applied), result.Failed, result.Waiting)
+			return fmt.Errorf("only %d objects were applied: %v, %v", len(result.Applied),
+				result.Failed, result.Waiting)
 		}
 		return nil
 	}, nil
@@ -232,7 +234,8 @@ func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func(
 			path += "namespaces/" + namespace + "/"
 		}
 		query := url.Values{"fieldManager": {apply.DefaultOwner}, "force": {"true"}}
-		patches[i] = patch{b.cluster.Address() + path + resource.Resource + "/" + o.Name + "?" + query.Encode(), o.AppendJSON(nil, namespace, render.Overlay{})}
+		patches[i] = patch{b.cluster.Address() + path + resource.Resource + "/" + o.Name + "?" + query.Encode(),
+			o.AppendJSON(nil, namespace, render.Overlay{})}
 	}
 	send := func(p patch) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, p.url, bytes.NewReader(p.body))
@@ -240,7 +243,8 @@ func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func(
 			return err
 		}
 		req.Header.Set("Content-Type", "application/apply-patch+yaml")
-		req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json") // the library asks for the same
+		// the library asks for the same
+		req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 		res, err := client.Do(req)
 		if err != nil {
 			return err
@@ -297,15 +301,18 @@ func (b *bench) kubectl(ctx context.Context, ns string) (func() error, error) {
 }
 
 func (b *bench) helm(ctx context.Context, ns string) (func() error, error) {
-	file := &common.File{Name: "templates/module.yaml", Data: []byte(module("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}
-	one := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "module", Version: "1.0.0"}, Templates: []*common.File{file}}
+	file := &common.File{Name: "templates/module.yaml",
+		Data: []byte(module("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}
+	one := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "module", Version: "1.0.0"},
+		Templates: []*common.File{file}}
 	return func() error {
 		cfg := action.NewConfiguration()
 		if err := cfg.Init(b.flags("helm", ns), ns, "secret"); err != nil {
 			return err
 		}
 		install := action.NewInstall(cfg)
-		install.ReleaseName, install.Namespace, install.WaitStrategy, install.Timeout = ns, ns, kube.HookOnlyStrategy, time.Minute
+		install.ReleaseName, install.Namespace, install.WaitStrategy, install.Timeout = ns, ns,
+			kube.HookOnlyStrategy, time.Minute
 		_, err := install.RunWithContext(ctx, one, map[string]any{})
 		return err
 	}, nil

@@ -45,14 +45,18 @@ func dial(address string, config *tls.Config) (*agent, error) {
 	}
 	return &agent{
 		Conn: c, answers: bufio.NewReaderSize(c, 1024),
-		event: post(protocol.EventPath(protocol.ManagerName), `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},`+
-			`"boot":"b1946ac92492d2347c6235b4","resource":"kymas","object":{"uid":"5d4f3c9e-6a0b-4a57-9d5e-0c3a7c2f1b11","resourceVersion":"123456","generation":7,"labels":{"operator.kyma-project.io/watched-by":"kyma"}}}`),
-		heartbeat: post(protocol.HeartbeatPath(protocol.ManagerName), `{"boot":"b1946ac92492d2347c6235b4","version":"1.0.0","sequence":7,"pending":0,"watchlist":"0123456789abcdef"}`),
+		event: post(protocol.EventPath(protocol.ManagerName),
+			`{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},`+
+				`"boot":"b1946ac92492d2347c6235b4","resource":"kymas","object":{"uid":"5d4f3c9e-6a0b-4a57-9d5e-0c3a7c2f1b11","resourceVersion":"123456","generation":7,"labels":{"operator.kyma-project.io/watched-by":"kyma"}}}`),
+		heartbeat: post(protocol.HeartbeatPath(protocol.ManagerName),
+			`{"boot":"b1946ac92492d2347c6235b4","version":"1.0.0","sequence":7,"pending":0,"watchlist":"0123456789abcdef"}`),
 	}, nil
 }
 
 func post(path, body string) []byte {
-	return []byte("POST " + path + " HTTP/1.1\r\nHost: " + serverName + "\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+	return []byte("POST " + path + " HTTP/1.1\r\nHost: " + serverName +
+		"\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(
+		len(body)) + "\r\n\r\n" + body)
 }
 
 // send sends a request and reads the answer.
@@ -148,7 +152,8 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 	if err != nil {
 		return round, err
 	}
-	if want := round.Steady.Taken + round.Most.Taken + round.Alone.Taken + round.Flooded.Taken + round.Flood[200]; after.Delivered != int64(want) {
+	if want := round.Steady.Taken + round.Most.Taken + round.Alone.Taken + round.Flooded.Taken +
+		round.Flood[200]; after.Delivered != int64(want) {
 		return round, fmt.Errorf("%d events were answered with 200, but %d were delivered", want, after.Delivered)
 	}
 	last := b.agents[0]
@@ -233,8 +238,9 @@ func (b *bench) watch(load func(*tally) error) (Load, error) {
 	return Load{
 		PerSecond: float64(n) / took.Seconds(), Taken: n, Refused: t.refused,
 		P50: millis(t.delays[n/2]), P99: millis(t.delays[n*99/100]), Most: millis(t.delays[n-1]),
-		ListenerCPU: float64((after.CPU - before.CPU).Microseconds()) / all, AgentsCPU: float64(own.Microseconds()) / all,
-		Bytes: float64(after.Bytes-before.Bytes) / all, Allocations: float64(after.Mallocs-before.Mallocs) / all,
+		ListenerCPU: float64((after.CPU - before.CPU).Microseconds()) / all,
+		AgentsCPU:   float64(own.Microseconds()) / all,
+		Bytes:       float64(after.Bytes-before.Bytes) / all, Allocations: float64(after.Mallocs-before.Mallocs) / all,
 	}, nil
 }
 

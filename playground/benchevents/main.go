@@ -2,9 +2,10 @@
 //
 //	go run ./benchevents --rounds=3 --out=result.json
 //
-// It starts the listener (package backchannel) in a process of its own, and is itself 1,000 agents: each has a client certificate and a
-// connection that stays open. They speak HTTP with as little effort as possible, so that most of the machine is left for the listener, and the
-// system is asked how much processor time each process took. What is measured, in each round:
+// It starts the listener (package backchannel) in a process of its own, and is itself 1,000 agents: each has a client
+// certificate and a connection that stays open. They speak HTTP with as little effort as possible, so that most of the
+// machine is left for the listener, and the system is asked how much processor time each process took. What is
+// measured, in each round:
 //
 //	connect     1,000 handshakes with client certificates (TLS 1.3, P-256), 16 at a time
 //	steady      5,000 events a second, 5 from each agent, evenly spread. A delay counts from the moment at which the event was due, so an answer that
@@ -14,8 +15,8 @@
 //	flooded     the same, while one more runtime sends as fast as it can over 16 connections from a third process
 //	heartbeats  5 of each agent: what the listener allocates for one
 //
-// It prints the best round of each as a table, writes all as JSON, and fails if the best round is beyond the limits: 5,000 events a second
-// with 99 % of the answers within 50 ms.
+// It prints the best round of each as a table, writes all as JSON, and fails if the best round is beyond the limits:
+// 5,000 events a second with 99 % of the answers within 50 ms.
 //
 // It does not measure what follows from an event: Deliver counts. Nor does it measure the agent.
 package main
@@ -63,8 +64,10 @@ func main() {
 	root.Flags().IntVar(&seconds, "seconds", 5, "how long a measurement takes")
 	root.Flags().StringVar(&out, "out", "", "file for the result as JSON; none if empty")
 	root.AddCommand(
-		&cobra.Command{Use: roleListener, Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), os.Stdin, os.Stdout) }},
-		&cobra.Command{Use: roleFlood, Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return flood(cmd.Context(), os.Stdin, os.Stdout) }},
+		&cobra.Command{Use: roleListener, Hidden: true,
+			RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), os.Stdin, os.Stdout) }},
+		&cobra.Command{Use: roleFlood, Hidden: true,
+			RunE: func(cmd *cobra.Command, _ []string) error { return flood(cmd.Context(), os.Stdin, os.Stdout) }},
 	)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-events:", err)
@@ -113,7 +116,8 @@ type Round struct {
 	Heartbeats Load `json:"heartbeats"`
 	// Flood counts the answers to the runtime that sends too much, by status.
 	Flood map[int]int `json:"floodAnswers"`
-	// HeartbeatBytes is what a heartbeat and its answer take on the network, in two TLS records of the connection that is open.
+	// HeartbeatBytes is what a heartbeat and its answer take on the network, in two TLS records of the connection that
+	// is open.
 	HeartbeatBytes int `json:"heartbeatWireBytes"`
 	// IdleBytes is the memory in use of the listener for one connection on which nothing happens: heap and stacks.
 	IdleBytes int `json:"bytesPerIdleConnection"`
@@ -135,7 +139,8 @@ type Load struct {
 	Allocations float64 `json:"allocationsPerRequest"`
 }
 
-// choose fills in the best of each measurement: the highest rate, where that is the question, and else the shortest delay.
+// choose fills in the best of each measurement: the highest rate, where that is the question, and else the shortest
+// delay.
 func (r *Result) choose() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {
@@ -167,19 +172,26 @@ func promptest(best *Load, other Load) {
 
 // report prints the table, writes the file, and fails if the listener misses its limits.
 func (r *Result) report(w io.Writer, file string) error {
-	fmt.Fprintf(w, "%d agents with client certificates, best of %d rounds, %s, %d CPUs for the listener and the agents\n\n", r.Agents, len(r.Rounds), r.Go, r.CPUs)
-	fmt.Fprintf(w, "%-11s %9s %8s %8s %8s %8s  %12s %10s %8s %7s\n", "", "a second", "p50 ms", "p99 ms", "max ms", "refused", "listener µs", "agents µs", "bytes", "allocs")
+	fmt.Fprintf(w, "%d agents with client certificates, best of %d rounds, %s, %d CPUs for the listener and the "+
+		"agents\n\n", r.Agents, len(r.Rounds), r.Go, r.CPUs)
+	fmt.Fprintf(w, "%-11s %9s %8s %8s %8s %8s  %12s %10s %8s %7s\n", "", "a second", "p50 ms", "p99 ms", "max ms",
+		"refused", "listener µs", "agents µs", "bytes", "allocs")
 	b := r.Best
 	for _, row := range []struct {
 		name string
 		load Load
-	}{{"connect", b.Connect}, {"steady", b.Steady}, {"most", b.Most}, {"alone", b.Alone}, {"flooded", b.Flooded}, {"heartbeats", b.Heartbeats}} {
+	}{{"connect", b.Connect}, {"steady", b.Steady}, {"most", b.Most}, {"alone", b.Alone}, {"flooded", b.Flooded},
+		{"heartbeats", b.Heartbeats}} {
 		l := row.load
-		fmt.Fprintf(w, "%-11s %9.0f %8.2f %8.2f %8.2f %8d  %12.0f %10.0f %8.0f %7.0f\n", row.name, l.PerSecond, l.P50, l.P99, l.Most, l.Refused, l.ListenerCPU, l.AgentsCPU, l.Bytes, l.Allocations)
+		fmt.Fprintf(w, "%-11s %9.0f %8.2f %8.2f %8.2f %8d  %12.0f %10.0f %8.0f %7.0f\n", row.name, l.PerSecond, l.P50,
+			l.P99, l.Most, l.Refused, l.ListenerCPU, l.AgentsCPU, l.Bytes, l.Allocations)
 	}
-	fmt.Fprintf(w, "\nThe columns from listener µs on are for one request; with a flood they contain its requests, which are not counted.\n")
-	fmt.Fprintf(w, "A heartbeat takes %d bytes on the network, with its answer. An idle connection takes %d bytes. The runtime that floods had these answers: %v.\n", b.HeartbeatBytes, b.IdleBytes, b.Flood)
-	fmt.Fprintf(w, "By processor time, two CPUs for the listener alone are enough for %.0f events a second.\n", 2e6/b.Most.ListenerCPU)
+	fmt.Fprintf(w, "\nThe columns from listener µs on are for one request; with a flood they contain its requests, "+
+		"which are not counted.\n")
+	fmt.Fprintf(w, "A heartbeat takes %d bytes on the network, with its answer. An idle connection takes %d bytes. "+
+		"The runtime that floods had these answers: %v.\n", b.HeartbeatBytes, b.IdleBytes, b.Flood)
+	fmt.Fprintf(w, "By processor time, two CPUs for the listener alone are enough for %.0f events a second.\n",
+		2e6/b.Most.ListenerCPU)
 	if file != "" {
 		data, err := json.MarshalIndent(r, "", "  ")
 		if err != nil {
@@ -190,8 +202,10 @@ func (r *Result) report(w io.Writer, file string) error {
 		}
 	}
 	if !r.Within {
-		return fmt.Errorf("of %d events a second %.0f were taken and %d refused, with 99 %% within %.1f ms: want all, within %v", offered, b.Steady.PerSecond, b.Steady.Refused, b.Steady.P99, maxP99)
+		return fmt.Errorf("of %d events a second %.0f were taken and %d refused, with 99 %% within %.1f ms: want "+
+			"all, within %v", offered, b.Steady.PerSecond, b.Steady.Refused, b.Steady.P99, maxP99)
 	}
-	fmt.Fprintf(w, "The listener keeps to its limits: %d events a second, 99 %% within %.1f ms.\n", offered, b.Steady.P99)
+	fmt.Fprintf(w, "The listener keeps to its limits: %d events a second, 99 %% within %.1f ms.\n", offered,
+		b.Steady.P99)
 	return nil
 }

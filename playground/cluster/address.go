@@ -9,8 +9,8 @@ import (
 // given has the addresses that FreeAddress has returned.
 var given sync.Map
 
-// FreeAddress returns a loopback address, HOST:PORT, that nobody listens on now, and that it has not returned before: who asks for several before
-// listening on the first one needs different ones.
+// FreeAddress returns a loopback address, HOST:PORT, that nobody listens on now, and that it has not returned before:
+// who asks for several before listening on the first one needs different ones.
 func FreeAddress() (string, error) {
 	for {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,8 +43,8 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// kubernetesVersion returns the version of Kubernetes that is built in, as in "v1.37.1". Kubernetes itself learns it only from the flags of
-// its own release build. A test binary has no such information; there it ends in ".0".
+// kubernetesVersion returns the version of Kubernetes that is built in, as in "v1.37.1". Kubernetes itself learns it
+// only from the flags of its own release build. A test binary has no such information; there it ends in ".0".
 var kubernetesVersion = sync.OnceValue(func() string {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -73,7 +73,8 @@ func (r released) Info() *apimachineryversion.Info {
 	return &info
 }
 
-// construction is held while parts of Kubernetes are put together, because some of them set up globals of their packages then.
+// construction is held while parts of Kubernetes are put together, because some of them set up globals of their
+// packages then.
 var construction sync.Mutex
 
 // apiServer is one running kube-apiserver, with the delegation chain of the real one: API extensions, core, aggregator.
@@ -118,8 +119,10 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	o.Authentication.ServiceAccounts.KeyFiles = []string{c.pki.path("sa.key")}
 	o.ServiceAccountSigningKeyFile = c.pki.path("sa.key")
 	o.Authorization.Modes = []string{"RBAC"}
-	// Nodes are born without taints and claims without finalizers, because the controllers that take those away do not run here.
-	o.Admission.GenericAdmission.DisablePlugins = []string{"TaintNodesByCondition", "StorageObjectInUseProtection", "PodGroupProtection"}
+	// Nodes are born without taints and claims without finalizers, because the controllers that take those away do not
+	// run here.
+	o.Admission.GenericAdmission.DisablePlugins = []string{"TaintNodesByCondition",
+		"StorageObjectInUseProtection", "PodGroupProtection"}
 	o.KubeletConfig.PreferredAddressTypes = []string{string(corev1.NodeInternalIP)}
 	o.KubeletConfig.TLSClientConfig.CAFile = c.pki.path("ca.crt")
 	o.KubeletConfig.TLSClientConfig.CertFile = c.pki.path("kubelet.crt")
@@ -143,7 +146,8 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	if s.client, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("setting up the API server: %w", err)
 	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(life)) // it must outlive what uses it, so only stop ends it
+	// it must outlive what uses it, so only stop ends it
+	serving, cancel := context.WithCancel(context.WithoutCancel(life))
 	s.cancel = cancel
 	go func() {
 		defer close(s.ended)
@@ -158,7 +162,8 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 }
 
 // build puts the server together from its options and returns what runs it.
-func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRunOptions) (run func(context.Context) error, err error) {
+func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRunOptions) (
+	run func(context.Context) error, err error) {
 	construction.Lock()
 	defer construction.Unlock()
 	defer func() {
@@ -182,7 +187,8 @@ func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRun
 		return nil, err
 	}
 	for _, generic := range []*genericapiserver.Config{
-		config.KubeAPIs.ControlPlane.Generic, &config.ApiExtensions.GenericConfig.Config, &config.Aggregator.GenericConfig.Config,
+		config.KubeAPIs.ControlPlane.Generic, &config.ApiExtensions.GenericConfig.Config,
+		&config.Aggregator.GenericConfig.Config,
 	} {
 		generic.EffectiveVersion = released{generic.EffectiveVersion}
 	}
@@ -221,13 +227,16 @@ func (s *apiServer) awaitReady(ctx context.Context) error {
 	})
 }
 
-// awaitUse waits for what pods need before they can be created: the default ServiceAccount with its certificate, and a node.
+// awaitUse waits for what pods need before they can be created: the default ServiceAccount with its certificate, and a
+// node.
 func (s *apiServer) awaitUse(ctx context.Context) error {
 	return s.await(ctx, "waiting for the cluster", func() error {
-		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(
+			ctx, "default", metav1.GetOptions{}); err != nil {
 			return err
 		}
-		_, err := s.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		_, err := s.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(
+			ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
 }
@@ -276,7 +285,8 @@ func kubeconfig(name string, config *rest.Config, namespace string) []byte {
 	file := clientcmdapi.NewConfig()
 	file.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
 	file.AuthInfos[name] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken, TokenFile: config.BearerTokenFile,
+		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+		TokenFile: config.BearerTokenFile,
 	}
 	file.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
 	file.CurrentContext = name
@@ -287,8 +297,8 @@ func kubeconfig(name string, config *rest.Config, namespace string) []byte {
 	return data
 }
 
-// pki is what a cluster proves itself and its users with: an authority for server and client certificates, and the key that signs
-// ServiceAccount tokens. Authority and key are kept in a folder; certificates are issued at each start.
+// pki is what a cluster proves itself and its users with: an authority for server and client certificates, and the key
+// that signs ServiceAccount tokens. Authority and key are kept in a folder; certificates are issued at each start.
 type pki struct {
 	dir    string
 	ca     *x509.Certificate
@@ -317,7 +327,8 @@ func openPKI(dir string) (*pki, error) {
 			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		}, p.caKey)
 		if err == nil {
-			err = os.WriteFile(p.path("ca.crt"), p.caPEM, 0o600) //nolint:gosec // the path is made of our own folder and checked names
+			//nolint:gosec // the path is made of our own folder and checked names
+			err = os.WriteFile(p.path("ca.crt"), p.caPEM, 0o600)
 		}
 	}
 	if err != nil {
@@ -344,7 +355,8 @@ func (p *pki) key(name string) (*ecdsa.PrivateKey, error) {
 			data, err = keyutil.MarshalPrivateKeyToPEM(key)
 		}
 		if err == nil {
-			err = os.WriteFile(p.path(name), data, 0o600) //nolint:gosec // the path is made of our own folder and checked names
+			//nolint:gosec // the path is made of our own folder and checked names
+			err = os.WriteFile(p.path(name), data, 0o600)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("making key %q: %w", p.path(name), err)
@@ -431,7 +443,8 @@ func (p *pki) issueKubelet() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(p.path("kubelet.crt"), cert, 0o600), os.WriteFile(p.path("kubelet.key"), key, 0o600))
+	return errors.Join(os.WriteFile(p.path("kubelet.crt"), cert, 0o600),
+		os.WriteFile(p.path("kubelet.key"), key, 0o600))
 }
 
 // config returns a client configuration with a new certificate for the user in the group.
@@ -443,5 +456,6 @@ func (p *pki) config(address, user, group string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{CAData: p.caPEM, CertData: cert, KeyData: key}}, nil
+	return &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{CAData: p.caPEM,
+		CertData: cert, KeyData: key}}, nil
 }

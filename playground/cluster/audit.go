@@ -15,11 +15,12 @@ const maxRequests = 200_000
 
 // Request is one request as the API server saw it.
 type Request struct {
-	Time        time.Time // when it came in
-	Verb        string    // get, list, watch, create, update, patch, delete, deletecollection; for other paths the HTTP method in lower case
-	Path        string    // as it was sent, with the query
-	Group       string    // "" is the core group, or not an API object
-	Resource    string    // as in "deployments"; "" for paths that are no API object
+	Time time.Time // when it came in
+	// get, list, watch, create, update, patch, delete, deletecollection; for other paths the HTTP method in lower case
+	Verb        string
+	Path        string // as it was sent, with the query
+	Group       string // "" is the core group, or not an API object
+	Resource    string // as in "deployments"; "" for paths that are no API object
 	Subresource string
 	Namespace   string
 	Name        string // "" on create with a generated name, on list, watch and deletecollection
@@ -39,9 +40,10 @@ func (c *Cluster) Mark() Mark {
 	return c.audit.mark()
 }
 
-// Requests returns the requests that were answered since the mark, in the order of their answers; a watch counts when it begins. It includes
-// those of the cluster's own parts, whose users are system:apiserver, kube-controller-manager, kube-scheduler and kubelet. The zero Mark
-// is the first start. Without Options.Audit there are none. A cluster remembers 200,000 requests; older ones are missing.
+// Requests returns the requests that were answered since the mark, in the order of their answers; a watch counts when
+// it begins. It includes those of the cluster's own parts, whose users are system:apiserver, kube-controller-manager,
+// kube-scheduler and kubelet. The zero Mark is the first start. Without Options.Audit there are none. A cluster
+// remembers 200,000 requests; older ones are missing.
 func (c *Cluster) Requests(since Mark) []Request {
 	if c.audit == nil {
 		return nil
@@ -72,7 +74,8 @@ func (a *auditLog) since(mark Mark) []Request {
 
 // EvaluatePolicyRule implements audit.PolicyRuleEvaluator.
 func (a *auditLog) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditConfig {
-	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata, OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived}}
+	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata,
+		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived}}
 }
 
 // ProcessEvents implements audit.Sink. A long-running request has two events, any other one.
@@ -91,10 +94,12 @@ func (a *auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 			a.began[event.AuditID] = struct{}{}
 		}
 		r := Request{
-			Time: event.RequestReceivedTimestamp.Time, Verb: event.Verb, Path: event.RequestURI, User: event.User.Username, UserAgent: event.UserAgent,
+			Time: event.RequestReceivedTimestamp.Time, Verb: event.Verb, Path: event.RequestURI,
+			User: event.User.Username, UserAgent: event.UserAgent,
 		}
 		if ref := event.ObjectRef; ref != nil {
-			r.Group, r.Resource, r.Subresource, r.Namespace, r.Name = ref.APIGroup, ref.Resource, ref.Subresource, ref.Namespace, ref.Name
+			r.Group, r.Resource, r.Subresource, r.Namespace, r.Name = ref.APIGroup, ref.Resource,
+				ref.Subresource, ref.Namespace, ref.Name
 		}
 		if event.ResponseStatus != nil {
 			r.Code = int(event.ResponseStatus.Code)

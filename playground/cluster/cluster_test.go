@@ -105,7 +105,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is what runs in a pod of processImage. It serves what it was given, at the address of its first argument, until SIGTERM.
+// process is what runs in a pod of processImage. It serves what it was given, at the address of its first argument,
+// until SIGTERM.
 func process(args []string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -117,7 +118,10 @@ func process(args []string) {
 		_ = json.NewEncoder(w).Encode(os.Environ())
 	})
 	mux.HandleFunc("/args", func(w http.ResponseWriter, r *http.Request) { _ = json.NewEncoder(w).Encode(args) })
-	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, r.URL.Query().Get("path")) })
+	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(
+			w, r, r.URL.Query().Get("path"))
+	})
 	mux.HandleFunc("/ready", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			ready.Store(true)
@@ -137,7 +141,8 @@ func process(args []string) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		review, err := kubernetes.NewForConfigOrDie(rest).AuthenticationV1().SelfSubjectReviews().Create(r.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		review, err := kubernetes.NewForConfigOrDie(rest).AuthenticationV1().SelfSubjectReviews().Create(
+			r.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -154,7 +159,8 @@ func process(args []string) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "denied by the pod"}}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID,
+			Result: &metav1.Status{Message: "denied by the pod"}}
 		_ = json.NewEncoder(w).Encode(review)
 	})
 	server := &http.Server{Addr: address, Handler: mux}
@@ -213,7 +219,8 @@ func clientOf(t *testing.T, c *Cluster) kubernetes.Interface {
 func namespaceOf(t *testing.T, c *Cluster) string {
 	t.Helper()
 	client := clientOf(t, c)
-	ns := must[*corev1.Namespace](t)(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{}))
+	ns := must[*corev1.Namespace](t)(client.CoreV1().Namespaces().Create(
+		t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{}))
 	eventually(t, "default ServiceAccount", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -284,7 +291,8 @@ func TestWorkloads(t *testing.T) {
 			make: func(ctx context.Context, ns string) error {
 				_, err := client.AppsV1().Deployments(ns).Create(ctx, &appsv1.Deployment{
 					ObjectMeta: metav1.ObjectMeta{Name: "x"},
-					Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template("example.com/app:1")},
+					Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector,
+						Template: template("example.com/app:1")},
 				}, metav1.CreateOptions{})
 				return err
 			},
@@ -300,7 +308,8 @@ func TestWorkloads(t *testing.T) {
 			make: func(ctx context.Context, ns string) error {
 				_, err := client.AppsV1().StatefulSets(ns).Create(ctx, &appsv1.StatefulSet{
 					ObjectMeta: metav1.ObjectMeta{Name: "x"},
-					Spec:       appsv1.StatefulSetSpec{Replicas: &replicas, Selector: selector, Template: template("example.com/app:1")},
+					Spec: appsv1.StatefulSetSpec{Replicas: &replicas, Selector: selector,
+						Template: template("example.com/app:1")},
 				}, metav1.CreateOptions{})
 				return err
 			},
@@ -313,7 +322,8 @@ func TestWorkloads(t *testing.T) {
 			reason: "there is one node, so there is one pod",
 			make: func(ctx context.Context, ns string) error {
 				_, err := client.AppsV1().DaemonSets(ns).Create(ctx, &appsv1.DaemonSet{
-					ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template("example.com/app:1")},
+					ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: appsv1.DaemonSetSpec{Selector: selector,
+						Template: template("example.com/app:1")},
 				}, metav1.CreateOptions{})
 				return err
 			},
@@ -328,7 +338,9 @@ func TestWorkloads(t *testing.T) {
 				tpl := template("example.com/work:1")
 				tpl.Spec.RestartPolicy = corev1.RestartPolicyNever
 				tpl.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "example.com/first:1"}}
-				_, err := client.BatchV1().Jobs(ns).Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: batchv1.JobSpec{Template: tpl}}, metav1.CreateOptions{})
+				_, err := client.BatchV1().Jobs(ns).Create(
+					ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: batchv1.JobSpec{Template: tpl}},
+					metav1.CreateOptions{})
 				return err
 			},
 			done: func(ctx context.Context, ns string) (bool, error) {
@@ -353,11 +365,14 @@ func TestWorkloads(t *testing.T) {
 		"Service": {
 			reason: "a Service finds its Ready pods",
 			make: func(ctx context.Context, ns string) error {
-				if _, err := client.CoreV1().Pods(ns).Create(ctx, barePod("example.com/app:1"), metav1.CreateOptions{}); err != nil {
+				if _, err := client.CoreV1().Pods(ns).Create(ctx, barePod("example.com/app:1"),
+					metav1.CreateOptions{}); err != nil {
 					return err
 				}
-				_, err := client.CoreV1().Services(ns).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"},
-					Spec: corev1.ServiceSpec{Selector: selector.MatchLabels, Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
+				_, err := client.CoreV1().Services(ns).Create(
+					ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+						Spec: corev1.ServiceSpec{Selector: selector.MatchLabels,
+							Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
 				return err
 			},
 			done: func(ctx context.Context, ns string) (bool, error) {
@@ -406,8 +421,10 @@ func TestSimulatedFailures(t *testing.T) {
 			image:  "example.com/crash:1",
 			want: func(p *corev1.Pod) bool {
 				s := p.Status.ContainerStatuses
-				return waitingFor("CrashLoopBackOff")(p) && s[0].RestartCount > 0 && s[0].LastTerminationState.Terminated.ExitCode == 1 &&
-					s[0].LastTerminationState.Terminated.Message != "" && p.Status.Phase == corev1.PodRunning && !isReady(p)
+				return waitingFor("CrashLoopBackOff")(p) && s[0].RestartCount > 0 &&
+					s[0].LastTerminationState.Terminated.ExitCode == 1 &&
+					s[0].LastTerminationState.Terminated.Message != "" &&
+					p.Status.Phase == corev1.PodRunning && !isReady(p)
 			},
 		},
 		"NeverStarts": {
@@ -424,7 +441,8 @@ func TestSimulatedFailures(t *testing.T) {
 			want: func(p *corev1.Pod) bool {
 				for _, c := range p.Status.Conditions {
 					if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-						return c.LastTransitionTime.Sub(p.Status.ContainerStatuses[0].State.Running.StartedAt.Time) >= time.Second
+						return c.LastTransitionTime.Sub(
+							p.Status.ContainerStatuses[0].State.Running.StartedAt.Time) >= time.Second
 					}
 				}
 				return false
@@ -435,7 +453,8 @@ func TestSimulatedFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns := namespaceOf(t, one)
-			must[*corev1.Pod](t)(clientOf(t, one).CoreV1().Pods(ns).Create(t.Context(), barePod(c.image), metav1.CreateOptions{}))
+			must[*corev1.Pod](t)(clientOf(t, one).CoreV1().Pods(ns).Create(
+				t.Context(), barePod(c.image), metav1.CreateOptions{}))
 			awaitPod(t, one, ns, c.reason, c.want)
 		})
 	}
@@ -445,9 +464,11 @@ func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	ns := namespaceOf(t, one)
 	maps := clientOf(t, one).CoreV1().ConfigMaps(ns)
-	owner := must[*corev1.ConfigMap](t)(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{}))
+	owner := must[*corev1.ConfigMap](t)(maps.Create(
+		t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{}))
 	must[*corev1.ConfigMap](t)(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID}},
+		Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap",
+			Name: "owner", UID: owner.UID}},
 	}}, metav1.CreateOptions{}))
 	if err := maps.Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -475,7 +496,8 @@ func TestTokenKubeconfig(t *testing.T) {
 		t.Errorf("listing without a role: got %v, want Forbidden", err)
 	}
 	must[*rbacv1.RoleBinding](t)(admin.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "view"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		ObjectMeta: metav1.ObjectMeta{Name: "view"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName,
+			Kind: "ClusterRole", Name: "view"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: ns}},
 	}, metav1.CreateOptions{}))
 	eventually(t, "the aggregated role to work", func(ctx context.Context) error {
@@ -487,7 +509,8 @@ func TestTokenKubeconfig(t *testing.T) {
 	}
 	config.BearerToken += "x"
 	client = must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config))
-	if _, err := client.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := client.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(
+		err) {
 		t.Errorf("listing with a wrong token: got %v, want Unauthorized", err)
 	}
 }
@@ -526,12 +549,15 @@ func TestCustomResources(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(crd), &definition.Object); err != nil {
 		t.Fatal(err)
 	}
-	kinds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	kinds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 	must[*unstructured.Unstructured](t)(client.Resource(kinds).Create(t.Context(), definition, metav1.CreateOptions{}))
-	things := client.Resource(schema.GroupVersionResource{Group: "test.example.com", Version: "v1", Resource: "things"}).Namespace(ns)
+	things := client.Resource(schema.GroupVersionResource{Group: "test.example.com", Version: "v1",
+		Resource: "things"}).Namespace(ns)
 	thing := func(size int64) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "test.example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "t"}, "spec": map[string]any{"size": size},
+			"apiVersion": "test.example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "t"},
+			"spec": map[string]any{"size": size},
 		}}
 	}
 	eventually(t, "the new kind to be served", func(ctx context.Context) error {
@@ -557,17 +583,20 @@ func TestCustomResources(t *testing.T) {
 func TestClustersAreIndependent(t *testing.T) {
 	t.Parallel()
 	ns := namespaceOf(t, one)
-	if _, err := clientOf(t, two).CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := clientOf(t, two).CoreV1().Namespaces().Get(t.Context(), ns,
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("getting a namespace of the other cluster: got %v, want NotFound", err)
 	}
 	config := two.Config()
 	config.CertData, config.KeyData = one.Config().CertData, one.Config().KeyData
-	if _, err := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config)).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config)).CoreV1().Namespaces().List(
+		t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("using one cluster's certificate with the other: got %v, want Unauthorized", err)
 	}
 	config = two.Config()
 	config.CAData = one.Config().CAData
-	if _, err := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config)).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err == nil {
+	if _, err := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config)).CoreV1().Namespaces().List(
+		t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("verifying one cluster with the other's authority: got no error")
 	}
 }
@@ -587,8 +616,10 @@ func TestAudit(t *testing.T) {
 	config.UserAgent = "audit-test"
 	client := must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config))
 	mark := two.Mark()
-	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}))
-	if _, err := client.AppsV1().Deployments(ns).GetScale(t.Context(), "none", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps(ns).Create(
+		t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}))
+	if _, err := client.AppsV1().Deployments(ns).GetScale(t.Context(), "none",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Fatalf("getting what is not there: %v", err)
 	}
 	watch, err := client.CoreV1().Pods(ns).Watch(t.Context(), metav1.ListOptions{})
@@ -598,10 +629,35 @@ func TestAudit(t *testing.T) {
 	watch.Stop()
 	must[*corev1.ConfigMapList](t)(client.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}))
 	want := []Request{
-		{Verb: "create", Resource: "configmaps", Namespace: ns, Name: "c", User: "playground-admin", UserAgent: "audit-test", Code: 201},
-		{Verb: "get", Group: "apps", Resource: "deployments", Subresource: "scale", Namespace: ns, Name: "none", User: "playground-admin", UserAgent: "audit-test", Code: 404},
+		{
+			Verb:      "create",
+			Resource:  "configmaps",
+			Namespace: ns,
+			Name:      "c",
+			User:      "playground-admin",
+			UserAgent: "audit-test",
+			Code:      201,
+		},
+		{
+			Verb:        "get",
+			Group:       "apps",
+			Resource:    "deployments",
+			Subresource: "scale",
+			Namespace:   ns,
+			Name:        "none",
+			User:        "playground-admin",
+			UserAgent:   "audit-test",
+			Code:        404,
+		},
 		{Verb: "watch", Resource: "pods", Namespace: ns, User: "playground-admin", UserAgent: "audit-test", Code: 200},
-		{Verb: "list", Resource: "configmaps", Namespace: ns, User: "playground-admin", UserAgent: "audit-test", Code: 200},
+		{
+			Verb:      "list",
+			Resource:  "configmaps",
+			Namespace: ns,
+			User:      "playground-admin",
+			UserAgent: "audit-test",
+			Code:      200,
+		},
 	}
 	eventually(t, "the requests in the audit", func(context.Context) error {
 		var got []Request
@@ -624,7 +680,8 @@ func TestAudit(t *testing.T) {
 // fetch asks the process of a pod.
 func fetch(t *testing.T, pod *corev1.Pod, method, path string) string {
 	t.Helper()
-	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, "http://"+net.JoinHostPort(loopback(pod.Status.PodIP), "8080")+path, nil))
+	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), method,
+		"http://"+net.JoinHostPort(loopback(pod.Status.PodIP), "8080")+path, nil))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -641,24 +698,48 @@ func TestProcess(t *testing.T) {
 	t.Parallel()
 	ns := namespaceOf(t, one)
 	client := clientOf(t, one)
-	must[*corev1.Secret](t)(client.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"key": "secret value"}}, metav1.CreateOptions{}))
-	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"A": "config value"}}, metav1.CreateOptions{}))
-	must[*corev1.ServiceAccount](t)(client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{}))
+	must[*corev1.Secret](t)(client.CoreV1().Secrets(ns).Create(
+		t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+			StringData: map[string]string{"key": "secret value"}}, metav1.CreateOptions{}))
+	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps(ns).Create(
+		t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+			Data: map[string]string{"A": "config value"}}, metav1.CreateOptions{}))
+	must[*corev1.ServiceAccount](t)(client.CoreV1().ServiceAccounts(ns).Create(
+		t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{}))
 	pod := barePod(processImage + ":1")
 	pod.Spec.ServiceAccountName = "worker"
 	pod.Spec.Containers[0].Command = []string{"/in-the-image", "--listen=:8080", "--not-ready"}
 	pod.Spec.Containers[0].Args = []string{"--namespace=$(POD_NAMESPACE)", "--secret=/etc/secret/key", "$$(A)"}
-	pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{Prefix: "CONFIG_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}}
+	pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{Prefix: "CONFIG_",
+		ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}}
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{
-		{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}},
-		{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
-		{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "key"}}},
-		{Name: "MISSING", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "key", Optional: new(true)}}},
+		{
+			Name:      "POD_NAMESPACE",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}},
+		},
+		{
+			Name:      "POD_IP",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}},
+		},
+		{
+			Name: "SECRET",
+			ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "key"}},
+		},
+		{
+			Name: "MISSING",
+			ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "key", Optional: new(true)}},
+		},
 		{Name: "COMPOSED", Value: "$(CONFIG_A)!"},
 	}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/etc/secret"}}
-	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}
+	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready",
+			Port: intstr.FromInt32(8080)}},
+		PeriodSeconds: 1}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "secret",
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}
 	must[*corev1.Pod](t)(client.CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}))
 
 	pod = awaitPod(t, one, ns, "the process to run", func(p *corev1.Pod) bool {
@@ -690,7 +771,8 @@ func TestProcess(t *testing.T) {
 		values[name] = value
 	}
 	for name, want := range map[string]string{
-		"FROM_IMAGE": "yes", "POD_NAMESPACE": ns, "SECRET": "secret value", "CONFIG_A": "config value", "COMPOSED": "config value!", "POD_IP": loopback(pod.Status.PodIP),
+		"FROM_IMAGE": "yes", "POD_NAMESPACE": ns, "SECRET": "secret value", "CONFIG_A": "config value",
+		"COMPOSED": "config value!", "POD_IP": loopback(pod.Status.PodIP),
 	} {
 		if values[name] != want {
 			t.Errorf("variable %s: got %q, want %q", name, values[name], want)
@@ -701,11 +783,13 @@ func TestProcess(t *testing.T) {
 	}
 	folder := values["HOME"]
 	if diff := cmp.Diff([]string{
-		"--listen=" + loopback(pod.Status.PodIP) + ":8080", "--not-ready", "--namespace=" + ns, "--secret=" + filepath.Join(folder, "volumes/secret/key"), "$(A)",
+		"--listen=" + loopback(pod.Status.PodIP) + ":8080", "--not-ready", "--namespace=" + ns,
+		"--secret=" + filepath.Join(folder, "volumes/secret/key"), "$(A)",
 	}, args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
-	if got := fetch(t, pod, http.MethodGet, "/file?path="+filepath.Join(folder, "volumes/secret/key")); got != "secret value" {
+	if got := fetch(t, pod, http.MethodGet, "/file?path="+filepath.Join(
+		folder, "volumes/secret/key")); got != "secret value" {
 		t.Errorf("mounted Secret: got %q", got)
 	}
 	if info := must[os.FileInfo](t)(os.Stat(folder)); info.Mode().Perm() != 0o700 {
@@ -715,17 +799,20 @@ func TestProcess(t *testing.T) {
 		t.Errorf("user of the process: got %q, want %q", got, want)
 	}
 
-	if response, err := http.Get("http://" + net.JoinHostPort(loopback(pod.Status.PodIP), "8080") + "/exit"); err == nil {
+	if response, err := http.Get("http://" + net.JoinHostPort(loopback(pod.Status.PodIP),
+		"8080") + "/exit"); err == nil {
 		t.Errorf("asking the process to fail: got an answer, closed with %v", response.Body.Close())
 	}
 	pod = awaitPod(t, one, ns, "the failed process to be restarted", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].State.Running != nil
 	})
-	if last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || !strings.Contains(last.Message, "asked to fail") {
+	if last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 3 ||
+		!strings.Contains(last.Message, "asked to fail") {
 		t.Errorf("last end of the process: got %+v, want exit code 3 with its last output", last)
 	}
 	log := filepath.Join(host.Dir(), "logs", "one", ns+"_p_main.log")
-	if data := string(must[[]byte](t)(os.ReadFile(log))); !strings.Contains(data, "serving at") || !strings.Contains(data, "asked to fail") {
+	if data := string(must[[]byte](t)(os.ReadFile(log))); !strings.Contains(data, "serving at") ||
+		!strings.Contains(data, "asked to fail") {
 		t.Errorf("log of the pod: got %q", data)
 	}
 
@@ -752,12 +839,17 @@ func TestProcessConfigError(t *testing.T) {
 	client := clientOf(t, one)
 	pod := barePod(processImage + ":1")
 	pod.Spec.Containers[0].Args = []string{"--listen=:8080"}
-	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}, Key: "key"}}}}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "X",
+		ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "late"}, Key: "key"}}}}
 	must[*corev1.Pod](t)(client.CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}))
 	awaitPod(t, one, ns, "the missing ConfigMap to be named", func(p *corev1.Pod) bool {
-		return waitingFor("CreateContainerConfigError")(p) && strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, `"late" not found`)
+		return waitingFor("CreateContainerConfigError")(p) &&
+			strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, `"late" not found`)
 	})
-	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Data: map[string]string{"key": "v"}}, metav1.CreateOptions{}))
+	must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps(ns).Create(
+		t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"},
+			Data: map[string]string{"key": "v"}}, metav1.CreateOptions{}))
 	awaitPod(t, one, ns, "the pod to run once its ConfigMap is there", isReady)
 }
 
@@ -765,14 +857,16 @@ func TestProcessConfigError(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "host")
-	options := Options{Dir: dir, Images: map[string]Image{processImage: {Command: os.Args[0], Args: []string{processVerb}}}}
+	options := Options{Dir: dir, Images: map[string]Image{processImage: {Command: os.Args[0],
+		Args: []string{processVerb}}}}
 	h := must[*Host](t)(Open(t.Context(), options))
 	defer func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if _, err := Open(t.Context(), options); err == nil || !strings.Contains(err.Error(), "another playground uses it") {
+	if _, err := Open(t.Context(), options); err == nil ||
+		!strings.Contains(err.Error(), "another playground uses it") {
 		t.Errorf("opening a folder in use: got %v", err)
 	}
 	c := must[*Cluster](t)(h.Start(t.Context(), "again"))
@@ -793,7 +887,8 @@ func TestRestart(t *testing.T) {
 			return isReady(p) && p.Status.ContainerStatuses[0].RestartCount == restarts
 		})
 		if after.UID != before.UID || after.Status.PodIP != before.Status.PodIP {
-			t.Errorf("the pod is another one: got %s at %s, want %s at %s", after.UID, after.Status.PodIP, before.UID, before.Status.PodIP)
+			t.Errorf("the pod is another one: got %s at %s, want %s at %s", after.UID, after.Status.PodIP,
+				before.UID, before.Status.PodIP)
 		}
 		pod := must[*corev1.Pod](t)(client.CoreV1().Pods("default").Get(t.Context(), "simulated", metav1.GetOptions{}))
 		if !isReady(pod) || pod.Status.ContainerStatuses[0].RestartCount != 0 {
@@ -807,7 +902,8 @@ func TestRestart(t *testing.T) {
 	if err := c.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); !errors.Is(
+		err, syscall.ECONNREFUSED) {
 		t.Errorf("asking a stopped cluster: got %v, want connection refused", err)
 	}
 	if conn, err := net.Dial("tcp", net.JoinHostPort(loopback(before.Status.PodIP), "8080")); err == nil {
@@ -885,9 +981,13 @@ func TestOpen(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"ForeignFolder": {"a host does not mix its files with somebody's", Options{Dir: foreign}, "was not made by a playground"},
-		"FileForFolder": {"the path must be a folder", Options{Dir: filepath.Join(foreign, "letter.txt")}, "not a directory"},
-		"NoExecutable":  {"an image needs an executable", Options{Images: map[string]Image{"x": {Command: filepath.Join(foreign, "letter.txt")}}}, "not an executable file"},
+		"ForeignFolder": {"a host does not mix its files with somebody's", Options{Dir: foreign},
+			"was not made by a playground"},
+		"FileForFolder": {"the path must be a folder", Options{Dir: filepath.Join(foreign, "letter.txt")},
+			"not a directory"},
+		"NoExecutable": {"an image needs an executable",
+			Options{Images: map[string]Image{"x": {Command: filepath.Join(foreign, "letter.txt")}}},
+			"not an executable file"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -919,7 +1019,8 @@ func TestPortTaken(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cluster.json"), kept, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := host.Start(t.Context(), "taken"); err == nil || !strings.Contains(err.Error(), "another program uses this port") {
+	if _, err := host.Start(t.Context(), "taken"); err == nil ||
+		!strings.Contains(err.Error(), "another program uses this port") {
 		t.Errorf("starting a cluster whose port is taken: got %v", err)
 	}
 }
@@ -949,30 +1050,45 @@ func TestWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must[*corev1.Secret](t)(client.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Data: map[string][]byte{"tls.crt": cert, "tls.key": key}}, metav1.CreateOptions{}))
+	must[*corev1.Secret](t)(client.CoreV1().Secrets(ns).Create(
+		t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"},
+			Data: map[string][]byte{"tls.crt": cert, "tls.key": key}}, metav1.CreateOptions{}))
 	pod := barePod(processImage)
 	pod.Spec.Containers[0].Args = []string{"--listen=:8443", "--tls", "/certs"}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "tls", MountPath: "/certs"}}
-	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: "/ready", Port: intstr.FromInt32(8443)}}}
-	pod.Spec.Volumes = []corev1.Volume{{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}}}
+	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: "/ready",
+			Port: intstr.FromInt32(8443)}}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "tls",
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}}}
 	must[*corev1.Pod](t)(client.CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}))
-	must[*corev1.Service](t)(client.CoreV1().Services(ns).Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"},
-		Spec: corev1.ServiceSpec{Selector: selector.MatchLabels, Ports: []corev1.ServicePort{{Port: 443, TargetPort: intstr.FromInt32(8443)}}}}, metav1.CreateOptions{}))
+	must[*corev1.Service](t)(client.CoreV1().Services(ns).Create(
+		t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			Spec: corev1.ServiceSpec{Selector: selector.MatchLabels,
+				Ports: []corev1.ServicePort{{Port: 443, TargetPort: intstr.FromInt32(8443)}}}}, metav1.CreateOptions{}))
 	awaitPod(t, two, ns, "the webhook to be Ready", isReady)
-	must[*admissionregistrationv1.ValidatingWebhookConfiguration](t)(client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
-		&admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: ns},
-			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name:                    "deny.example.com",
-				ClientConfig:            admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: ns, Name: "x", Path: new("/deny")}, CABundle: authority.caPEM},
-				Rules:                   []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"}, Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
-				NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
-				SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-				AdmissionReviewVersions: []string{"v1"},
-			}},
-		}, metav1.CreateOptions{}))
+	must[*admissionregistrationv1.ValidatingWebhookConfiguration](t)(
+		client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+			&admissionregistrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: ns},
+				Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+					Name: "deny.example.com",
+					ClientConfig: admissionregistrationv1.WebhookClientConfig{
+						Service: &admissionregistrationv1.ServiceReference{Namespace: ns, Name: "x",
+							Path: new("/deny")}, CABundle: authority.caPEM},
+					Rules: []admissionregistrationv1.RuleWithOperations{
+						{Operations: []admissionregistrationv1.OperationType{"CREATE"},
+							Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+								Resources: []string{"configmaps"}}}},
+					NamespaceSelector: &metav1.LabelSelector{
+						MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
+					SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+					AdmissionReviewVersions: []string{"v1"},
+				}},
+			}, metav1.CreateOptions{}))
 	eventually(t, "the webhook to refuse", func(ctx context.Context) error {
-		_, err := client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
+		_, err := client.CoreV1().ConfigMaps(ns).Create(
+			ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
 		if err == nil {
 			return errors.New("it was created")
 		}

@@ -37,12 +37,14 @@ import (
 const (
 	workers = 4 // of each controller
 
-	// resourceSync is how often the garbage collector looks for new kinds: an owner of a kind younger than this is not yet known.
+	// resourceSync is how often the garbage collector looks for new kinds: an owner of a kind younger than this is not
+	// yet known.
 	resourceSync = 5 * time.Second
 )
 
-// startControllers starts the controllers of kube-controller-manager that the playground needs, one by one: the manager itself keeps
-// things in the process's globals, so that a second one would not start. They run until life ends; wg waits for them.
+// startControllers starts the controllers of kube-controller-manager that the playground needs, one by one: the manager
+// itself keeps things in the process's globals, so that a second one would not start. They run until life ends; wg
+// waits for them.
 func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServer, keys *pki) error {
 	config, err := server.config("kube-controller-manager")
 	if err != nil {
@@ -63,14 +65,18 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	var run []func()
 	start := func(f func(context.Context, int)) { run = append(run, func() { f(life, workers) }) }
 
-	deployments, err := deployment.NewDeploymentController(life, apps.Deployments(), apps.ReplicaSets(), core.Pods(), client)
+	deployments, err := deployment.NewDeploymentController(life, apps.Deployments(),
+		apps.ReplicaSets(), core.Pods(), client)
 	if err != nil {
 		return fmt.Errorf("starting the Deployment controller: %w", err)
 	}
 	start(deployments.Run)
-	start(replicaset.NewReplicaSetController(life, apps.ReplicaSets(), core.Pods(), client, replicaset.BurstReplicas).Run)
-	start(statefulset.NewStatefulSetController(life, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), client).Run)
-	daemonSets, err := daemon.NewDaemonSetsController(life, apps.DaemonSets(), apps.ControllerRevisions(), core.Pods(), core.Nodes(), client,
+	start(replicaset.NewReplicaSetController(life, apps.ReplicaSets(), core.Pods(), client,
+		replicaset.BurstReplicas).Run)
+	start(statefulset.NewStatefulSetController(life, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(),
+		apps.ControllerRevisions(), client).Run)
+	daemonSets, err := daemon.NewDaemonSetsController(life, apps.DaemonSets(), apps.ControllerRevisions(),
+		core.Pods(), core.Nodes(), client,
 		flowcontrol.NewBackOff(time.Second, 5*time.Minute))
 	if err != nil {
 		return fmt.Errorf("starting the DaemonSet controller: %w", err)
@@ -88,13 +94,15 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	start(cronJobs.Run)
 	start(ttlafterfinished.New(life, batch.Jobs(), client).Run)
 	start(endpoint.NewEndpointController(life, core.Pods(), core.Services(), core.Endpoints(), client, 0).Run)
-	start(endpointslice.NewController(life, core.Pods(), core.Services(), core.Nodes(), shared.Discovery().V1().EndpointSlices(), 100, client, 0).Run)
+	start(endpointslice.NewController(life, core.Pods(), core.Services(), core.Nodes(),
+		shared.Discovery().V1().EndpointSlices(), 100, client, 0).Run)
 	start(clusterroleaggregation.NewClusterRoleAggregation(shared.Rbac().V1().ClusterRoles(), client.RbacV1()).Run)
 	run = append(run, func() { podgc.NewPodGC(life, client, core.Pods(), core.Nodes(), 1000).Run(life) })
 	start(namespace.NewNamespaceController(life, client, objects, client.Discovery().ServerPreferredNamespacedResources,
 		core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes).Run)
 
-	accounts, err := serviceaccountcontroller.NewServiceAccountsController(klog.Background(), core.ServiceAccounts(), core.Namespaces(), client,
+	accounts, err := serviceaccountcontroller.NewServiceAccountsController(klog.Background(),
+		core.ServiceAccounts(), core.Namespaces(), client,
 		serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
 	if err != nil {
 		return fmt.Errorf("starting the ServiceAccount controller: %w", err)
@@ -104,7 +112,8 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	if err != nil {
 		return fmt.Errorf("starting the token controller: %w", err)
 	}
-	tokens, err := serviceaccountcontroller.NewTokensController(klog.Background(), core.ServiceAccounts(), core.Secrets(), client,
+	tokens, err := serviceaccountcontroller.NewTokensController(klog.Background(),
+		core.ServiceAccounts(), core.Secrets(), client,
 		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: keys.caPEM})
 	if err != nil {
 		return fmt.Errorf("starting the token controller: %w", err)
@@ -120,7 +129,8 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	metadataInformers := metadatainformer.NewSharedInformerFactory(objects, 0)
 	all := informerfactory.NewInformerFactory(shared, metadataInformers)
 	started := make(chan struct{})
-	collector, err := garbagecollector.NewGarbageCollector(life, client, objects, mapper, garbagecollector.DefaultIgnoredResources(), all, started)
+	collector, err := garbagecollector.NewGarbageCollector(life, client, objects, mapper,
+		garbagecollector.DefaultIgnoredResources(), all, started)
 	if err != nil {
 		return fmt.Errorf("starting the garbage collector: %w", err)
 	}

@@ -42,24 +42,27 @@ const (
 
 // Options say where a Host keeps its files and how its pods run. The zero value is useful.
 type Options struct {
-	// Dir is the folder for data, certificates and logs. It is created if needed, must be empty or a Host's, and belongs to one Host
-	// at a time. Its data is kept over restarts. Empty means a temporary folder that Close removes.
+	// Dir is the folder for data, certificates and logs. It is created if needed, must be empty or a Host's, and
+	// belongs to one Host at a time. Its data is kept over restarts. Empty means a temporary folder that Close removes.
 	Dir string
-	// Images says which pods run as local processes, by image repository without tag and digest, as in "example.com/team/operator".
-	// Pods with any other image are simulated.
+	// Images says which pods run as local processes, by image repository without tag and digest, as in
+	// "example.com/team/operator". Pods with any other image are simulated.
 	Images map[string]Image
 	// Audit records every request at the API servers, for Cluster.Requests.
 	Audit bool
-	// Bare leaves clusters without controllers, scheduler and node, and without the proxy: clients reach the API server itself, so Cut and Slow do
-	// nothing. Its etcd may grow to 16 GiB. It is for measuring, where nothing else should cost processor time.
+	// Bare leaves clusters without controllers, scheduler and node, and without the proxy: clients reach the API server
+	// itself, so Cut and Slow do nothing. Its etcd may grow to 16 GiB. It is for measuring, where nothing else should
+	// cost processor time.
 	Bare bool
-	// Log is where the servers' own log goes. Default: the file servers.log in Dir. The log of Kubernetes is one for the whole process.
+	// Log is where the servers' own log goes. Default: the file servers.log in Dir. The log of Kubernetes is one for
+	// the whole process.
 	Log io.Writer
 }
 
 // Image says how a pod's container with this image runs as a local process.
 type Image struct {
-	// Command is the path of the executable; it stands for the image's entry point and for the first element of a container's command.
+	// Command is the path of the executable; it stands for the image's entry point and for the first element of a
+	// container's command.
 	Command string
 	// Args come before the arguments that the pod gives.
 	Args []string
@@ -93,7 +96,9 @@ type Host struct {
 func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	for repository, image := range options.Images {
 		if info, err := os.Stat(image.Command); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			return nil, fmt.Errorf("opening host: image %q: %q is not an executable file: build it, or correct the path", repository, image.Command)
+			return nil, fmt.Errorf(
+				"opening host: image %q: %q is not an executable file: build it, or correct the path", repository,
+				image.Command)
 		}
 	}
 	h := &Host{options: options, clusters: map[string]*Cluster{}}
@@ -107,13 +112,15 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 		return nil, err
 	}
 	if h.log = options.Log; h.log == nil {
-		if h.logFile, err = os.OpenFile(filepath.Join(h.dir, "servers.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
+		if h.logFile, err = os.OpenFile(filepath.Join(h.dir, "servers.log"),
+			os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
 			return nil, fmt.Errorf("opening the servers' log: %w", err)
 		}
 		h.log = h.logFile
 	}
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(h.log))))
-	klog.OsExit = func(code int) { // a server gave up, which ends the process: say why, for its log may be gone a moment later
+	// a server gave up, which ends the process: say why, for its log may be gone a moment later
+	klog.OsExit = func(code int) {
 		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
 		os.Exit(code)
 	}
@@ -148,7 +155,9 @@ func (h *Host) claim() (err error) {
 		return fmt.Errorf("opening folder %q: %w", h.dir, err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("opening folder %q: another playground uses it: stop that one, or name another folder", h.dir), lock.Close())
+		return errors.Join(fmt.Errorf(
+			"opening folder %q: another playground uses it: stop that one, or name another folder", h.dir),
+			lock.Close())
 	}
 	h.lock = lock
 	return nil
@@ -185,8 +194,8 @@ func (h *Host) logTail() string {
 	return string(data[max(0, len(data)-4096):])
 }
 
-// startEtcd starts the one etcd server. It listens on a Unix socket in a private folder and on nothing else, and it does not wait for
-// the disk: what it wrote outlives the process, not the machine.
+// startEtcd starts the one etcd server. It listens on a Unix socket in a private folder and on nothing else, and it
+// does not wait for the disk: what it wrote outlives the process, not the machine.
 func (h *Host) startEtcd(ctx context.Context) error {
 	config := embed.NewConfig()
 	config.Dir = filepath.Join(h.dir, "etcd")
@@ -198,10 +207,12 @@ func (h *Host) startEtcd(ctx context.Context) error {
 	socket := filepath.Join(h.sockets, "etcd.sock")
 	h.etcdURL = "unix://" + socket
 	config.ListenClientUrls = config.ListenClientUrls[:1]
-	config.ListenClientUrls[0].Scheme, config.ListenClientUrls[0].Host, config.ListenClientUrls[0].Path = "unix", "", socket
+	config.ListenClientUrls[0].Scheme, config.ListenClientUrls[0].Host, config.ListenClientUrls[0].Path = "unix", "",
+		socket
 	config.AdvertiseClientUrls = config.ListenClientUrls
 	encoder := zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig())
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(h.log)), zap.WarnLevel)))
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(
+		zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(h.log)), zap.WarnLevel)))
 	etcd, err := embed.StartEtcd(config)
 	if err != nil {
 		return fmt.Errorf("starting etcd in %q: %w", config.Dir, err)
@@ -217,12 +228,14 @@ func (h *Host) startEtcd(ctx context.Context) error {
 	}
 }
 
-// Start creates the cluster with this name, or starts it again with the data and the address that it had, and returns when it is ready:
-// its API server, controllers and scheduler run, its node is Ready, and the default ServiceAccount is there. Starting a cluster that
-// runs returns it. The context bounds the start only; the cluster runs until Stop or Close.
+// Start creates the cluster with this name, or starts it again with the data and the address that it had, and returns
+// when it is ready: its API server, controllers and scheduler run, its node is Ready, and the default ServiceAccount is
+// there. Starting a cluster that runs returns it. The context bounds the start only; the cluster runs until Stop or
+// Close.
 func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return nil, fmt.Errorf("starting cluster %q: a name is 1 to 63 lower case letters, digits and hyphens: %s", name, strings.Join(problems, ", "))
+		return nil, fmt.Errorf("starting cluster %q: a name is 1 to 63 lower case letters, digits and hyphens: %s",
+			name, strings.Join(problems, ", "))
 	}
 	h.mu.Lock()
 	if h.closed {
@@ -244,8 +257,8 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 	return c, nil
 }
 
-// Close stops all clusters and etcd, and returns when no process, no listener and, if Dir was empty, no file is left. It may be called
-// more than once.
+// Close stops all clusters and etcd, and returns when no process, no listener and, if Dir was empty, no file is left.
+// It may be called more than once.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -438,11 +451,12 @@ func (c *Cluster) prepare(ctx context.Context) (state, error) {
 	return kept, nil
 }
 
-// reserveSubnet takes a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine has, as its holder a socket at the
-// range's end on the loopback side. It begins to look at the given subnet.
+// reserveSubnet takes a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine has, as
+// its holder a socket at the range's end on the loopback side. It begins to look at the given subnet.
 func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 	for range subnets {
-		conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", fmt.Sprintf("127.%d.255.254:%d", subnet, subnetPort))
+		conn, err := new(net.ListenConfig).ListenPacket(
+			ctx, "udp4", fmt.Sprintf("127.%d.255.254:%d", subnet, subnetPort))
 		if err == nil {
 			return subnet, conn, nil
 		}
@@ -451,7 +465,8 @@ func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 		}
 		subnet = firstSubnet + (subnet+1-firstSubnet)%subnets
 	}
-	return 0, nil, fmt.Errorf("reserving addresses for pods: the %d ranges are all taken by clusters on this machine: stop some", subnets)
+	return 0, nil, fmt.Errorf(
+		"reserving addresses for pods: the %d ranges are all taken by clusters on this machine: stop some", subnets)
 }
 
 // likelySubnet spreads clusters over the subnets, so that one that is started again mostly finds its own free.
@@ -461,9 +476,9 @@ func likelySubnet(dir string) int {
 	return firstSubnet + int(hash.Sum32()%subnets)
 }
 
-// Stop shuts the cluster down: its pods' processes, node, scheduler, controllers and API server. Connections are then refused. Its data
-// and its address stay for the next Start. Stopping a stopped cluster does nothing. When the context ends first, Stop returns its error
-// and the cluster goes on stopping.
+// Stop shuts the cluster down: its pods' processes, node, scheduler, controllers and API server. Connections are then
+// refused. Its data and its address stay for the next Start. Stopping a stopped cluster does nothing. When the context
+// ends first, Stop returns its error and the cluster goes on stopping.
 func (c *Cluster) Stop(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -548,8 +563,10 @@ func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token for %s/%s: %w", namespace, serviceAccount, err)
 	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(365 * 24 * 3600))}}
-	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(
+		int64(365 * 24 * 3600))}}
+	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount,
+		request, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token for %s/%s: %w", namespace, serviceAccount, err)
 	}
@@ -558,12 +575,13 @@ func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount
 	return kubeconfig(c.name, config, namespace), nil
 }
 
-// Cut breaks the connections between clients and the API server, in the given way, until Mend or the next Start. The cluster itself goes
-// on: its controllers and its pods do not use this way in.
+// Cut breaks the connections between clients and the API server, in the given way, until Mend or the next Start. The
+// cluster itself goes on: its controllers and its pods do not use this way in.
 func (c *Cluster) Cut(how Cut) { c.proxy.cut(how) }
 
 // Mend ends Cut and Slow.
 func (c *Cluster) Mend() { c.proxy.mend() }
 
-// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend; 0 is no delay.
+// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend; 0 is no
+// delay.
 func (c *Cluster) Slow(d time.Duration) { c.proxy.slow(d) }

@@ -46,7 +46,8 @@ func startLogs(ctx context.Context, n *node) (*logServer, error) {
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", l.logs)
 	l.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
-		TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+			ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert},
 		BaseContext: func(net.Listener) context.Context { return n.life },
 	}
 	go func() { _ = l.server.ServeTLS(listener, "", "") }()
@@ -55,15 +56,16 @@ func startLogs(ctx context.Context, n *node) (*logServer, error) {
 
 func (l *logServer) close() { _ = l.server.Close() }
 
-// logs writes the output of a container: all of it, or tailLines, and with follow what comes until the pod ends. Of the options of
-// "kubectl logs" it knows these two only. The output of all lives of a container is in one file.
+// logs writes the output of a container: all of it, or tailLines, and with follow what comes until the pod ends. Of the
+// options of "kubectl logs" it knows these two only. The output of all lives of a container is in one file.
 func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != kubeletUser {
 		http.Error(w, "only the API server may ask", http.StatusForbidden)
 		return
 	}
 	p := l.node.find(r.PathValue("namespace"), r.PathValue("pod"))
-	file, err := os.OpenInRoot(l.node.logs, logName(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")))
+	file, err := os.OpenInRoot(l.node.logs, logName(r.PathValue("namespace"),
+		r.PathValue("pod"), r.PathValue("container")))
 	if errors.Is(err, os.ErrNotExist) {
 		_, _ = io.WriteString(w, "this container is simulated, or has not run yet: it has no output\n")
 		return

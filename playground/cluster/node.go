@@ -38,8 +38,8 @@ const (
 	defaultGrace = 30 * time.Second
 )
 
-// node stands in for a kubelet: it is one Node object that is always Ready, and it runs the pods that the scheduler gives it. Each pod has
-// a goroutine while it lives.
+// node stands in for a kubelet: it is one Node object that is always Ready, and it runs the pods that the scheduler
+// gives it. Each pod has a goroutine while it lives.
 type node struct {
 	name   string
 	host   *Host
@@ -72,8 +72,10 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 		return nil, fmt.Errorf("starting the node: %w", err)
 	}
 	n := &node{
-		name: c.name + "-node", host: c.host, dir: filepath.Join(c.dir, "pods"), logs: filepath.Join(c.host.dir, "logs", c.name),
-		server: server, client: client, subnet: subnet, pods: map[types.UID]*pod{}, ips: map[string]types.UID{}, next: 1,
+		name: c.name + "-node", host: c.host, dir: filepath.Join(c.dir, "pods"),
+		logs:   filepath.Join(c.host.dir, "logs", c.name),
+		server: server, client: client, subnet: subnet, pods: map[types.UID]*pod{},
+		ips: map[string]types.UID{}, next: 1,
 	}
 	n.life, n.end = context.WithCancel(life)
 	if n.output, err = startLogs(ctx, n); err != nil {
@@ -89,7 +91,8 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 	n.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: n.name})
 	n.close = append(n.close, broadcaster.Shutdown)
 
-	watch := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", n.name))
+	watch := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll,
+		fields.OneTermEqualSelector("spec.nodeName", n.name))
 	informer := cache.NewSharedInformer(watch, &corev1.Pod{}, 0)
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { n.see(object.(*corev1.Pod)) },
@@ -108,15 +111,18 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 	return n, nil
 }
 
-// register creates or refreshes the Node. No controller looks at heartbeats here, so it needs no lease and writes nothing later.
+// register creates or refreshes the Node. No controller looks at heartbeats here, so it needs no lease and writes
+// nothing later.
 func (n *node) register(ctx context.Context) error {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("4000Gi"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("4000Gi"), corev1.ResourcePods: resource.MustParse("10000"),
 	}
 	now := metav1.Now()
-	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now}
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus,
+		reason string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason,
+			LastHeartbeatTime: now, LastTransitionTime: now}
 	}
 	want := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{
@@ -131,10 +137,14 @@ func (n *node) register(ctx context.Context) error {
 				condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure"),
 				condition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID"),
 			},
-			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.server.ip()}, {Type: corev1.NodeHostName, Address: n.name}},
-			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(n.output.port)}}, //nolint:gosec // a port fits
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.server.ip()},
+				{Type: corev1.NodeHostName, Address: n.name}},
+			//nolint:gosec // a port fits
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(
+				n.output.port)}},
 			NodeInfo: corev1.NodeSystemInfo{
-				KubeletVersion: kubernetesVersion(), OperatingSystem: "linux", Architecture: "amd64", OSImage: "playground",
+				KubeletVersion: kubernetesVersion(), OperatingSystem: "linux",
+				Architecture: "amd64", OSImage: "playground",
 				ContainerRuntimeVersion: "playground://1",
 			},
 		},
@@ -152,7 +162,8 @@ func (n *node) register(ctx context.Context) error {
 	return err
 }
 
-// shutDown stops all pods without telling the API server, as a machine that is switched off, and returns when their processes are gone.
+// shutDown stops all pods without telling the API server, as a machine that is switched off, and returns when their
+// processes are gone.
 func (n *node) shutDown() {
 	n.end()
 	n.wg.Wait()
@@ -214,15 +225,16 @@ func (n *node) address(object *corev1.Pod) string {
 		high, low := n.next>>8, n.next&0xff
 		n.next = (n.next + 1) & 0xffff
 		ip := fmt.Sprintf("10.%d.%d.%d", n.subnet, high, low)
-		if low > 0 && low < 0xfe && n.ips[ip] == "" { // the others look like a network, hold the range, or look like a broadcast
+		// the others look like a network, hold the range, or look like a broadcast
+		if low > 0 && low < 0xfe && n.ips[ip] == "" {
 			n.ips[ip] = object.UID
 			return ip
 		}
 	}
 }
 
-// loopback returns the address on this machine at which the process of a pod with the given address listens: 127.x.y.z for 10.x.y.z.
-// Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have it in their status.
+// loopback returns the address on this machine at which the process of a pod with the given address listens: 127.x.y.z
+// for 10.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have it in their status.
 func loopback(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
 
 // isPodIP says whether an address is one that a node here gives to pods.
@@ -276,16 +288,18 @@ func newPod(n *node, object *corev1.Pod) *pod {
 	for i := range object.Spec.InitContainers {
 		spec := &object.Spec.InitContainers[i]
 		sidecar := spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		p.init = append(p.init, newContainer(spec, object.Status.InitContainerStatuses, n.isProcess(spec), true, sidecar))
+		p.init = append(p.init, newContainer(spec, object.Status.InitContainerStatuses,
+			n.isProcess(spec), true, sidecar))
 	}
 	for i := range object.Spec.Containers {
-		p.main = append(p.main, newContainer(&object.Spec.Containers[i], object.Status.ContainerStatuses, n.isProcess(&object.Spec.Containers[i]), false, false))
+		p.main = append(p.main, newContainer(&object.Spec.Containers[i], object.Status.ContainerStatuses,
+			n.isProcess(&object.Spec.Containers[i]), false, false))
 	}
 	return p
 }
 
-// newContainer makes a container that waits. If it ran before the node was shut down, a process counts as restarted, and a simulated
-// container goes on as if nothing had been.
+// newContainer makes a container that waits. If it ran before the node was shut down, a process counts as restarted,
+// and a simulated container goes on as if nothing had been.
 func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, process, init, sidecar bool) *container {
 	c := &container{spec: spec, init: init, sidecar: sidecar}
 	c.state.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
@@ -300,7 +314,8 @@ func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, pro
 		case status.State.Running != nil:
 			c.restarts++
 			c.last = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				ExitCode: 137, Reason: "NodeShutdown", Message: "the cluster was stopped", StartedAt: status.State.Running.StartedAt, FinishedAt: metav1.Now(),
+				ExitCode: 137, Reason: "NodeShutdown", Message: "the cluster was stopped",
+				StartedAt: status.State.Running.StartedAt, FinishedAt: metav1.Now(),
 			}}
 		case status.State.Terminated != nil && init && status.State.Terminated.ExitCode == 0:
 			c.state = status.State
@@ -345,7 +360,8 @@ func (p *pod) touch() {
 	}
 }
 
-// run runs the pod: init containers one by one, then all others; at the end, or when it is deleted, it reports and removes the pod.
+// run runs the pod: init containers one by one, then all others; at the end, or when it is deleted, it reports and
+// removes the pod.
 func (p *pod) run() {
 	defer p.forget()
 	p.ip = p.node.address(p.current())
@@ -391,7 +407,8 @@ func (p *pod) awaitDeletion() {
 	}
 }
 
-// initialize runs the init containers in their order and reports whether the others may start. Sidecars go on, counted by wg.
+// initialize runs the init containers in their order and reports whether the others may start. Sidecars go on, counted
+// by wg.
 func (p *pod) initialize(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
@@ -503,7 +520,8 @@ func (p *pod) refuse(ctx context.Context, c *container) bool {
 	if base(c.spec.Image) != "never-starts" {
 		return false
 	}
-	cause := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", c.spec.Image, c.spec.Image, c.spec.Image)
+	cause := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found",
+		c.spec.Image, c.spec.Image, c.spec.Image)
 	p.change(func() {
 		c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: cause}}
 	})
@@ -511,7 +529,8 @@ func (p *pod) refuse(ctx context.Context, c *container) bool {
 	if wait(ctx, minBackOff) {
 		p.change(func() {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
-				Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.spec.Image, cause),
+				Reason: "ImagePullBackOff", Message: fmt.Sprintf(
+					"Back-off pulling image %q: ErrImagePull: %s", c.spec.Image, cause),
 			}}
 		})
 		<-ctx.Done()
@@ -622,8 +641,10 @@ func (p *pod) write() bool {
 	p.mu.Unlock()
 	have := object.Status.DeepCopy()
 	merged := have.DeepCopy()
-	merged.Phase, merged.StartTime, merged.PodIP, merged.PodIPs, merged.HostIP, merged.HostIPs = want.Phase, want.StartTime, want.PodIP, want.PodIPs, want.HostIP, want.HostIPs
-	merged.InitContainerStatuses, merged.ContainerStatuses, merged.QOSClass = want.InitContainerStatuses, want.ContainerStatuses, have.QOSClass
+	merged.Phase, merged.StartTime, merged.PodIP, merged.PodIPs, merged.HostIP, merged.HostIPs = want.Phase,
+		want.StartTime, want.PodIP, want.PodIPs, want.HostIP, want.HostIPs
+	merged.InitContainerStatuses, merged.ContainerStatuses, merged.QOSClass = want.InitContainerStatuses,
+		want.ContainerStatuses, have.QOSClass
 	for _, condition := range want.Conditions {
 		i := slices.IndexFunc(merged.Conditions, func(c corev1.PodCondition) bool { return c.Type == condition.Type })
 		if i < 0 {
@@ -641,7 +662,8 @@ func (p *pod) write() bool {
 		p.warn("Failed", "encoding the status: %v", err)
 		return true
 	}
-	updated, err := p.node.client.CoreV1().Pods(object.Namespace).Patch(p.gone, object.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	updated, err := p.node.client.CoreV1().Pods(object.Namespace).Patch(p.gone, object.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		if gone(err) {
 			p.kill()
@@ -740,7 +762,8 @@ func (p *pod) statusLocked() corev1.PodStatus {
 	}
 	p.conditions = []corev1.PodCondition{
 		p.conditionLocked(corev1.PodReadyToStartContainers, !over, "", ""),
-		p.conditionLocked(corev1.PodInitialized, initialized, map[bool]string{false: "ContainersNotInitialized"}[initialized], ""),
+		p.conditionLocked(corev1.PodInitialized, initialized,
+			map[bool]string{false: "ContainersNotInitialized"}[initialized], ""),
 		p.conditionLocked(corev1.PodReady, all && !over, allReason, message),
 		p.conditionLocked(corev1.ContainersReady, ready && !over, reason, message),
 	}
@@ -750,7 +773,8 @@ func (p *pod) statusLocked() corev1.PodStatus {
 
 // conditionLocked makes a condition, with the time when its status last changed.
 func (p *pod) conditionLocked(kind corev1.PodConditionType, status bool, reason, message string) corev1.PodCondition {
-	c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now(), ObservedGeneration: p.object.Generation}
+	c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
+		LastTransitionTime: metav1.Now(), ObservedGeneration: p.object.Generation}
 	if status {
 		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "", ""
 	}
@@ -804,11 +828,13 @@ func (p *pod) phaseLocked(initialized bool) corev1.PodPhase {
 	}
 }
 
-// containerStatusLocked makes the status of a container; waiting replaces the reason of one that waits for its first start.
+// containerStatusLocked makes the status of a container; waiting replaces the reason of one that waits for its first
+// start.
 func (p *pod) containerStatusLocked(c *container, waiting string) corev1.ContainerStatus {
 	started := c.started
 	s := corev1.ContainerStatus{
-		Name: c.spec.Name, Image: c.spec.Image, State: c.state, LastTerminationState: c.last, RestartCount: c.restarts, Ready: c.ready, Started: &started,
+		Name: c.spec.Name, Image: c.spec.Image, State: c.state, LastTerminationState: c.last, RestartCount: c.restarts,
+		Ready: c.ready, Started: &started,
 	}
 	if c.init && !c.sidecar {
 		s.Ready = succeeded(c)

@@ -40,11 +40,12 @@ const (
 	logTail         = 1024 // bytes of output in the message of a container that failed
 )
 
-// prepare writes the files of a pod with processes: its volumes and its own kubeconfig. It tries until it can, and reports false if the
-// pod's end came first. A goroutine keeps them fresh after that.
+// prepare writes the files of a pod with processes: its volumes and its own kubeconfig. It tries until it can, and
+// reports false if the pod's end came first. A goroutine keeps them fresh after that.
 func (p *pod) prepare() bool {
 	object := p.current()
-	if !slices.ContainsFunc(slices.Concat(p.init, p.main), func(c *container) bool { return p.node.isProcess(c.spec) }) {
+	if !slices.ContainsFunc(slices.Concat(p.init, p.main),
+		func(c *container) bool { return p.node.isProcess(c.spec) }) {
 		return true
 	}
 	f := &files{pod: p, tokens: map[string]token{}}
@@ -56,7 +57,8 @@ func (p *pod) prepare() bool {
 		p.warn("FailedMount", "%v", err)
 		p.change(func() {
 			for _, c := range slices.Concat(p.init, p.main) {
-				c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: err.Error()}}
+				c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating",
+					Message: err.Error()}}
 			}
 		})
 		if !wait(p.dead, minBackOff) {
@@ -86,7 +88,8 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	command, err := p.command(ctx, c, image)
 	for err != nil {
 		p.change(func() {
-			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: err.Error()}}
+			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError",
+				Message: err.Error()}}
 		})
 		if !wait(ctx, minBackOff) {
 			return end{code: 1, reason: "Error", message: err.Error()}
@@ -94,7 +97,8 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 		command, err = p.command(ctx, c, image)
 	}
 	name := filepath.Join(p.node.logs, logName(p.current().Namespace, p.current().Name, c.spec.Name))
-	output, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the path is made of our own folder and checked names
+	//nolint:gosec // the path is made of our own folder and checked names
+	output, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
 	}
@@ -124,7 +128,8 @@ func ended(err error, state *os.ProcessState, log string) end {
 	if state != nil {
 		e.code = int32(state.ExitCode()) //nolint:gosec // an exit code fits
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			e.code, e.signal = 128+int32(status.Signal()), int32(status.Signal()) //nolint:gosec // a signal's number fits
+			//nolint:gosec // a signal's number fits
+			e.code, e.signal = 128+int32(status.Signal()), int32(status.Signal())
 		}
 	}
 	if text := tail(log, logTail); text != "" {
@@ -182,15 +187,16 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 }
 
-// shortened is closed some time after there is nobody left to wait for the pod: the node shuts down while the pod has a long grace period.
+// shortened is closed some time after there is nobody left to wait for the pod: the node shuts down while the pod has a
+// long grace period.
 func (p *pod) shortened() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })
 	return done
 }
 
-// probe follows an httpGet readiness probe until the process has exited. It starts at once and asks often until the first success, so
-// that nobody waits for the sake of a period.
+// probe follows an httpGet readiness probe until the process has exited. It starts at once and asks often until the
+// first success, so that nobody waits for the sake of a period.
 func (p *pod) probe(exited <-chan struct{}, c *container) {
 	probe := c.spec.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
@@ -199,7 +205,8 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 	client := &http.Client{
 		Timeout: time.Duration(max(probe.TimeoutSeconds, 1)) * time.Second,
 		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true, //nolint:gosec // as a kubelet does: the certificate of a probe's target names no address
+			//nolint:gosec // as a kubelet does: the certificate of a probe's target names no address
+			InsecureSkipVerify: true,
 		}},
 	}
 	hosts := []string{loopback(p.ip), "127.0.0.1"}
@@ -248,7 +255,8 @@ func (p *pod) ask(client *http.Client, spec *corev1.Container, get *corev1.HTTPG
 		}
 	}
 	for _, host := range hosts {
-		target := url.URL{Scheme: strings.ToLower(string(get.Scheme)), Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/"}
+		target := url.URL{Scheme: strings.ToLower(string(get.Scheme)), Host: net.JoinHostPort(host, strconv.Itoa(port)),
+			Path: "/"}
 		if target.Scheme == "" {
 			target.Scheme = "http"
 		}
@@ -287,7 +295,8 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 	for _, arg := range slices.Concat(c.spec.Command[min(1, len(c.spec.Command)):], c.spec.Args) {
 		args = append(args, local(expansion.Expand(arg, mapping)))
 	}
-	command := exec.Command(image.Command, args...) //nolint:gosec // running what the host's owner has named is the purpose
+	//nolint:gosec // running what the host's owner has named is the purpose
+	command := exec.Command(image.Command, args...)
 	command.Dir = p.dir
 	command.Env = slices.Clone(image.Env)
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -305,17 +314,20 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 	return command, nil
 }
 
-// anyAddress matches an argument or value that says "listen on this port of all addresses", as in "--metrics-bind-address=:8443".
+// anyAddress matches an argument or value that says "listen on this port of all addresses", as in
+// "--metrics-bind-address=:8443".
 var anyAddress = regexp.MustCompile(`^((?:--?[\w.-]+=)?)(?:0\.0\.0\.0|\[::\])?(:[0-9]+)$`)
 
-// localiser returns what turns a value meant for a container into one for a process on this machine: paths of mounts become paths of the
-// pod's folder, and "all addresses" becomes the pod's own, because all pods share this machine's ports.
+// localiser returns what turns a value meant for a container into one for a process on this machine: paths of mounts
+// become paths of the pod's folder, and "all addresses" becomes the pod's own, because all pods share this machine's
+// ports.
 func (p *pod) localiser(spec *corev1.Container) func(string) string {
 	mounts := slices.Clone(spec.VolumeMounts)
 	slices.SortFunc(mounts, func(a, b corev1.VolumeMount) int { return len(b.MountPath) - len(a.MountPath) })
 	var pairs []string
 	for _, mount := range mounts {
-		pairs = append(pairs, strings.TrimSuffix(mount.MountPath, "/"), filepath.Join(p.dir, "volumes", mount.Name, filepath.FromSlash(mount.SubPath)))
+		pairs = append(pairs, strings.TrimSuffix(mount.MountPath, "/"),
+			filepath.Join(p.dir, "volumes", mount.Name, filepath.FromSlash(mount.SubPath)))
 	}
 	paths := strings.NewReplacer(pairs...)
 	return func(value string) string {
@@ -354,9 +366,11 @@ func (p *pod) environment(ctx context.Context, spec *corev1.Container) (map[stri
 		case from.ResourceFieldRef != nil:
 			value, err = podresource.ExtractContainerResourceValue(from.ResourceFieldRef, spec)
 		case from.ConfigMapKeyRef != nil:
-			value, found, err = p.key(ctx, "ConfigMap", from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Optional)
+			value, found, err = p.key(ctx, "ConfigMap", from.ConfigMapKeyRef.Name, from.ConfigMapKeyRef.Key,
+				from.ConfigMapKeyRef.Optional)
 		case from.SecretKeyRef != nil:
-			value, found, err = p.key(ctx, "Secret", from.SecretKeyRef.Name, from.SecretKeyRef.Key, from.SecretKeyRef.Optional)
+			value, found, err = p.key(ctx, "Secret", from.SecretKeyRef.Name, from.SecretKeyRef.Key,
+				from.SecretKeyRef.Optional)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("setting %s: %w", variable.Name, err)
@@ -507,7 +521,8 @@ func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1
 			case source.Secret != nil:
 				err = f.keys(ctx, root, dir, "Secret", source.Secret.Name, source.Secret.Items, source.Secret.Optional)
 			case source.ConfigMap != nil:
-				err = f.keys(ctx, root, dir, "ConfigMap", source.ConfigMap.Name, source.ConfigMap.Items, source.ConfigMap.Optional)
+				err = f.keys(ctx, root, dir, "ConfigMap", source.ConfigMap.Name,
+					source.ConfigMap.Items, source.ConfigMap.Optional)
 			case source.DownwardAPI != nil:
 				err = f.fields(root, dir, source.DownwardAPI.Items)
 			case source.ServiceAccountToken != nil:
@@ -531,7 +546,8 @@ func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1
 }
 
 // keys writes a ConfigMap or Secret, or the items of it.
-func (f *files) keys(ctx context.Context, root *os.Root, dir, kind, name string, items []corev1.KeyToPath, optional *bool) error {
+func (f *files) keys(ctx context.Context, root *os.Root, dir, kind, name string,
+	items []corev1.KeyToPath, optional *bool) error {
 	data, err := f.pod.data(ctx, kind, name, optional)
 	if err != nil {
 		return err
@@ -573,7 +589,8 @@ func (f *files) fields(root *os.Root, dir string, items []corev1.DownwardAPIVolu
 	return nil
 }
 
-// token writes a token of the pod's ServiceAccount that is bound to the pod, and renews it when 80 % of its life are over.
+// token writes a token of the pod's ServiceAccount that is bound to the pod, and renews it when 80 % of its life are
+// over.
 func (f *files) token(ctx context.Context, root *os.Root, path string, audiences []string, seconds int64) error {
 	now := time.Now()
 	have := f.tokens[path]
@@ -581,13 +598,15 @@ func (f *files) token(ctx context.Context, root *os.Root, path string, audiences
 		object := f.pod.current()
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 			Audiences: audiences, ExpirationSeconds: &seconds,
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: object.Name, UID: object.UID},
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+				Name: object.Name, UID: object.UID},
 		}}
 		account := object.Spec.ServiceAccountName
 		if account == "" {
 			account = "default"
 		}
-		answer, err := f.pod.node.client.CoreV1().ServiceAccounts(object.Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+		answer, err := f.pod.node.client.CoreV1().ServiceAccounts(object.Namespace).CreateToken(
+			ctx, account, request, metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("requesting a token for ServiceAccount %s/%s: %w", object.Namespace, account, err)
 		}
@@ -612,8 +631,8 @@ func put(root *os.Root, path string, data []byte) error {
 	return root.Rename(path+".new", path)
 }
 
-// forker starts all processes from one thread. The system kills a process when the thread that started it ends, so that none outlives
-// its host, however the host ends; Go's other threads may end earlier.
+// forker starts all processes from one thread. The system kills a process when the thread that started it ends, so that
+// none outlives its host, however the host ends; Go's other threads may end earlier.
 type forker struct {
 	requests chan func()
 	once     sync.Once

@@ -20,8 +20,8 @@ type Cut int
 const (
 	// Refuse breaks open connections and refuses new ones, as a server that is down.
 	Refuse Cut = iota
-	// BlackHole lets nothing through: open connections fall silent and new ones are taken and never answered, as behind a firewall that
-	// drops packets. After Mend, what was under way continues.
+	// BlackHole lets nothing through: open connections fall silent and new ones are taken and never answered, as behind
+	// a firewall that drops packets. After Mend, what was under way continues.
 	BlackHole
 )
 
@@ -49,7 +49,9 @@ func newProxy(port int) (*proxy, error) {
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("opening the cluster's address 127.0.0.1:%d: another program uses this port: end it, or remove the cluster's folder to get a new address", port)
+			return nil, fmt.Errorf(
+				"opening the cluster's address 127.0.0.1:%d: another program uses this port: end it, or remove the "+
+					"cluster's folder to get a new address", port)
 		}
 		return nil, fmt.Errorf("opening the cluster's address: %w", err)
 	}
@@ -61,8 +63,9 @@ func newProxy(port int) (*proxy, error) {
 	return p, nil
 }
 
-// reserve binds the port with a socket that does not listen. It can share the port with a listener of ours, and connections are refused
-// while there is none. Without it all works too, except that another program could take the port of a stopped cluster.
+// reserve binds the port with a socket that does not listen. It can share the port with a listener of ours, and
+// connections are refused while there is none. Without it all works too, except that another program could take the
+// port of a stopped cluster.
 func (p *proxy) reserve() {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -199,8 +202,8 @@ func (p *proxy) accept(listener net.Listener) {
 	}
 }
 
-// track records a connection for breakLocked. It reports false and resets it if its origin is no longer valid, which is asked under the
-// lock.
+// track records a connection for breakLocked. It reports false and resets it if its origin is no longer valid, which is
+// asked under the lock.
 func (p *proxy) track(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -284,8 +287,8 @@ func (p *proxy) pass() time.Duration {
 	return delay
 }
 
-// bridge is the way from the API servers to pods and nodes. An API server takes a pod to be at its address 10.x.y.z, where nothing is; this
-// HTTP proxy on a Unix socket connects it with the pod's process at 127.x.y.z.
+// bridge is the way from the API servers to pods and nodes. An API server takes a pod to be at its address 10.x.y.z,
+// where nothing is; this HTTP proxy on a Unix socket connects it with the pod's process at 127.x.y.z.
 type bridge struct {
 	config string // file that makes an API server use the bridge
 	server *http.Server
@@ -298,7 +301,8 @@ func newBridge(ctx context.Context, dir string) (*bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the bridge to pods: %w", err)
 	}
-	b := &bridge{config: filepath.Join(dir, "egress.yaml"), server: &http.Server{Handler: http.HandlerFunc(connect), ReadHeaderTimeout: 10 * time.Second}}
+	b := &bridge{config: filepath.Join(dir, "egress.yaml"), server: &http.Server{Handler: http.HandlerFunc(connect),
+		ReadHeaderTimeout: 10 * time.Second}}
 	go func() { _ = b.server.Serve(listener) }()
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration

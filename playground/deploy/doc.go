@@ -1,5 +1,5 @@
-// Package deploy tests folder deploy as people use it: the chart and the kustomize base are installed into a landscape, where the manager then runs from
-// its Deployment, as its service account, and has to get a module ready.
+// Package deploy tests folder deploy as people use it: the chart and the kustomize base are installed into a landscape,
+// where the manager then runs from its Deployment, as its service account, and has to get a module ready.
 //
 // # Use
 //
@@ -8,8 +8,8 @@
 //
 // # How it works
 //
-// One landscape without a manager serves all tests; the node of a cluster runs the image landscape.ManagerImage as a process. A test of an upgrade
-// begins with definitions and objects of the release before, in testdata/previous.
+// One landscape without a manager serves all tests; the node of a cluster runs the image landscape.ManagerImage as a
+// process. A test of an upgrade begins with definitions and objects of the release before, in testdata/previous.
 //
 // # What it does not do
 //

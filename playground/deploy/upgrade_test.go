@@ -26,8 +26,9 @@ import (
 // previousManager is the field manager by which the release before has applied objects of modules.
 const previousManager = "declarative.kyma-project.io/applier"
 
-// TestUpgrade goes by docs/guide/migration.md where the Kyma project's lifecycle-manager has been, which is the release before: nothing that it has left
-// is lost, changed, restarted or made anew, but for its watcher, and the runtime goes on.
+// TestUpgrade goes by docs/guide/migration.md where the Kyma project's lifecycle-manager has been, which is the release
+// before: nothing that it has left is lost, changed, restarted or made anew, but for its watcher, and the runtime goes
+// on.
 func TestUpgrade(t *testing.T) {
 	l := up(t, "runtime-a")
 	kcp, runtime := l.Clients[landscape.ControlPlane], l.Clients["runtime-a"]
@@ -55,20 +56,24 @@ func TestUpgrade(t *testing.T) {
 	watched := map[client.WithWatch][]*unstructured.Unstructured{
 		kcp: append(definitions, stored...),
 		runtime: {
-			named("apps/v1", "Deployment", sample.Namespace, sample.Operator), named("sample.playground.kyma-project.io/v1alpha1", "Sample", sample.Namespace, "sample"),
+			named("apps/v1", "Deployment", sample.Namespace, sample.Operator),
+			named("sample.playground.kyma-project.io/v1alpha1", "Sample", sample.Namespace, "sample"),
 			named("operator.kyma-project.io/v1beta2", "Kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName),
 			named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "kymas.operator.kyma-project.io"),
 		},
 	}
 	pods := awaitPods(t, runtime)
-	before := map[client.WithWatch][]*unstructured.Unstructured{kcp: readAll(t, kcp, watched[kcp]), runtime: readAll(t, runtime, watched[runtime])}
+	before := map[client.WithWatch][]*unstructured.Unstructured{kcp: readAll(t, kcp, watched[kcp]),
+		runtime: readAll(t, runtime, watched[runtime])}
 
 	guide := guideSteps(t, l)
 	for _, step := range guide[:len(guide)-2] {
 		follow(t, l, step)
 	}
-	await(t, "the inventory of the release before", func(ctx context.Context) (bool, string) { // the new manager has applied, and pruned by it
-		err := runtime.Get(ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "dropped-long-ago"}, &corev1.ConfigMap{})
+	// the new manager has applied, and pruned by it
+	await(t, "the inventory of the release before", func(ctx context.Context) (bool, string) {
+		err := runtime.Get(ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "dropped-long-ago"},
+			&corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 	awaitModule(t, kcp, l.Namespace(), "runtime-a")
@@ -117,7 +122,8 @@ func guideSteps(t *testing.T, l *landscape.Landscape) []string {
 	var steps []string
 	for i, part := range strings.Split(string(page), "```") {
 		if commands, is := strings.CutPrefix(part, "sh\n"); i%2 == 1 && is {
-			steps = append(steps, strings.ReplaceAll(commands, "registry.host=registry.example.com", "registry.host="+l.RegistryHost+",webhooks.enabled=true"))
+			steps = append(steps, strings.ReplaceAll(commands, "registry.host=registry.example.com",
+				"registry.host="+l.RegistryHost+",webhooks.enabled=true"))
 		}
 	}
 	if len(steps) != 5 {
@@ -130,7 +136,9 @@ func guideSteps(t *testing.T, l *landscape.Landscape) []string {
 func follow(t *testing.T, l *landscape.Landscape, commands string) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "bash", "-s")
-	shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader("set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.Kubeconfig(landscape.ControlPlane)+"\nset -v\n"+commands)
+	shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader(
+		"set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.Kubeconfig(
+			landscape.ControlPlane)+"\nset -v\n"+commands)
 	out, err := shell.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)
@@ -152,7 +160,10 @@ func awaitPods(t *testing.T, c client.Client) []string {
 				continue
 			}
 			names = append(names, p.Name+" "+string(p.UID))
-			isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+			isReady := func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady &&
+					c.Status == corev1.ConditionTrue
+			}
 			ready = ready && slices.ContainsFunc(p.Status.Conditions, isReady)
 		}
 		return ready && len(names) > 0, fmt.Sprint(names, err)
@@ -165,7 +176,8 @@ func awaitPods(t *testing.T, c client.Client) []string {
 func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 	t.Helper()
 	await(t, "the end of "+o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) {
-		err := c.Get(ctx, client.ObjectKeyFromObject(o), named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()))
+		err := c.Get(ctx, client.ObjectKeyFromObject(o),
+			named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()))
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
@@ -205,10 +217,13 @@ func previous(t *testing.T, file string) []*unstructured.Unstructured {
 func applyAll(t *testing.T, c client.WithWatch, owner string, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
-		await(t, o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) { // its definition may have come a moment ago
-			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(owner), client.ForceOwnership)
+		// its definition may have come a moment ago
+		await(t, o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) {
+			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+				client.FieldOwner(owner), client.ForceOwnership)
 			if err == nil && o.Object["status"] != nil {
-				err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(owner), client.ForceOwnership)
+				err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+					client.FieldOwner(owner), client.ForceOwnership)
 			}
 			return err == nil, fmt.Sprint(err)
 		})
@@ -241,7 +256,8 @@ func installModule(t *testing.T, c client.WithWatch) {
 func pushModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	v := sample.Versions()[0]
-	err := l.Push(t.Context(), landscape.Module{Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR})
+	err := l.Push(t.Context(), landscape.Module{Name: sample.Module, Version: v.Version, Component: sample.Component,
+		Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +265,8 @@ func pushModule(t *testing.T, l *landscape.Landscape) {
 
 func ensureNamespace(t *testing.T, c client.Client, name string) {
 	t.Helper()
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); client.IgnoreAlreadyExists(err) != nil {
+	if err := c.Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
 }

@@ -45,8 +45,10 @@ func build() error {
 	}
 	version := "-ldflags=-X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(string(kube))
 	for _, b := range [][]string{
-		{"../..", "-o", folder + "/bin/", "./cmd/..."}, {"..", "-o", folder + "/bin/sample-operator", "./sample/operator"},
-		{"..", version, "-o", folder + "/bin/playground", "./cmd/playground"}, {"..", version, "-o", folder + "/bin/kubectl", "k8s.io/kubernetes/cmd/kubectl"},
+		{"../..", "-o", folder + "/bin/", "./cmd/..."},
+		{"..", "-o", folder + "/bin/sample-operator", "./sample/operator"},
+		{"..", version, "-o", folder + "/bin/playground", "./cmd/playground"},
+		{"..", version, "-o", folder + "/bin/kubectl", "k8s.io/kubernetes/cmd/kubectl"},
 	} {
 		build := exec.Command("go", append([]string{"build"}, b[1:]...)...)
 		build.Dir, build.Stdout, build.Stderr = b[0], os.Stderr, os.Stderr
@@ -90,7 +92,8 @@ func (l *landscape) start() error {
 		return err
 	}
 	out, in := io.Pipe()
-	l.process, l.done = exec.Command("bin/playground", "up", "--manager-flag=--otlp-endpoint="+l.spans.endpoint), make(chan error, 1)
+	l.process, l.done = exec.Command("bin/playground", "up", "--manager-flag=--otlp-endpoint="+l.spans.endpoint),
+		make(chan error, 1)
 	l.process.Dir, l.process.Stdout, l.process.Stderr = folder, in, in
 	if err := l.process.Start(); err != nil {
 		return fmt.Errorf("starting the landscape: %w", err)
@@ -175,9 +178,11 @@ var tour = []stop{
 	{"quickstart.md", "", []string{"2.0.0", "the disk is full"}},
 	{"troubleshooting.md", "", []string{"runtime-a"}},
 	{"landscape.md", "", []string{"DowngradeRefused", "sample-v2-only"}},
-	{"channels.md", "bin/klm module enable sample --kubeconfig .landscape/runtime-a.kubeconfig", []string{"2.0.0", "ModulePaused"}},
+	{"channels.md", "bin/klm module enable sample --kubeconfig .landscape/runtime-a.kubeconfig",
+		[]string{"2.0.0", "ModulePaused"}},
 	{"runtimes.md", "", []string{"team=blue"}},
-	{"backchannel.md", "export PATH=$PWD/bin:$PATH KUBECONFIG=.landscape/control-plane.kubeconfig", []string{"skrwebhook is synchronized"}},
+	{"backchannel.md", "export PATH=$PWD/bin:$PATH KUBECONFIG=.landscape/control-plane.kubeconfig",
+		[]string{"skrwebhook is synchronized"}},
 	{"deletion.md", "bin/klm module set-channel sample fast --kubeconfig .landscape/runtime-a.kubeconfig", nil},
 	{"operate.md", tourAgain, []string{"sample 1.0.0 Ready"}},
 }

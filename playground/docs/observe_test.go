@@ -38,7 +38,8 @@ func collect() (*collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for traces: %w", err)
 	}
-	c := &collector{endpoint: "http://" + l.Addr().String(), server: grpc.NewServer(), served: make(chan error, 1), spans: map[string]*trace.Span{}}
+	c := &collector{endpoint: "http://" + l.Addr().String(), server: grpc.NewServer(), served: make(chan error, 1),
+		spans: map[string]*trace.Span{}}
 	collectortrace.RegisterTraceServiceServer(c.server, c)
 	go func() { c.served <- c.server.Serve(l) }()
 	return c, nil
@@ -52,7 +53,8 @@ func (c *collector) stop() {
 }
 
 // Export keeps one span of each name.
-func (c *collector) Export(_ context.Context, r *collectortrace.ExportTraceServiceRequest) (*collectortrace.ExportTraceServiceResponse, error) {
+func (c *collector) Export(_ context.Context, r *collectortrace.ExportTraceServiceRequest) (
+	*collectortrace.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, of := range r.ResourceSpans {
@@ -86,7 +88,8 @@ const deadline = 60 * time.Second
 func TestTraces(t *testing.T) {
 	l := theLandscape(t)
 	for name, want := range map[string][]string{
-		"kyma": {"runtime", "pass", "result"}, "manifest": {"runtime", "module", "version", "pass", "result"}, "kyma/connect": {"result"}, "manifest/apply": {"result"},
+		"kyma": {"runtime", "pass", "result"}, "manifest": {"runtime", "module", "version", "pass", "result"},
+		"kyma/connect": {"result"}, "manifest/apply": {"result"},
 	} {
 		var got map[string]string
 		for limit := time.Now().Add(deadline); got == nil && time.Now().Before(limit); {
@@ -105,7 +108,8 @@ func TestTraces(t *testing.T) {
 // kubectl runs it with the rights of an operator of the control plane.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	k := exec.Command("bin/kubectl", append([]string{"--kubeconfig", ".landscape/control-plane.kubeconfig", "-n", "kcp-system"}, args...)...)
+	k := exec.Command("bin/kubectl", append([]string{"--kubeconfig", ".landscape/control-plane.kubeconfig", "-n",
+		"kcp-system"}, args...)...)
 	k.Dir = folder
 	out, err := k.CombinedOutput()
 	if err != nil {
@@ -119,7 +123,8 @@ func scrape(t *testing.T, accept string) string {
 	t.Helper()
 	if kubectl(t, "get", "serviceaccounts", "--ignore-not-found", "prometheus") == "" {
 		kubectl(t, "create", "serviceaccount", "prometheus")
-		kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=lifecycle-manager-metrics-reader", "--serviceaccount=kcp-system:prometheus")
+		kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=lifecycle-manager-metrics-reader",
+			"--serviceaccount=kcp-system:prometheus")
 	}
 	log, err := os.ReadFile(filepath.Join(folder, ".landscape/manager.log"))
 	if err != nil {
@@ -129,13 +134,15 @@ func scrape(t *testing.T, accept string) string {
 	if at == nil {
 		t.Fatal("the log does not say where metrics are")
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+string(at[1])+"/metrics", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"https://"+string(at[1])+"/metrics", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(kubectl(t, "create", "token", "prometheus")))
 	request.Header.Set("Accept", accept)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // on loopback
+	// on loopback
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	answer, err := client.Do(request)
 	if err != nil {
@@ -164,7 +171,8 @@ func TestForeignMetrics(t *testing.T) {
 		}
 		all += string(data)
 	}
-	foreign := regexp.MustCompile(`\b(controller_runtime|workqueue|rest_client|go|process|leader_election)_[a-z_]+`).FindAllString(all, -1)
+	foreign := regexp.MustCompile(
+		`\b(controller_runtime|workqueue|rest_client|go|process|leader_election)_[a-z_]+`).FindAllString(all, -1)
 	if len(foreign) < 5 {
 		t.Errorf("found %q: are dashboards still written as before?", foreign)
 	}
@@ -180,7 +188,8 @@ func TestExemplars(t *testing.T) {
 	theLandscape(t)
 	const step = `lifecycle_mgr_step_duration_seconds_bucket`
 	for limit := time.Now().Add(deadline); ; {
-		if regexp.MustCompile(step + `\{.*# \{trace_id="[0-9a-f]{32}"\}`).MatchString(scrape(t, "application/openmetrics-text; version=1.0.0")) {
+		if regexp.MustCompile(step + `\{.*# \{trace_id="[0-9a-f]{32}"\}`).MatchString(
+			scrape(t, "application/openmetrics-text; version=1.0.0")) {
 			return
 		}
 		if time.Now().After(limit) {

@@ -22,12 +22,13 @@ var screens = map[string]string{
 	"klm-why.svg":    "klm why runtime-a",
 }
 
-// testScreens holds the pictures against what klm prints while module sample is broken in runtime-a. It is the first stop of the tour, which finds
-// the landscape as it came up.
+// testScreens holds the pictures against what klm prints while module sample is broken in runtime-a. It is the first
+// stop of the tour, which finds the landscape as it came up.
 func testScreens(t *testing.T) {
 	shell := func(command string) string {
 		c := exec.Command("bash", "-c", command)
-		c.Dir, c.Env = folder, append(os.Environ(), "PATH="+filepath.Join(folder, "bin")+":"+os.Getenv("PATH"), "KUBECONFIG=.landscape/control-plane.kubeconfig")
+		c.Dir, c.Env = folder, append(os.Environ(), "PATH="+filepath.Join(folder, "bin")+":"+os.Getenv("PATH"),
+			"KUBECONFIG=.landscape/control-plane.kubeconfig")
 		out, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
@@ -49,7 +50,8 @@ func testScreens(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said, drawn := gist(got), gist(textOf(t, data)); said != drawn {
-			t.Errorf("%s says something else than %s by now: run `go test ./docs -run TestGuides -update` in playground. It says\n%s\nand is drawn as\n%s", command, file, said, drawn)
+			t.Errorf("%s says something else than %s by now: run `go test ./docs -run TestGuides -update` in "+
+				"playground. It says\n%s\nand is drawn as\n%s", command, file, said, drawn)
 		}
 	}
 	shell(breaks + `'{"spec":{"fail":null}}' && ` + state + `Ready --timeout=60s`)

@@ -13,8 +13,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Ask sends a request past network, credentials, faults and counters, as the admin of the cluster with the given User-Agent, and returns the answer's
-// status and body. uri is a path and a query. Watches, and questions about what is served, cannot be asked.
+// Ask sends a request past network, credentials, faults and counters, as the admin of the cluster with the given
+// User-Agent, and returns the answer's status and body. uri is a path and a query. Watches, and questions about what is
+// served, cannot be asked.
 func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code int, answer []byte, err error) {
 	r, err := c.do(c.fleet.life, method, uri, contentType, agent, body)
 	if r == nil {
@@ -27,7 +28,8 @@ func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code
 }
 
 // Get reads an object, nil if there is none. A cluster-wide one has no namespace.
-func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name string) (
+	*unstructured.Unstructured, error) {
 	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
 	if k == nil {
 		return nil, nil
@@ -47,7 +49,8 @@ func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name stri
 }
 
 // Metadata reads what identifies an object, nil if there is none.
-func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (
+	*metav1.PartialObjectMetadata, error) {
 	c.mu.Lock()
 	o := c.findLocked(c.fleet.resources.of(resource), namespace, name)
 	c.mu.Unlock()
@@ -90,11 +93,14 @@ func (c *Cluster) Version() int {
 func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	k := c.kindFor(&body{apiVersion: o.GetAPIVersion(), kind: o.GetKind()})
 	if k == nil {
-		return fmt.Errorf("applying %s %s to %s: the cluster does not serve its kind", o.GetKind(), o.GetName(), c.Name())
+		return fmt.Errorf("applying %s %s to %s: the cluster does not serve its kind",
+			o.GetKind(), o.GetName(), c.Name())
 	}
 	data, err := json.Marshal(o.Object)
 	if err == nil {
-		_, err = c.do(c.fleet.life, http.MethodPatch, k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+manager, string(types.ApplyPatchType), manager, data)
+		_, err = c.do(c.fleet.life, http.MethodPatch,
+			k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+manager,
+			string(types.ApplyPatchType), manager, data)
 	}
 	if err != nil {
 		return fmt.Errorf("applying %s %s to %s: %w", o.GetKind(), o.GetName(), c.Name(), err)
@@ -102,9 +108,11 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	return nil
 }
 
-// Edit reads an object, lets edit change it, and writes it, as somebody at the cluster would with kubectl edit; again if somebody else has written it
-// meanwhile. A subresource such as "status" may be given after the resource's name: "kymas/status".
-func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) error {
+// Edit reads an object, lets edit change it, and writes it, as somebody at the cluster would with kubectl edit; again
+// if somebody else has written it meanwhile. A subresource such as "status" may be given after the resource's name:
+// "kymas/status".
+func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name string,
+	edit func(*unstructured.Unstructured)) error {
 	plural, subresource, _ := strings.Cut(resource.Resource, "/")
 	resource.Resource = plural
 	for {
@@ -119,7 +127,8 @@ func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name str
 	}
 }
 
-func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, namespace, name string, edit func(*unstructured.Unstructured)) error {
+func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, namespace, name string,
+	edit func(*unstructured.Unstructured)) error {
 	u, err := c.Get(resource, namespace, name)
 	if err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// moduleObjects are ten objects of about 2 kB, as a manager applies them, each with its path. %[1]s is the cluster, %[2]d the module.
+// moduleObjects are ten objects of about 2 kB, as a manager applies them, each with its path. %[1]s is the cluster,
+// %[2]d the module.
 func moduleObjects(cluster string, module int) []request {
 	pad := strings.Repeat("configuration ", 100)
 	meta := func(name string) string {
@@ -27,16 +28,20 @@ func moduleObjects(cluster string, module int) []request {
 	var all []request
 	add := func(path, format string) {
 		name := "m" + fmt.Sprint(len(all))
-		all = append(all, request{method: http.MethodPatch, uri: path + "/" + fmt.Sprintf("%s-%d", name, module) + "?fieldManager=lm&timeout=10s",
+		all = append(all, request{method: http.MethodPatch, uri: path + "/" + fmt.Sprintf("%s-%d", name, module) +
+			"?fieldManager=lm&timeout=10s",
 			contentType: contentTypeApply, body: fmt.Appendf(nil, format, meta(name), pad)})
 	}
 	for range 6 {
 		add("/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"config":%q}}`)
 	}
 	add("/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount",%s}`)
-	add("/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",%s,"rules":[{"apiGroups":[""],"resources":["pods","secrets"],"verbs":["get","list"]}]}`)
-	add("/api/v1/namespaces/default/services", `{"apiVersion":"v1","kind":"Service",%s,"spec":{"ports":[{"port":80,"protocol":"TCP"}],"selector":{"app":"a"}}}`)
-	add("/apis/apps/v1/namespaces/default/deployments", `{"apiVersion":"apps/v1","kind":"Deployment",%s,"spec":{"selector":{"matchLabels":{"app":"a"}},"template":{"metadata":{"labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"example.com/i:1","args":["--a","--b"]}]}}}}`)
+	add("/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",%s,"rules":[{"apiGroups":[""],"resources":["pods","secrets"],"verbs":["get","list"]}]}`)
+	add("/api/v1/namespaces/default/services",
+		`{"apiVersion":"v1","kind":"Service",%s,"spec":{"ports":[{"port":80,"protocol":"TCP"}],"selector":{"app":"a"}}}`)
+	add("/apis/apps/v1/namespaces/default/deployments",
+		`{"apiVersion":"apps/v1","kind":"Deployment",%s,"spec":{"selector":{"matchLabels":{"app":"a"}},"template":{"metadata":{"labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"example.com/i:1","args":["--a","--b"]}]}}}}`)
 	for i := range all {
 		all[i].body = bytes.Split(all[i].body, []byte("%!(EXTRA"))[0]
 	}
@@ -74,7 +79,8 @@ func open(tb testing.TB, o Options) *Fleet {
 	return f
 }
 
-// BenchmarkApply measures a server-side apply that changes nothing and one that does, of 2 kB, in the handler and over the network.
+// BenchmarkApply measures a server-side apply that changes nothing and one that does, of 2 kB, in the handler and over
+// the network.
 func BenchmarkApply(b *testing.B) {
 	f := open(b, Options{Clusters: 1000})
 	requests := make([]request, len(f.clusters))
@@ -103,12 +109,14 @@ func BenchmarkApply(b *testing.B) {
 	})
 	b.Run("handler/changed", func(b *testing.B) {
 		handler(b, func(n int) []byte {
-			return bytes.Replace(requests[n%1000].body, []byte("configuration"), fmt.Appendf(nil, "setting-%d", n/1000%50), 1)
+			return bytes.Replace(requests[n%1000].body, []byte("configuration"),
+				fmt.Appendf(nil, "setting-%d", n/1000%50), 1)
 		})
 	})
 	b.Run("handler/never seen before", func(b *testing.B) {
 		handler(b, func(n int) []byte {
-			return bytes.Replace(requests[n%1000].body, []byte("configuration"), fmt.Appendf(nil, "once-%d-%d", n, b.N), 1)
+			return bytes.Replace(requests[n%1000].body, []byte("configuration"),
+				fmt.Appendf(nil, "once-%d-%d", n, b.N), 1)
 		})
 	})
 	for _, method := range []string{http.MethodPatch, http.MethodGet} {
@@ -161,7 +169,8 @@ func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
 }
 
-// TestMemory holds the memory per cluster, in bytes: empty, with 5 modules of 10 objects, and for an open connection with a watch.
+// TestMemory holds the memory per cluster, in bytes: empty, with 5 modules of 10 objects, and for an open connection
+// with a watch.
 func TestMemory(t *testing.T) {
 	const many, n = 3000, 200
 	fill(t, open(t, Options{Clusters: 1}).clusters[0], 5) // whatever is made once in a process
@@ -181,7 +190,8 @@ func TestMemory(t *testing.T) {
 	full := live()
 	connect(t, f, 200)
 	connected := live()
-	t.Logf("a fleet itself %d kB; per cluster: empty %d bytes, with 5 × 10 objects %d bytes more; %s; a connection with a watch, both ends and client: %d bytes",
+	t.Logf("a fleet itself %d kB; per cluster: empty %d bytes, with 5 × 10 objects %d bytes more; %s; a connection "+
+		"with a watch, both ends and client: %d bytes",
 		engine>>10, empty, (full-before)/n, fmt.Sprintf("%+v", f.Stats()), (connected-full)/200)
 	if empty > 2<<10 {
 		t.Errorf("an empty cluster takes %d bytes, want at most 2 kB", empty)
@@ -206,7 +216,8 @@ func connect(t *testing.T, f *Fleet, n int) {
 	t.Helper()
 	for i := range n {
 		transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.clusters[i].URL()+"/api/v1/configmaps?watch=1&resourceVersion="+fmt.Sprint(f.clusters[i].Version()), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			f.clusters[i].URL()+"/api/v1/configmaps?watch=1&resourceVersion="+fmt.Sprint(f.clusters[i].Version()), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,8 +70,8 @@ type owner struct {
 	name string
 }
 
-// What stands in the gaps of JSON on its way through the API server's handlers. A token is as long as any other, is good as the value of a
-// label, and none is the start of another. Times are in the order of what they stand for.
+// What stands in the gaps of JSON on its way through the API server's handlers. A token is as long as any other, is
+// good as the value of a label, and none is the start of another. Times are in the order of what they stand for.
 const (
 	varToken     = "fleet-gap-"
 	timeToken    = "1971-01-01T"
@@ -187,9 +187,8 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// parseShape makes a shape of an object as a handler gives it: with tokens in most gaps, and with a UID and times that are new. versioned
-// puts a resourceVersion into it if there
-// is none; now is the token of the present time.
+// parseShape makes a shape of an object as a handler gives it: with tokens in most gaps, and with a UID and times that
+// are new. versioned puts a resourceVersion into it if there is none; now is the token of the present time.
 func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
@@ -233,8 +232,8 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 	b.Write(value)
 }
 
-// tokenizeMetadata puts tokens where a handler has put a UID, a version, or the present time. The version always comes after the UID, so that
-// an object looks the same whether it comes from storage or from an answer.
+// tokenizeMetadata puts tokens where a handler has put a UID, a version, or the present time. The version always comes
+// after the UID, so that an object looks the same whether it comes from storage or from an answer.
 func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -264,8 +263,8 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeFields puts the token of the present time into entries of managedFields that are new, and sorts them again as an API server does: those of one
-// second by manager.
+// tokenizeFields puts the token of the present time into entries of managedFields that are new, and sorts them again as
+// an API server does: those of one second by manager.
 func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
@@ -292,7 +291,8 @@ func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 			writeMember(&b, m.key, m.value)
 		}
 		b.WriteByte('}')
-		order := strings.Join([]string{fields["operation"], fields["time"], fields["manager"], fields["apiVersion"], fields["subresource"]}, "\x00")
+		order := strings.Join([]string{fields["operation"], fields["time"], fields["manager"], fields["apiVersion"],
+			fields["subresource"]}, "\x00")
 		all = append(all, entry{order, b.String()})
 		i = end
 	}

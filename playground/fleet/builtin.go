@@ -55,8 +55,8 @@ import (
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 )
 
-// installBuiltins returns the API server's own handler of all built-in kinds, over storage that holds one object for the time of one
-// request, and the schemas that CustomResourceDefinitions refer to.
+// installBuiltins returns the API server's own handler of all built-in kinds, over storage that holds one object for
+// the time of one request, and the schemas that CustomResourceDefinitions refer to.
 func installBuiltins() (*genericapiserver.GenericAPIServer, map[string]*spec.Schema, error) {
 	s, err := newServer()
 	if err != nil {
@@ -73,8 +73,10 @@ func installBuiltins() (*genericapiserver.GenericAPIServer, map[string]*spec.Sch
 	}
 	groups := []*genericapiserver.APIGroupInfo{}
 	for _, provider := range []apiserver.RESTStorageProvider{
-		appsrest.StorageProvider{}, eventsrest.RESTStorageProvider{}, autoscalingrest.RESTStorageProvider{}, batchrest.RESTStorageProvider{},
-		networkingrest.RESTStorageProvider{}, policyrest.RESTStorageProvider{}, rbacrest.RESTStorageProvider{Authorizer: allow},
+		appsrest.StorageProvider{}, eventsrest.RESTStorageProvider{}, autoscalingrest.RESTStorageProvider{},
+		batchrest.RESTStorageProvider{},
+		networkingrest.RESTStorageProvider{}, policyrest.RESTStorageProvider{},
+		rbacrest.RESTStorageProvider{Authorizer: allow},
 		storagerest.RESTStorageProvider{}, schedulingrest.RESTStorageProvider{}, coordinationrest.RESTStorageProvider{},
 		noderest.RESTStorageProvider{}, discoveryrest.StorageProvider{},
 	} {
@@ -107,7 +109,8 @@ func newServer() (*genericapiserver.GenericAPIServer, error) {
 	config.LoopbackClientConfig = &restclient.Config{Host: "127.0.0.1:1"} // nothing here calls it
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	config.BuildHandlerChainFunc = func(h http.Handler, _ *genericapiserver.Config) http.Handler { return h }
-	config.EnableIndex, config.EnableMetrics, config.EnableProfiling, config.SkipOpenAPIInstallation = false, false, false, true
+	config.EnableIndex, config.EnableMetrics, config.EnableProfiling, config.SkipOpenAPIInstallation = false, false,
+		false, true
 	definitions := disabled.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
 	namer := openapi.NewDefinitionNamer(legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
@@ -117,7 +120,8 @@ func newServer() (*genericapiserver.GenericAPIServer, error) {
 
 // coreGroup puts the core group together as the API server does, but for what needs kubelets or a proxy.
 func coreGroup() (*genericapiserver.APIGroupInfo, error) {
-	group, err := (&corerest.GenericConfig{}).NewRESTStorage(controlplane.DefaultAPIResourceConfigSource(), storageOptions{})
+	group, err := (&corerest.GenericConfig{}).NewRESTStorage(
+		controlplane.DefaultAPIResourceConfigSource(), storageOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +132,8 @@ func coreGroup() (*genericapiserver.APIGroupInfo, error) {
 		return nil, err
 	}
 	kinds["pods"], kinds["pods/status"] = pods.Pod, pods.Status
-	services, serviceStatus, _, err := servicestore.NewREST(o, api.IPv4Protocol, map[api.IPFamily]ipallocator.Interface{api.IPv4Protocol: &addresses{}}, &ports{}, nil, pods.Pod, nil)
+	services, serviceStatus, _, err := servicestore.NewREST(o, api.IPv4Protocol,
+		map[api.IPFamily]ipallocator.Interface{api.IPv4Protocol: &addresses{}}, &ports{}, nil, pods.Pod, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +160,8 @@ func coreGroup() (*genericapiserver.APIGroupInfo, error) {
 
 // admissionGroup has webhooks and validating policies; nobody calls or follows them here.
 func admissionGroup() (*genericapiserver.APIGroupInfo, error) {
-	group := genericapiserver.NewDefaultAPIGroupInfo("admissionregistration.k8s.io", legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
+	group := genericapiserver.NewDefaultAPIGroupInfo("admissionregistration.k8s.io", legacyscheme.Scheme,
+		legacyscheme.ParameterCodec, legacyscheme.Codecs)
 	var o storageOptions
 	kinds := map[string]rest.Storage{}
 	group.VersionedResourcesStorageMap["v1"] = kinds
@@ -175,20 +181,23 @@ func admissionGroup() (*genericapiserver.APIGroupInfo, error) {
 		return nil, err
 	}
 	kinds["validatingadmissionpolicies"], kinds["validatingadmissionpolicies/status"] = policies, policyStatus
-	kinds["validatingadmissionpolicybindings"], err = bindingstore.NewREST(o, allow, &bindingstore.DefaultPolicyGetter{Getter: policies}, unknown)
+	kinds["validatingadmissionpolicybindings"], err = bindingstore.NewREST(
+		o, allow, &bindingstore.DefaultPolicyGetter{Getter: policies}, unknown)
 	return &group, err
 }
 
 // definitionGroup has CustomResourceDefinitions.
 func definitionGroup() (*genericapiserver.APIGroupInfo, error) {
-	group := genericapiserver.NewDefaultAPIGroupInfo("apiextensions.k8s.io", apiextensionsapiserver.Scheme, metav1.ParameterCodec, apiextensionsapiserver.Codecs)
+	group := genericapiserver.NewDefaultAPIGroupInfo("apiextensions.k8s.io", apiextensionsapiserver.Scheme,
+		metav1.ParameterCodec, apiextensionsapiserver.Codecs)
 	definitions, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, storageOptions{})
 	if err != nil {
 		return nil, err
 	}
 	group.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{
-		"customresourcedefinitions":        definitions,
-		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions),
+		"customresourcedefinitions": definitions,
+		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(
+			apiextensionsapiserver.Scheme, definitions),
 	}
 	return &group, nil
 }
@@ -208,7 +217,8 @@ func (everything) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { 
 // VersionExplicitlyEnabled implements the API server's question for configuration.
 func (everything) VersionExplicitlyEnabled(schema.GroupVersion) bool { return false }
 
-// addresses hands out addresses for Services, from 10.96.0.0/12. Clusters of a fleet have the same ones, and nothing is ever taken.
+// addresses hands out addresses for Services, from 10.96.0.0/12. Clusters of a fleet have the same ones, and nothing is
+// ever taken.
 type addresses struct{ last atomic.Uint32 }
 
 // Allocate agrees to any address.

@@ -30,7 +30,8 @@ type step struct {
 	name string
 	// do is METHOD PATH. In it and in send, {uid NAME} and {version NAME} are what a step that keeps NAME was answered.
 	do string
-	// send is the body, and kind how it is sent: "apply", "merge", "json-patch", "strategic", or a content type. "" is JSON.
+	// send is the body, and kind how it is sent: "apply", "merge", "json-patch", "strategic", or a content type. "" is
+	// JSON.
 	send, kind string
 	// accept is asked for; "" is JSON, "metadata" the metadata only.
 	accept string
@@ -97,7 +98,8 @@ func (s *server) ask(ctx context.Context, one step) (a answer, data []byte, err 
 	}
 	defer resp.Body.Close()
 	data, err = io.ReadAll(resp.Body)
-	return answer{Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Warnings: resp.Header.Values("Warning")}, data, err
+	return answer{Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"),
+		Warnings: resp.Header.Values("Warning")}, data, err
 }
 
 // answer is what is compared.
@@ -161,15 +163,16 @@ func readEvents(data []byte) any {
 	return all
 }
 
-// Differences that are meant. The simulator has no ReplicaSets and pods behind a Deployment; what controllers of a real cluster add by
-// themselves is not compared.
+// Differences that are meant. The simulator has no ReplicaSets and pods behind a Deployment; what controllers of a real
+// cluster add by themselves is not compared.
 var (
 	times      = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`)
 	uids       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	generated  = regexp.MustCompile(`\bgen-[a-z0-9]{5}\b`)
 	etcdPrefix = regexp.MustCompile(`Key: /real/`)
 	someTime   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
-	versions   = regexp.MustCompile(`(resourceVersion\\?":\\?"|ResourceVersion in the precondition \(|ResourceVersion in record \()\d+`)
+	versions   = regexp.MustCompile(
+		`(resourceVersion\\?":\\?"|ResourceVersion in the precondition \(|ResourceVersion in record \()\d+`)
 	controller = []string{"kube-controller-manager", "kube-apiserver", "fleet.test"}
 )
 
@@ -207,7 +210,9 @@ func normalise(key string, v any) any {
 				if key == "managedFields" && slices.Contains(controller, fmt.Sprint(m["manager"])) {
 					continue
 				}
-				if meta, ok := m["metadata"].(map[string]any); ok && (meta["name"] == "kube-root-ca.crt" || meta["name"] == "default" && m["apiVersion"] == nil && m["spec"] == nil) {
+				if meta, ok := m["metadata"].(map[string]any); ok &&
+					(meta["name"] == "kube-root-ca.crt" || meta["name"] == "default" &&
+						m["apiVersion"] == nil && m["spec"] == nil) {
 					continue // made by controllers in every namespace
 				}
 			}
@@ -222,7 +227,8 @@ func normalise(key string, v any) any {
 		if times.MatchString(v) {
 			return "TIME"
 		}
-		v = versions.ReplaceAllString(someTime.ReplaceAllString(etcdPrefix.ReplaceAllString(v, "Key: /"), "TIME"), "${1}VERSION")
+		v = versions.ReplaceAllString(someTime.ReplaceAllString(etcdPrefix.ReplaceAllString(v, "Key: /"), "TIME"),
+			"${1}VERSION")
 		return generated.ReplaceAllString(uids.ReplaceAllString(v, "UID"), "gen-*")
 	}
 	return v

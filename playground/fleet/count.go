@@ -54,8 +54,9 @@ func (s *sorts) of(verb, resource string) uint32 {
 
 // Counts are requests and bytes.
 type Counts struct {
-	// Requests by verb and resource, as in "apply deployments.apps" or "get discovery". Verbs are those of Kubernetes, and apply for server-side apply.
-	// What was not served is "unauthorized", "unknown" for a path that does not exist, or what a Fault did: "cut", "throttled", "failed".
+	// Requests by verb and resource, as in "apply deployments.apps" or "get discovery". Verbs are those of Kubernetes,
+	// and apply for server-side apply. What was not served is "unauthorized", "unknown" for a path that does not exist,
+	// or what a Fault did: "cut", "throttled", "failed".
 	Requests map[string]int
 	// In and Out are bytes on the wire, with TLS, from the cluster's point of view.
 	In, Out int64
@@ -145,7 +146,8 @@ func (c *Cluster) count(verb, resource string) {
 // Counts returns what was asked of the cluster so far.
 func (c *Cluster) Counts() Counts { return c.counts.read(&c.fleet.sorts, false) }
 
-// Requests returns how many requests were made of the cluster so far, without those refused with 401. It is cheaper than Counts.
+// Requests returns how many requests were made of the cluster so far, without those refused with 401. It is cheaper
+// than Counts.
 func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.of("", "unauthorized")) }
 
 // Mark begins a new count for Since.

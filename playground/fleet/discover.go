@@ -94,14 +94,19 @@ func (f *Fleet) askBuiltins(ctx context.Context) error {
 func (f *Fleet) groupsOf(s *surface) []apidiscoveryv2.APIGroupDiscovery {
 	groups := slices.Clone(f.groups)
 	for _, d := range s.definitions {
-		i := slices.IndexFunc(groups, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == d.crd.Spec.Group })
+		i := slices.IndexFunc(
+			groups, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == d.crd.Spec.Group })
 		if i < 0 {
-			groups = append(groups, apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: d.crd.Spec.Group}})
+			groups = append(groups,
+				apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: d.crd.Spec.Group}})
 			i = len(groups) - 1
 		}
 		groups[i].Versions = addVersions(slices.Clone(groups[i].Versions), d)
 	}
-	slices.SortStableFunc(groups[len(f.groups):], func(a, b apidiscoveryv2.APIGroupDiscovery) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(groups[len(f.groups):], func(
+		a, b apidiscoveryv2.APIGroupDiscovery) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	return groups
 }
 
@@ -111,9 +116,11 @@ func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) [
 		if !v.Served {
 			continue
 		}
-		i := slices.IndexFunc(versions, func(known apidiscoveryv2.APIVersionDiscovery) bool { return known.Version == v.Name })
+		i := slices.IndexFunc(
+			versions, func(known apidiscoveryv2.APIVersionDiscovery) bool { return known.Version == v.Name })
 		if i < 0 {
-			versions = append(versions, apidiscoveryv2.APIVersionDiscovery{Version: v.Name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
+			versions = append(versions, apidiscoveryv2.APIVersionDiscovery{Version: v.Name,
+				Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
 			i = len(versions) - 1
 		}
 		versions[i].Resources = append(slices.Clone(versions[i].Resources), describe(d, &v))
@@ -128,7 +135,8 @@ func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) [
 func describe(d *definition, v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
 	names := &d.crd.Status.AcceptedNames
 	r := apidiscoveryv2.APIResourceDiscovery{
-		Resource: names.Plural, SingularResource: names.Singular, Scope: apidiscoveryv2.ScopeCluster, ShortNames: names.ShortNames, Categories: names.Categories,
+		Resource: names.Plural, SingularResource: names.Singular, Scope: apidiscoveryv2.ScopeCluster,
+		ShortNames: names.ShortNames, Categories: names.Categories,
 		ResponseKind: &metav1.GroupVersionKind{Group: d.crd.Spec.Group, Version: v.Name, Kind: names.Kind},
 		Verbs:        customVerbs(d),
 	}
@@ -136,11 +144,13 @@ func describe(d *definition, v *apiextensionsv1.CustomResourceDefinitionVersion)
 		r.Scope = apidiscoveryv2.ScopeNamespace
 	}
 	if v.Subresources != nil && v.Subresources.Status != nil {
-		r.Subresources = append(r.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: r.ResponseKind, Verbs: subVerbs})
+		r.Subresources = append(r.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status",
+			ResponseKind: r.ResponseKind, Verbs: subVerbs})
 	}
 	if v.Subresources != nil && v.Subresources.Scale != nil {
 		r.Subresources = append(r.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "scale",
-			ResponseKind: &metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: subVerbs})
+			ResponseKind: &metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+			Verbs:        subVerbs})
 	}
 	return r
 }
@@ -167,12 +177,14 @@ func (c *Cluster) document(path string, aggregated bool) *document {
 			return encodeDocument(c.fleet.legacy, true)
 		case path == "/apis" && aggregated:
 			return encodeDocument(apidiscoveryv2.APIGroupDiscoveryList{
-				TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}, Items: c.fleet.groupsOf(s),
+				TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
+				Items:    c.fleet.groupsOf(s),
 			}, true)
 		case path == "/api":
 			return encodeDocument(metav1.APIVersions{
 				TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
-				ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: "127.0.0.1:443"}},
+				ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0",
+					ServerAddress: "127.0.0.1:443"}},
 			}, false)
 		case path == "/apis":
 			list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
@@ -205,7 +217,8 @@ func (f *Fleet) groupDocument(s *surface, parts []string) *document {
 			return encodeDocument(v.list, false)
 		}
 	}
-	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: parts[1] + "/" + parts[2]}
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: parts[1] + "/" + parts[2]}
 	for _, d := range s.definitions {
 		if d.crd.Spec.Group == parts[1] {
 			list.APIResources = append(list.APIResources, plainResources(d, parts[2])...)
@@ -221,7 +234,8 @@ func (f *Fleet) groupDocument(s *surface, parts []string) *document {
 func plainGroup(g apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	plain := metav1.APIGroup{Name: g.Name}
 	for _, v := range g.Versions {
-		plain.Versions = append(plain.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + v.Version, Version: v.Version})
+		plain.Versions = append(plain.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + v.Version,
+			Version: v.Version})
 	}
 	plain.PreferredVersion = plain.Versions[0]
 	return plain
@@ -241,13 +255,16 @@ func plainResources(d *definition, version string) []metav1.APIResource {
 		if v.Name != version || !v.Served {
 			continue
 		}
-		all = append(all, metav1.APIResource{Name: names.Plural, SingularName: names.Singular, Namespaced: namespaced, Kind: names.Kind, Verbs: customVerbs(d),
+		all = append(all, metav1.APIResource{Name: names.Plural, SingularName: names.Singular, Namespaced: namespaced,
+			Kind: names.Kind, Verbs: customVerbs(d),
 			ShortNames: names.ShortNames, Categories: names.Categories, StorageVersionHash: hash})
 		if v.Subresources != nil && v.Subresources.Status != nil {
-			all = append(all, metav1.APIResource{Name: names.Plural + "/status", Namespaced: namespaced, Kind: names.Kind, Verbs: subVerbs})
+			all = append(all, metav1.APIResource{Name: names.Plural + "/status", Namespaced: namespaced,
+				Kind: names.Kind, Verbs: subVerbs})
 		}
 		if v.Subresources != nil && v.Subresources.Scale != nil {
-			all = append(all, metav1.APIResource{Group: "autoscaling", Version: "v1", Name: names.Plural + "/scale", Namespaced: namespaced, Kind: "Scale", Verbs: subVerbs})
+			all = append(all, metav1.APIResource{Group: "autoscaling", Version: "v1", Name: names.Plural + "/scale",
+				Namespaced: namespaced, Kind: "Scale", Verbs: subVerbs})
 		}
 	}
 	return all

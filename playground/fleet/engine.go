@@ -17,7 +17,8 @@ import (
 // admin is who all requests come from, as far as the handlers are concerned.
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
 
-var requestInfo = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+var requestInfo = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api")}
 
 // answer is what a handler answered.
 type answer struct {
@@ -51,8 +52,10 @@ func (a *answer) AddWarning(agent, text string) {
 
 var _ warning.Recorder = &answer{}
 
-// run lets the API server's handlers answer a request over the one object of a transaction, and returns what they answered.
-func run(ctx context.Context, handler http.Handler, t *transaction, method, uri string, header http.Header, body []byte) (*answer, error) {
+// run lets the API server's handlers answer a request over the one object of a transaction, and returns what they
+// answered.
+func run(ctx context.Context, handler http.Handler, t *transaction, method, uri string, header http.Header,
+	body []byte) (*answer, error) {
 	a := &answer{header: http.Header{}}
 	ctx = context.WithValue(ctx, transactionKey{}, t)
 	ctx = audit.WithAuditContext(apirequest.WithUser(ctx, admin))

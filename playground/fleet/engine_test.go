@@ -103,7 +103,8 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 	if err != nil {
 		return nil, nil, err
 	}
-	set := apply.Set{Bundle: bundle, Owner: "engine", Overlay: render.Overlay{Labels: map[string]string{"app.kubernetes.io/component": "one"}}}
+	set := apply.Set{Bundle: bundle, Owner: "engine",
+		Overlay: render.Overlay{Labels: map[string]string{"app.kubernetes.io/component": "one"}}}
 	say := func(format string, args ...any) { story = append(story, fmt.Sprintf(format, args...)) }
 	refs, err := c.Inventory(ctx, set)
 	if err != nil {
@@ -146,7 +147,8 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 	}
 	say("drifted: %v", drifted)
 	config := refs[slices.IndexFunc(refs, func(r apply.Ref) bool { return r.Kind == "ConfigMap" })]
-	if _, err := c.Patch(ctx, config, types.MergePatchType, "", []byte(`{"data":{"level":"debug"}}`), "somebody"); err != nil {
+	if _, err := c.Patch(ctx, config, types.MergePatchType, "",
+		[]byte(`{"data":{"level":"debug"}}`), "somebody"); err != nil {
 		return nil, nil, err
 	}
 	if drifted, err = c.FindDrift(ctx, set, done); err != nil {

@@ -17,29 +17,33 @@ type Death string
 
 // The ways in which a cluster cannot be reached.
 const (
-	// Refused ends every connection at once, the open ones and each new one. With Options.OwnPorts nothing listens any more, so that new ones
-	// are refused by the operating system; else they are reset right after they were made.
+	// Refused ends every connection at once, the open ones and each new one. With Options.OwnPorts nothing listens any
+	// more, so that new ones are refused by the operating system; else they are reset right after they were made.
 	Refused Death = "refused"
-	// BlackHole takes connections, and whatever is sent, and never answers. What was sent is answered when the fault is healed.
+	// BlackHole takes connections, and whatever is sent, and never answers. What was sent is answered when the fault is
+	// healed.
 	BlackHole Death = "black hole"
 )
 
-// Fault is what goes wrong at a cluster. Its parts add up. Which requests are hit is decided by the fleet's seed, the cluster, and how many
-// requests came since the fault began.
+// Fault is what goes wrong at a cluster. Its parts add up. Which requests are hit is decided by the fleet's seed, the
+// cluster, and how many requests came since the fault began.
 type Fault struct {
 	// Dead is empty if the cluster can be reached.
 	Dead Death
-	// Up and Down make the cluster dead for a time only: it is alive for Up, dead for Down, and so on. Zero: dead all the time.
+	// Up and Down make the cluster dead for a time only: it is alive for Up, dead for Down, and so on. Zero: dead all
+	// the time.
 	Up, Down time.Duration
 	// Delay is added to every request, but for what a watch sends later.
 	Delay time.Duration
-	// TooMany is the share of requests that are answered with 429, from 0 to 1, and RetryAfter what the answer says, in whole seconds, at least one.
+	// TooMany is the share of requests that are answered with 429, from 0 to 1, and RetryAfter what the answer says, in
+	// whole seconds, at least one.
 	TooMany    float64
 	RetryAfter time.Duration
 	// Errors is the share of requests that are answered with Code. 0 means 500.
 	Errors float64
 	Code   int
-	// Cut is the share of requests that end their connection in place of an answer, and with it all other requests on that.
+	// Cut is the share of requests that end their connection in place of an answer, and with it all other requests on
+	// that.
 	Cut float64
 	// Expired lets every request be answered with 401, whatever its credentials.
 	Expired bool
@@ -145,7 +149,9 @@ func (t *trouble) meets(c *Cluster, w http.ResponseWriter, r *http.Request) bool
 		c.count("", "throttled")
 		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(t.RetryAfter/time.Second))))
 		c.send(w, failure(metav1.Status{Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
-			Message: "too many requests, please try again later", Details: &metav1.StatusDetails{RetryAfterSeconds: int32(max(1, t.RetryAfter/time.Second))}}), jsonType) //nolint:gosec // seconds
+			//nolint:gosec // seconds
+			Message: "too many requests, please try again later",
+			Details: &metav1.StatusDetails{RetryAfterSeconds: int32(max(1, t.RetryAfter/time.Second))}}), jsonType)
 		return true
 	case roll < t.Cut+t.TooMany+t.Errors:
 		c.count("", "failed")
@@ -157,7 +163,8 @@ func (t *trouble) meets(c *Cluster, w http.ResponseWriter, r *http.Request) bool
 		if code == http.StatusServiceUnavailable {
 			reason = metav1.StatusReasonServiceUnavailable
 		}
-		c.send(w, failure(metav1.Status{Code: int32(code), Reason: reason, Message: "an error on the server has prevented the request from succeeding"}), jsonType)
+		c.send(w, failure(metav1.Status{Code: int32(code), Reason: reason,
+			Message: "an error on the server has prevented the request from succeeding"}), jsonType)
 		return true
 	}
 	return false
@@ -173,8 +180,8 @@ func (f *Fleet) roll(cluster int, n uint64) float64 {
 	return float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64
 }
 
-// Afflict makes something go wrong at a share of all clusters, from 0 to 1, and returns them. Equal seeds and kinds choose the same; of two kinds, the clusters
-// are others if there are enough.
+// Afflict makes something go wrong at a share of all clusters, from 0 to 1, and returns them. Equal seeds and kinds
+// choose the same; of two kinds, the clusters are others if there are enough.
 func (f *Fleet) Afflict(share float64, kind int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {

@@ -36,7 +36,8 @@ func clientOf(t *testing.T, c *Cluster) *http.Client {
 }
 
 // get asks a cluster for a path and returns the code, 0 for no answer.
-func get(client *http.Client, c *Cluster, path string, timeout time.Duration) (code int, header http.Header, err error) {
+func get(client *http.Client, c *Cluster, path string, timeout time.Duration) (
+	code int, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL()+path, nil)
@@ -59,46 +60,56 @@ func TestFault(t *testing.T) {
 		fault  Fault
 		check  func(t *testing.T, codes map[int]int, errs []error, took time.Duration)
 	}{
-		"Refused": {"every connection ends at once, the open ones too", Fault{Dead: Refused}, func(t *testing.T, codes map[int]int, errs []error, _ time.Duration) {
-			if codes[0] != 20 || !errors.Is(errs[0], syscall.ECONNRESET) && !errors.Is(errs[0], syscall.ECONNREFUSED) && !errors.Is(errs[len(errs)-1], syscall.ECONNRESET) {
-				t.Errorf("answers %v, errors %v", codes, errs[:2])
-			}
-		}},
-		"BlackHole": {"nothing is ever answered", Fault{Dead: BlackHole}, func(t *testing.T, codes map[int]int, errs []error, _ time.Duration) {
-			if codes[0] != 20 || !errors.Is(errs[0], context.DeadlineExceeded) {
-				t.Errorf("answers %v, errors %v", codes, errs[:2])
-			}
-		}},
-		"Slow": {"every answer is late", Fault{Delay: 20 * time.Millisecond}, func(t *testing.T, codes map[int]int, _ []error, took time.Duration) {
-			if codes[200] != 20 || took < 20*20*time.Millisecond {
-				t.Errorf("answers %v in %s", codes, took)
-			}
-		}},
-		"TooMany": {"a share is throttled", Fault{TooMany: 0.5, RetryAfter: 3 * time.Second}, func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
-			if codes[429] < 4 || codes[200] < 4 {
-				t.Errorf("answers %v", codes)
-			}
-		}},
-		"Errors": {"a share fails", Fault{Errors: 0.5, Code: 503}, func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
-			if codes[503] < 4 || codes[200] < 4 {
-				t.Errorf("answers %v", codes)
-			}
-		}},
-		"Cut": {"a share ends its connection; the next one makes another", Fault{Cut: 0.5}, func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
-			if codes[0] < 4 || codes[200] < 4 {
-				t.Errorf("answers %v", codes)
-			}
-		}},
-		"Expired": {"credentials are refused", Fault{Expired: true}, func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
-			if codes[401] != 20 {
-				t.Errorf("answers %v", codes)
-			}
-		}},
-		"Flapping": {"it is there half of the time", Fault{Dead: Refused, Up: 100 * time.Millisecond, Down: 100 * time.Millisecond, Delay: 20 * time.Millisecond}, func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
-			if codes[0] == 0 || codes[200] == 0 {
-				t.Errorf("answers %v", codes)
-			}
-		}},
+		"Refused": {"every connection ends at once, the open ones too", Fault{Dead: Refused},
+			func(t *testing.T, codes map[int]int, errs []error, _ time.Duration) {
+				if codes[0] != 20 || !errors.Is(errs[0], syscall.ECONNRESET) &&
+					!errors.Is(errs[0], syscall.ECONNREFUSED) && !errors.Is(errs[len(errs)-1], syscall.ECONNRESET) {
+					t.Errorf("answers %v, errors %v", codes, errs[:2])
+				}
+			}},
+		"BlackHole": {"nothing is ever answered", Fault{Dead: BlackHole},
+			func(t *testing.T, codes map[int]int, errs []error, _ time.Duration) {
+				if codes[0] != 20 || !errors.Is(errs[0], context.DeadlineExceeded) {
+					t.Errorf("answers %v, errors %v", codes, errs[:2])
+				}
+			}},
+		"Slow": {"every answer is late", Fault{Delay: 20 * time.Millisecond},
+			func(t *testing.T, codes map[int]int, _ []error, took time.Duration) {
+				if codes[200] != 20 || took < 20*20*time.Millisecond {
+					t.Errorf("answers %v in %s", codes, took)
+				}
+			}},
+		"TooMany": {"a share is throttled", Fault{TooMany: 0.5, RetryAfter: 3 * time.Second},
+			func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
+				if codes[429] < 4 || codes[200] < 4 {
+					t.Errorf("answers %v", codes)
+				}
+			}},
+		"Errors": {"a share fails", Fault{Errors: 0.5, Code: 503},
+			func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
+				if codes[503] < 4 || codes[200] < 4 {
+					t.Errorf("answers %v", codes)
+				}
+			}},
+		"Cut": {"a share ends its connection; the next one makes another", Fault{Cut: 0.5},
+			func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
+				if codes[0] < 4 || codes[200] < 4 {
+					t.Errorf("answers %v", codes)
+				}
+			}},
+		"Expired": {"credentials are refused", Fault{Expired: true},
+			func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
+				if codes[401] != 20 {
+					t.Errorf("answers %v", codes)
+				}
+			}},
+		"Flapping": {"it is there half of the time", Fault{Dead: Refused, Up: 100 * time.Millisecond,
+			Down: 100 * time.Millisecond, Delay: 20 * time.Millisecond},
+			func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
+				if codes[0] == 0 || codes[200] == 0 {
+					t.Errorf("answers %v", codes)
+				}
+			}},
 	}
 	for _, own := range []bool{false, true} {
 		for name, tc := range cases {
@@ -185,7 +196,8 @@ func TestRotate(t *testing.T) {
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
 func configMap(name string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default"}}}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": name, "namespace": "default"}}}
 }
 
 func TestClustersAreSeparate(t *testing.T) {
@@ -195,7 +207,8 @@ func TestClustersAreSeparate(t *testing.T) {
 	}
 	for i, want := range []int{404, 200, 404} {
 		c := f.Cluster(i)
-		if code, _, err := get(clientOf(t, c), c, "/api/v1/namespaces/default/configmaps/mine", 10*time.Second); code != want {
+		if code, _, err := get(clientOf(t, c), c, "/api/v1/namespaces/default/configmaps/mine",
+			10*time.Second); code != want {
 			t.Errorf("cluster %d answers %d, %v, want %d", i, code, err, want)
 		}
 		if n := c.Counts().Requests["get configmaps"]; n != 1 {
@@ -215,7 +228,9 @@ func TestClustersAreSeparate(t *testing.T) {
 }
 
 func TestOperator(t *testing.T) {
-	f := open(t, Options{Clusters: 1, Operators: []Operator{{Kind: schema.GroupKind{Group: "example.com", Kind: "Thing"}, Namespace: "default", Deployment: "manager", After: time.Millisecond}}})
+	f := open(t, Options{Clusters: 1,
+		Operators: []Operator{{Kind: schema.GroupKind{Group: "example.com", Kind: "Thing"}, Namespace: "default",
+			Deployment: "manager", After: time.Millisecond}}})
 	c := f.Cluster(0)
 	apply := func(text string) {
 		t.Helper()
@@ -300,8 +315,11 @@ func TestWatch(t *testing.T) {
 	}{
 		{"all since", fmt.Sprint("resourceVersion=", start), "[ADDED c0 ADDED c1 ADDED c2 DELETED c0]"},
 		{"what is there", "resourceVersion=0", "[ADDED c1 ADDED c2]"},
-		{"a bookmark tells where it stands", fmt.Sprint("allowWatchBookmarks=true&resourceVersion=", c.Version()), "[BOOKMARK]"},
-		{"initial events end with a bookmark", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "[ADDED c1 ADDED c2 BOOKMARK]"},
+		{"a bookmark tells where it stands", fmt.Sprint("allowWatchBookmarks=true&resourceVersion=", c.Version()),
+			"[BOOKMARK]"},
+		{"initial events end with a bookmark",
+			"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+			"[ADDED c1 ADDED c2 BOOKMARK]"},
 	}
 	for _, tc := range cases {
 		n := strings.Count(tc.want, "ADDED") + strings.Count(tc.want, "DELETED") + strings.Count(tc.want, "BOOKMARK")
@@ -319,7 +337,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestTogether writes to a few clusters from many goroutines while watches run: for the race detector, and to see that no write is lost.
+// TestTogether writes to a few clusters from many goroutines while watches run: for the race detector, and to see that
+// no write is lost.
 func TestTogether(t *testing.T) {
 	f := open(t, Options{Clusters: 3, History: 10})
 	var wg sync.WaitGroup

@@ -29,18 +29,20 @@ type Options struct {
 	Ready time.Duration
 	// Operators look after custom resources.
 	Operators []Operator
-	// Varying are keys of strings that differ from cluster to cluster though the objects are otherwise equal, such as labels. They
-	// only save memory and time. nil means the label and the annotation by which the manager names a Manifest.
+	// Varying are keys of strings that differ from cluster to cluster though the objects are otherwise equal, such as
+	// labels. They only save memory and time. nil means the label and the annotation by which the manager names a
+	// Manifest.
 	Varying []string
 	// History is how many changes a cluster remembers for watches, for five minutes. 0 means 1,000.
 	History int
 	// Bookmarks is the time between two bookmarks of a watch. 0 means one minute.
 	Bookmarks time.Duration
-	// OwnPorts gives each cluster a listener and a port of 127.0.0.1, in place of an address of its own behind one listener. It costs a
-	// file descriptor and a goroutine per cluster. Where there is no network 127.0.0.0/8 (that is, not on Linux) it is always so.
+	// OwnPorts gives each cluster a listener and a port of 127.0.0.1, in place of an address of its own behind one
+	// listener. It costs a file descriptor and a goroutine per cluster. Where there is no network 127.0.0.0/8 (that is,
+	// not on Linux) it is always so.
 	OwnPorts bool
-	// Changed is called with every change of an object, in the order of a cluster's changes, unless it is nil. The cluster is locked meanwhile: it must
-	// neither block nor ask the cluster.
+	// Changed is called with every change of an object, in the order of a cluster's changes, unless it is nil. The
+	// cluster is locked meanwhile: it must neither block nor ask the cluster.
 	Changed func(Change)
 }
 
@@ -147,7 +149,8 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	}
 	f.learnBuiltins()
 	f.namespaceResource = f.resources.of(schema.GroupResource{Resource: "namespaces"})
-	f.definitionResource = f.resources.of(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"})
+	f.definitionResource = f.resources.of(schema.GroupResource{Group: "apiextensions.k8s.io",
+		Resource: "customresourcedefinitions"})
 	if err := f.populate(); err != nil {
 		return nil, err
 	}
@@ -185,7 +188,8 @@ type Stats struct {
 
 // Stats counts what the fleet holds. It looks at every cluster.
 func (f *Fleet) Stats() Stats {
-	s := Stats{Bodies: f.bodies.len(), Connections: int(f.network.connections.Load()), Watches: int(f.network.watches.Load())}
+	s := Stats{Bodies: f.bodies.len(), Connections: int(f.network.connections.Load()),
+		Watches: int(f.network.watches.Load())}
 	for _, c := range f.clusters {
 		c.mu.Lock()
 		s.Objects += len(c.objects)
@@ -212,7 +216,8 @@ func (f *Fleet) populate() error {
 		f.clusters[i] = c
 		for _, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
 			body := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + name + `"}}`
-			if _, err := c.do(f.life, http.MethodPost, "/api/v1/namespaces", jsonType, "kube-apiserver", []byte(body)); err != nil {
+			if _, err := c.do(f.life, http.MethodPost, "/api/v1/namespaces", jsonType, "kube-apiserver",
+				[]byte(body)); err != nil {
 				return fmt.Errorf("making namespace %s of %s: %w", name, c.Name(), err)
 			}
 		}
@@ -277,8 +282,8 @@ users: [{name: %[1]s, user: {token: %[4]s}}]
 `, c.Name(), c.URL(), c.fleet.network.authority, c.token())
 }
 
-// Rotate replaces the credentials. Requests with the old ones get 401 from now on, on open connections too; watches go on. Kubeconfig
-// returns the new ones.
+// Rotate replaces the credentials. Requests with the old ones get 401 from now on, on open connections too; watches go
+// on. Kubeconfig returns the new ones.
 func (c *Cluster) Rotate() {
 	c.rotated.Add(1)
 	c.valid.Store(nil)

@@ -128,7 +128,8 @@ func readDefinition(text []byte) *definition {
 func (d *definition) settled() bool {
 	names := &d.crd.Status.AcceptedNames
 	return d.established && names.Plural == d.crd.Spec.Names.Plural && names.Kind == d.crd.Spec.Names.Kind &&
-		slices.Equal(names.ShortNames, d.crd.Spec.Names.ShortNames) && slices.Equal(names.Categories, d.crd.Spec.Names.Categories)
+		slices.Equal(names.ShortNames, d.crd.Spec.Names.ShortNames) &&
+		slices.Equal(names.Categories, d.crd.Spec.Names.Categories)
 }
 
 // surface is what a cluster serves beyond the built-in kinds. Clusters with the same definitions share one.
@@ -190,7 +191,8 @@ func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
 		crd.DeletionTimestamp = &long
 	}
 	informer := externalversions.NewSharedInformerFactory(nil, 0).Apiextensions().V1().CustomResourceDefinitions()
-	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, informer, http.NotFoundHandler(), storageOptions{}, admitAll{}, nil, nil, nil, 1,
+	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, informer,
+		http.NotFoundHandler(), storageOptions{}, admitAll{}, nil, nil, nil, 1,
 		authorizerfactory.NewAlwaysAllowAuthorizer(), time.Minute, time.Minute, f.schemas, 3<<20)
 	if err != nil {
 		return nil, fmt.Errorf("serving %s: %w", crd.Name, err)
@@ -206,7 +208,8 @@ func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
 			continue
 		}
 		k := &kind{
-			resource: f.resources.of(resource), storage: resource, group: crd.Spec.Group, version: v.Name, plural: names.Plural, kind: names.Kind, listKind: names.ListKind,
+			resource: f.resources.of(resource), storage: resource, group: crd.Spec.Group, version: v.Name,
+			plural: names.Plural, kind: names.Kind, listKind: names.ListKind,
 			namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped, custom: true, handler: handler,
 		}
 		if v.Subresources != nil && v.Subresources.Status != nil {
@@ -252,7 +255,8 @@ func (f *Fleet) learnBuiltins() {
 				stored = alias
 			}
 			k := &kind{
-				resource: f.resources.of(stored), storage: stored, group: version.group, version: version.version, plural: plural, kind: r.Kind, listKind: r.Kind + "List",
+				resource: f.resources.of(stored), storage: stored, group: version.group, version: version.version,
+				plural: plural, kind: r.Kind, listKind: r.Kind + "List",
 				namespaced: r.Namespaced, handler: f.handler,
 			}
 			f.builtins[key], f.builtinKinds[k.apiVersion()+" "+k.kind] = k, k

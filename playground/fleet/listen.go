@@ -55,9 +55,11 @@ func (f *Fleet) listen() error {
 			}
 			return context.WithValue(ctx, connectionKey{}, c)
 		},
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReadFrameSize: 1 << 20, MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20},
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, CurvePreferences: []tls.CurveID{tls.X25519},
-			GetCertificate: f.certificate},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReadFrameSize: 1 << 20,
+			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			CurvePreferences: []tls.CurveID{tls.X25519},
+			GetCertificate:   f.certificate},
 	}
 	if f.options.OwnPorts || !sharedNetwork {
 		return f.listenEach()
@@ -148,8 +150,10 @@ func (n *network) makeAuthority() (err error) {
 	if n.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fleet-ca"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fleet-ca"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &n.caKey.PublicKey, n.caKey)
 	if err != nil {
 		return err
@@ -166,8 +170,10 @@ func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 		return nil, errListen
 	}
 	n := &f.network
-	template := &x509.Certificate{SerialNumber: big.NewInt(int64(indexOf(local.IP)) + 1<<32), Subject: pkix.Name{CommonName: "kube-apiserver"}, IPAddresses: []net.IP{local.IP},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, NotBefore: n.ca.NotBefore, NotAfter: n.ca.NotAfter}
+	template := &x509.Certificate{SerialNumber: big.NewInt(int64(indexOf(local.IP)) + 1<<32),
+		Subject: pkix.Name{CommonName: "kube-apiserver"}, IPAddresses: []net.IP{local.IP},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		NotBefore: n.ca.NotBefore, NotAfter: n.ca.NotAfter}
 	der, err := x509.CreateCertificate(rand.Reader, template, n.ca, &n.key.PublicKey, n.caKey)
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate: %w", err)

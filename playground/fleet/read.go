@@ -38,7 +38,8 @@ func (c *Cluster) get(ctx context.Context, k *kind, p place) *reply {
 	}
 	shown, err := c.convert(ctx, o, k)
 	if err != nil {
-		return failure(metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()})
+		return failure(metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+			Message: err.Error()})
 	}
 	return &reply{code: http.StatusOK, object: shown}
 }
@@ -58,16 +59,19 @@ func (c *Cluster) convert(ctx context.Context, o *object, k *kind) (*object, err
 	for i := range from.vars {
 		from.vars[i] = strconv.Itoa(i)
 	}
-	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, method: http.MethodGet, uri: k.path(o.body.namespace, o.body.name, "")}
+	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, method: http.MethodGet,
+		uri: k.path(o.body.namespace, o.body.name, "")}
 	made, err := c.outcomeOf(ctx, r, &stand, from, nil)
 	if err != nil {
 		return nil, err
 	}
 	if made.response == nil {
-		return nil, fmt.Errorf("reading %s %s/%s in version %s: %s", k.plural, o.body.namespace, o.body.name, k.version, made.raw)
+		return nil, fmt.Errorf("reading %s %s/%s in version %s: %s", k.plural, o.body.namespace,
+			o.body.name, k.version, made.raw)
 	}
 	real := &sources{times: o.values.times, vars: append([]string{""}, o.values.vars...)}
-	return &object{body: made.response.body, values: real.fill(made.response), version: o.version, born: o.born, resource: o.resource}, nil
+	return &object{body: made.response.body, values: real.fill(made.response), version: o.version,
+		born: o.born, resource: o.resource}, nil
 }
 
 // selection is which objects of a collection are wanted.
@@ -84,7 +88,8 @@ func selectionOf(k *kind, p place, query url.Values) (s selection, refusal *repl
 	var err error
 	if text := query.Get("labelSelector"); text != "" {
 		if s.labels, err = labels.Parse(text); err != nil {
-			return s, badRequest(fmt.Sprintf("unable to parse requirement: %s", strings.TrimPrefix(err.Error(), "unable to parse requirement: ")))
+			return s, badRequest(fmt.Sprintf("unable to parse requirement: %s",
+				strings.TrimPrefix(err.Error(), "unable to parse requirement: ")))
 		}
 	}
 	if text := query.Get("fieldSelector"); text != "" {
@@ -101,14 +106,17 @@ func selectionOf(k *kind, p place, query url.Values) (s selection, refusal *repl
 // fieldLabel checks and translates a field that is selected by.
 func (k *kind) fieldLabel(label, value string) (string, string, error) {
 	switch {
-	case label == "metadata.name", label == "metadata.namespace" && k.namespaced, slices.Contains(k.selectableFields, label):
+	case label == "metadata.name", label == "metadata.namespace" && k.namespaced,
+		slices.Contains(k.selectableFields, label):
 		return label, value, nil
 	case k.custom:
 		return "", "", fmt.Errorf("field label not supported: %s", label)
 	case k.group == "apiextensions.k8s.io" || k.group == "apiregistration.k8s.io":
-		return "", "", fmt.Errorf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", label)
+		return "", "", fmt.Errorf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+			label)
 	}
-	return legacyscheme.Scheme.ConvertFieldLabel(schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind}, label, value)
+	return legacyscheme.Scheme.ConvertFieldLabel(schema.GroupVersionKind{Group: k.group, Version: k.version,
+		Kind: k.kind}, label, value)
 }
 
 // matches reports whether an object is wanted.
@@ -163,7 +171,8 @@ type page struct {
 	version int64 // of the list
 }
 
-// serveList answers with a collection, or a page of it. Later pages show it as it is then, not as it was when the first was read.
+// serveList answers with a collection, or a page of it. Later pages show it as it is then, not as it was when the first
+// was read.
 func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
@@ -185,7 +194,9 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p p
 	l := c.listLocked(r.Context(), &s, after, limit)
 	c.mu.Unlock()
 	if after.start != "" && after.version < int64(l.forgotten) {
-		status := expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results.")
+		status := expired("The provided continue parameter is too old to display a consistent list result. You can " +
+			"start a new list without the continue parameter, or use the continue token in this response to retrieve " +
+			"the remainder of the results.")
 		c.send(w, failure(status), jsonType)
 		return
 	}
@@ -221,7 +232,8 @@ func (c *Cluster) listLocked(ctx context.Context, s *selection, after page, limi
 			continue
 		}
 		if limit > 0 && len(l.objects) == limit {
-			if next, err := storage.EncodeContinue("/"+continueKey(l.objects[limit-1])+"\u0000", "/", l.version); err == nil {
+			if next, err := storage.EncodeContinue("/"+continueKey(l.objects[limit-1])+"\u0000",
+				"/", l.version); err == nil {
 				l.next = next
 			}
 			if s.labels.Empty() && s.fields.Empty() {
@@ -293,7 +305,8 @@ func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, 
 	c.mu.Lock()
 	l := c.listLocked(r.Context(), &s, page{}, 0)
 	for i, o := range l.objects {
-		one := &request{kind: k, namespace: o.body.namespace, name: o.body.name, method: http.MethodDelete, contentType: contentType, agent: agentOf(r.UserAgent()), body: body,
+		one := &request{kind: k, namespace: o.body.namespace, name: o.body.name, method: http.MethodDelete,
+			contentType: contentType, agent: agentOf(r.UserAgent()), body: body,
 			uri: k.path(o.body.namespace, o.body.name, "") + "?" + r.URL.RawQuery}
 		answer, err := c.writeLocked(r.Context(), one)
 		if err == nil && answer.object != nil && answer.object.body.kind != "Status" {

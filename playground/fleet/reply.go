@@ -29,12 +29,14 @@ func (r *reply) status(change func(*metav1.Status)) {
 }
 
 func forbidden(k *kind, name, why string) *reply {
-	return failure(metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: fmt.Sprintf("%s %q is forbidden: %s", k.name(), name, why),
+	return failure(metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Message: fmt.Sprintf("%s %q is forbidden: %s", k.name(), name, why),
 		Details: &metav1.StatusDetails{Name: name, Group: k.group, Kind: k.plural}})
 }
 
 func notFound(k *kind, name string) *reply {
-	return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("%s %q not found", k.name(), name),
+	return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("%s %q not found", k.name(), name),
 		Details: &metav1.StatusDetails{Name: name, Group: k.group, Kind: k.plural}})
 }
 

@@ -41,7 +41,8 @@ func parsePath(path string) (p place, ok bool) {
 		return p, false
 	}
 	// namespaces/NAME/PLURAL is a namespace of its own in two cases: the subresources of a namespace.
-	if len(parts) >= 3 && parts[0] == "namespaces" && (p.key.group != "" || parts[2] != "status" && parts[2] != "finalize") {
+	if len(parts) >= 3 && parts[0] == "namespaces" &&
+		(p.key.group != "" || parts[2] != "status" && parts[2] != "finalize") {
 		p.namespace, parts = parts[1], parts[2:]
 	}
 	p.key.plural = parts[0]
@@ -61,7 +62,8 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !c.authenticated(r) {
 		c.count("", "unauthorized")
-		c.send(w, failure(metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "Unauthorized"}), jsonType)
+		c.send(w, failure(metav1.Status{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
+			Message: "Unauthorized"}), jsonType)
 		return
 	}
 	p, ok := parsePath(r.URL.Path)
@@ -90,7 +92,9 @@ func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	if slices.ContainsFunc(f.builtinVersions, func(v builtinVersion) bool { return v.group == group }) {
 		w.Header()["Content-Type"] = []string{jsonType}
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}`) // the client may have gone
+		// the client may have gone
+		_, _ = io.WriteString(
+			w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}`)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -121,16 +125,20 @@ func (c *Cluster) servePlain(w http.ResponseWriter, r *http.Request) {
 		c.count("get", "version")
 		version := utilversion.DefaultKubeBinaryVersion
 		major, minor, _ := strings.Cut(version, ".")
-		c.write(w, http.StatusOK, jsonType, fmt.Appendf(nil, `{"major":%q,"minor":%q,"gitVersion":"v%s.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"gc","platform":"linux/amd64"}`, major, minor, version))
+		c.write(w, http.StatusOK, jsonType, fmt.Appendf(
+			nil, `{"major":%q,"minor":%q,"gitVersion":"v%s.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"gc","platform":"linux/amd64"}`, major, minor, version))
 		return
 	}
-	if r.Method != http.MethodGet || path != "/api" && !strings.HasPrefix(path, "/api/") && path != "/apis" && !strings.HasPrefix(path, "/apis/") {
+	if r.Method != http.MethodGet || path != "/api" && !strings.HasPrefix(path, "/api/") && path != "/apis" &&
+		!strings.HasPrefix(path, "/apis/") {
 		c.count("", "unknown")
 		c.fleet.notServed(w, groupIn(path))
 		return
 	}
 	c.count("get", "discovery")
-	aggregated := (path == "/api" || path == "/apis") && strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList") && strings.Contains(r.Header.Get("Accept"), "v=v2;")
+	aggregated := (path == "/api" || path == "/apis") &&
+		strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList") &&
+		strings.Contains(r.Header.Get("Accept"), "v=v2;")
 	d := c.document(path, aggregated)
 	if d == nil {
 		c.fleet.notServed(w, groupIn(path))
@@ -187,15 +195,18 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 	}
 	body, err := readBody(r)
 	if err != nil {
-		c.send(w, failure(metav1.Status{Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge, Message: err.Error()}), jsonType)
+		c.send(w, failure(metav1.Status{Code: http.StatusRequestEntityTooLarge,
+			Reason: metav1.StatusReasonRequestEntityTooLarge, Message: err.Error()}), jsonType)
 		return
 	}
 	contentType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	c.count(verbOf(r.Method, contentType), k.name())
-	answer, err := c.handle(r.Context(), &request{kind: k, namespace: p.namespace, name: p.name, subresource: p.subresource, method: r.Method, uri: r.URL.RequestURI(),
+	answer, err := c.handle(r.Context(), &request{kind: k, namespace: p.namespace, name: p.name,
+		subresource: p.subresource, method: r.Method, uri: r.URL.RequestURI(),
 		contentType: contentType, agent: agentOf(r.UserAgent()), body: body})
 	if err != nil {
-		answer = failure(metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()})
+		answer = failure(metav1.Status{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+			Message: err.Error()})
 	}
 	c.send(w, answer, r.Header.Get("Accept"))
 }
@@ -228,7 +239,8 @@ func agentOf(userAgent string) string {
 // readBody reads the body of a request.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > maxBody {
-		return nil, fmt.Errorf("Request entity too large: limit is %d", maxBody) //nolint:staticcheck // the words of an API server
+		//nolint:staticcheck // the words of an API server
+		return nil, fmt.Errorf("Request entity too large: limit is %d", maxBody)
 	}
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -241,7 +253,8 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("reading the body: %w", err)
 	}
 	if b.Len() > maxBody {
-		return nil, fmt.Errorf("Request entity too large: limit is %d", maxBody) //nolint:staticcheck // the words of an API server
+		//nolint:staticcheck // the words of an API server
+		return nil, fmt.Errorf("Request entity too large: limit is %d", maxBody)
 	}
 	return b.Bytes(), nil
 }
@@ -267,7 +280,8 @@ func (c *Cluster) do(ctx context.Context, method, uri, contentType, agent string
 	if k == nil {
 		return nil, fmt.Errorf("asking for %s: the cluster does not serve it", uri)
 	}
-	answer, err := c.handle(ctx, &request{kind: k, namespace: p.namespace, name: p.name, subresource: p.subresource, method: method, uri: uri, contentType: contentType, agent: agent, body: body})
+	answer, err := c.handle(ctx, &request{kind: k, namespace: p.namespace, name: p.name, subresource: p.subresource,
+		method: method, uri: uri, contentType: contentType, agent: agent, body: body})
 	if err != nil {
 		return nil, err
 	}

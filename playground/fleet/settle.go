@@ -61,7 +61,8 @@ func (f *Fleet) readNeeds(v *body, text []byte) {
 		own := func(name string) bool {
 			return name == finalizerForeground || name == finalizerOrphan || name == finalizerInstances
 		}
-		if slices.ContainsFunc(v.finalizers, own) || group == "" && (v.kind == "Namespace" || v.kind == "Pod" && len(v.finalizers) == 0) {
+		if slices.ContainsFunc(v.finalizers, own) || group == "" &&
+			(v.kind == "Namespace" || v.kind == "Pod" && len(v.finalizers) == 0) {
 			v.needs |= needEnd
 		}
 		return
@@ -71,7 +72,8 @@ func (f *Fleet) readNeeds(v *body, text []byte) {
 		v.status = patch
 	}
 	for i := range f.options.Operators {
-		if o := &f.options.Operators[i]; o.Kind == (schema.GroupKind{Group: group, Kind: v.kind}) && !hasState(text, o.state()) {
+		if o := &f.options.Operators[i]; o.Kind == (schema.GroupKind{Group: group, Kind: v.kind}) &&
+			!hasState(text, o.state()) {
 			v.needs |= needOperate
 		}
 	}
@@ -250,7 +252,8 @@ func (c *Cluster) controlLocked(o *object, method, subresource, agent string, bo
 	if method == http.MethodDelete {
 		contentType = jsonType
 	}
-	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, subresource: subresource, method: method, contentType: contentType, agent: agent, body: body,
+	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, subresource: subresource, method: method,
+		contentType: contentType, agent: agent, body: body,
 		uri: k.path(o.body.namespace, o.body.name, subresource)}
 	_, _ = c.writeLocked(c.fleet.life, r) // there is no client for the answer
 }
@@ -378,13 +381,20 @@ func (c *Cluster) endNamespaceLocked(o *object) {
 		}
 	}
 	conditions := []any{
-		condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
-		condition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
-		condition("NamespaceDeletionContentFailure", "False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-		condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", "Some resources are remaining: "+counted(resources, "%s has %d resource instances")),
-		condition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+counted(finalizers, "%s in %d resource instances")),
+		condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered",
+			"All resources successfully discovered"),
+		condition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
+			"All legacy kube types successfully parsed"),
+		condition("NamespaceDeletionContentFailure", "False", "ContentDeleted",
+			"All content successfully deleted, may be waiting on finalization"),
+		condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", "Some resources are remaining: "+counted(
+			resources, "%s has %d resource instances")),
+		condition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain",
+			"Some content in the namespace has finalizers remaining: "+counted(
+				finalizers, "%s in %d resource instances")),
 	}
-	if now := c.findLocked(o.resource, "", o.body.name); now != nil && !strings.Contains(now.body.text, "SomeResourcesRemain") {
+	if now := c.findLocked(o.resource, "", o.body.name); now != nil &&
+		!strings.Contains(now.body.text, "SomeResourcesRemain") {
 		c.patchLocked(now, "status", map[string]any{"status": map[string]any{"conditions": conditions}})
 	}
 }

@@ -7,11 +7,12 @@ import (
 
 // condition is a condition of a status that begins now.
 func condition(kind, status, reason, message string) map[string]any {
-	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": nowToken}
+	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message,
+		"lastTransitionTime": nowToken}
 }
 
-// settledStatus returns a merge patch that makes the status of an object what the controllers of a cluster make of it in the end, nil if that is
-// what it says. text has tokens, and so has the patch.
+// settledStatus returns a merge patch that makes the status of an object what the controllers of a cluster make of it
+// in the end, nil if that is what it says. text has tokens, and so has the patch.
 func settledStatus(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
@@ -100,26 +101,31 @@ func replicas(spec map[string]any) any {
 func deploymentStatus(v *body, spec map[string]any) map[string]any {
 	n := replicas(spec)
 	available := condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-	progressing := condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet of the newest template has successfully progressed.")
+	progressing := condition("Progressing", "True", "NewReplicaSetAvailable",
+		"ReplicaSet of the newest template has successfully progressed.")
 	available["lastUpdateTime"], progressing["lastUpdateTime"] = nowToken, nowToken
-	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n,
+	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n,
+		"readyReplicas": n, "availableReplicas": n,
 		"conditions": []any{available, progressing}}
 }
 
 func statefulSetStatus(v *body, spec map[string]any) map[string]any {
 	n := replicas(spec)
-	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n, "currentReplicas": n,
+	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n, "readyReplicas": n,
+		"availableReplicas": n, "currentReplicas": n,
 		"currentRevision": v.name + "-1", "updateRevision": v.name + "-1", "collisionCount": 0}
 }
 
 func daemonSetStatus(v *body, _ map[string]any) map[string]any {
-	return map[string]any{"observedGeneration": v.generation, "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberReady": 1,
+	return map[string]any{"observedGeneration": v.generation, "currentNumberScheduled": 1,
+		"desiredNumberScheduled": 1, "numberReady": 1,
 		"updatedNumberScheduled": 1, "numberAvailable": 1, "numberMisscheduled": 0}
 }
 
 func replicaSetStatus(v *body, spec map[string]any) map[string]any {
 	n := replicas(spec)
-	return map[string]any{"observedGeneration": v.generation, "replicas": n, "readyReplicas": n, "availableReplicas": n, "fullyLabeledReplicas": n}
+	return map[string]any{"observedGeneration": v.generation, "replicas": n, "readyReplicas": n,
+		"availableReplicas": n, "fullyLabeledReplicas": n}
 }
 
 func jobStatus(_ *body, spec map[string]any) map[string]any {
@@ -130,25 +136,30 @@ func jobStatus(_ *body, spec map[string]any) map[string]any {
 	if !ok {
 		n = 1
 	}
-	criteria := condition("SuccessCriteriaMet", "True", "CompletionsReached", "Reached expected number of succeeded pods")
+	criteria := condition("SuccessCriteriaMet", "True", "CompletionsReached",
+		"Reached expected number of succeeded pods")
 	complete := condition("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
 	criteria["lastProbeTime"], complete["lastProbeTime"] = nowToken, nowToken
-	return map[string]any{"startTime": nowToken, "completionTime": nowToken, "succeeded": n, "ready": 0, "terminating": 0, "uncountedTerminatedPods": map[string]any{},
+	return map[string]any{"startTime": nowToken, "completionTime": nowToken, "succeeded": n, "ready": 0,
+		"terminating": 0, "uncountedTerminatedPods": map[string]any{},
 		"conditions": []any{criteria, complete}}
 }
 
 func podStatus(v *body, spec map[string]any) map[string]any {
 	var conditions, containers []any
-	for _, kind := range []string{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+	for _, kind := range []string{"PodReadyToStartContainers", "Initialized", "Ready",
+		"ContainersReady", "PodScheduled"} {
 		conditions = append(conditions, map[string]any{"type": kind, "status": "True", "lastTransitionTime": nowToken})
 	}
 	list, _ := spec["containers"].([]any)
 	for _, one := range list {
 		c, _ := one.(map[string]any)
-		containers = append(containers, map[string]any{"name": c["name"], "image": c["image"], "imageID": c["image"], "ready": true, "started": true, "restartCount": 0,
+		containers = append(containers, map[string]any{"name": c["name"], "image": c["image"], "imageID": c["image"],
+			"ready": true, "started": true, "restartCount": 0,
 			"state": map[string]any{"running": map[string]any{"startedAt": nowToken}}})
 	}
-	return map[string]any{"phase": "Running", "conditions": conditions, "containerStatuses": containers, "startTime": nowToken}
+	return map[string]any{"phase": "Running", "conditions": conditions,
+		"containerStatuses": containers, "startTime": nowToken}
 }
 
 func claimStatus(_ *body, spec map[string]any) map[string]any {
@@ -160,12 +171,14 @@ func claimStatus(_ *body, spec map[string]any) map[string]any {
 }
 
 func budgetStatus(v *body, _ map[string]any) map[string]any {
-	return map[string]any{"observedGeneration": v.generation, "currentHealthy": 1, "desiredHealthy": 0, "disruptionsAllowed": 1, "expectedPods": 1}
+	return map[string]any{"observedGeneration": v.generation, "currentHealthy": 1, "desiredHealthy": 0,
+		"disruptionsAllowed": 1, "expectedPods": 1}
 }
 
 func serviceStatus(_ *body, spec map[string]any) map[string]any {
 	if spec["service"] == nil {
-		return map[string]any{"conditions": []any{condition("Available", "True", "Local", "Local APIServices are always available")}}
+		return map[string]any{"conditions": []any{condition("Available", "True", "Local",
+			"Local APIServices are always available")}}
 	}
 	return map[string]any{"conditions": []any{condition("Available", "True", "Passed", "all checks passed")}}
 }

@@ -21,8 +21,8 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// What resourceVersion a handler sees: of the object before the request, of what it writes, and what a request names that means another one.
-// They are so odd that they can be found in messages.
+// What resourceVersion a handler sees: of the object before the request, of what it writes, and what a request names
+// that means another one. They are so odd that they can be found in messages.
 const (
 	versionBefore = 7_000_000_000_001
 	versionAfter  = 7_000_000_000_002
@@ -43,7 +43,8 @@ type transactionKey struct{}
 type storageOptions struct{}
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
-func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (
+	generic.RESTOptions, error) {
 	config := &storagebackend.ConfigForResource{GroupResource: resource}
 	config.Codec = unstructured.UnstructuredJSONScheme // of custom resources, whose handler wraps it
 	if example != nil {
@@ -52,16 +53,20 @@ func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runt
 		}
 	}
 	return generic.RESTOptions{
-		StorageConfig: config, EnableGarbageCollection: true, DeleteCollectionWorkers: 1, ResourcePrefix: resource.Group + "/" + resource.Resource,
-		Decorator: func(config *storagebackend.ConfigForResource, _ string, _ func(runtime.Object) (string, error), _, _ func() runtime.Object,
-			_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		StorageConfig: config, EnableGarbageCollection: true, DeleteCollectionWorkers: 1,
+		ResourcePrefix: resource.Group + "/" + resource.Resource,
+		Decorator: func(config *storagebackend.ConfigForResource, _ string, _ func(runtime.Object) (string, error),
+			_, _ func() runtime.Object,
+			_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers) (storage.Interface,
+			factory.DestroyFunc, error) {
 			return &oneObject{codec: config.Codec, resource: config.GroupResource}, func() {}, nil
 		},
 	}, nil
 }
 
 // storageCodec returns JSON in the version that the API server prefers for the kind.
-func storageCodec(resource schema.GroupResource, example runtime.Object) (runtime.Codec, runtime.GroupVersioner, error) {
+func storageCodec(resource schema.GroupResource, example runtime.Object) (
+	runtime.Codec, runtime.GroupVersioner, error) {
 	for _, known := range []struct {
 		scheme *runtime.Scheme
 		codecs serializer.CodecFactory
@@ -81,7 +86,8 @@ func storageCodec(resource schema.GroupResource, example runtime.Object) (runtim
 		for _, version := range known.scheme.PrioritizedVersionsForGroup(resource.Group) {
 			if known.scheme.Recognizes(version.WithKind(kinds[0].Kind)) {
 				internal := schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal}
-				return known.codecs.CodecForVersions(info.Serializer, known.codecs.UniversalDeserializer(), version, internal), version, nil
+				return known.codecs.CodecForVersions(info.Serializer, known.codecs.UniversalDeserializer(),
+					version, internal), version, nil
 			}
 		}
 	}

@@ -72,7 +72,8 @@ func (c *Cluster) findLocked(resource resourceID, namespace, name string) *objec
 func (c *Cluster) rangeLocked(resource resourceID, namespace string) []*object {
 	from, _ := c.searchLocked(resource, namespace, "")
 	to := from
-	for to < len(c.objects) && c.objects[to].resource == resource && (namespace == "" || c.objects[to].body.namespace == namespace) {
+	for to < len(c.objects) && c.objects[to].resource == resource &&
+		(namespace == "" || c.objects[to].body.namespace == namespace) {
 		to++
 	}
 	return c.objects[from:to]
@@ -129,7 +130,8 @@ func (c *Cluster) changedLocked(before, after *object) {
 			o, last = before, c.appendMetadata(nil, before)
 		}
 		changed(Change{
-			Cluster: c.index, Resource: c.fleet.resources.name(o.resource), Namespace: o.body.namespace, Name: o.body.name,
+			Cluster: c.index, Resource: c.fleet.resources.name(o.resource),
+			Namespace: o.body.namespace, Name: o.body.name,
 			Deleted: after == nil, Last: last, Version: int(c.version),
 		})
 	}
@@ -147,7 +149,8 @@ func (c *Cluster) trimLocked(n int) {
 // shareLocked returns an equal list of values that a neighbour has, so that a module's objects have one.
 func (c *Cluster) shareLocked(v *values) *values {
 	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
-		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) && slices.Equal(o.values.vars, v.vars) {
+		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) &&
+			slices.Equal(o.values.vars, v.vars) {
 			return o.values
 		}
 	}

@@ -24,7 +24,8 @@ type watcher struct {
 	buffer              []byte
 }
 
-// serveWatch sends what happens to a collection until the client goes, the time is over, or the log no longer reaches back.
+// serveWatch sends what happens to a collection until the client goes, the time is over, or the log no longer reaches
+// back.
 func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
@@ -165,7 +166,8 @@ func (v *watcher) bookmark(annotations string) {
 	if v.metadata {
 		kind, apiVersion = "PartialObjectMetadata", "meta.k8s.io/v1"
 	}
-	v.buffer = fmt.Appendf(v.buffer, `{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotations)
+	v.buffer = fmt.Appendf(v.buffer,
+		`{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotations)
 }
 
 // tooOld ends the watch with an error event.

@@ -38,7 +38,8 @@ type sources struct {
 	tie                   bool   // the object was last changed in this second
 }
 
-// outcome is what came of a request, whichever cluster it came from: equal requests that meet equal objects have equal outcomes.
+// outcome is what came of a request, whichever cluster it came from: equal requests that meet equal objects have equal
+// outcomes.
 type outcome struct {
 	code     int
 	warnings []string
@@ -198,7 +199,8 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 	from := c.sourcesOf(live)
 	body := c.tokenize(r, live, from)
 	o, err := c.outcomeOf(ctx, r, live, from, body)
-	for err == nil && r.name == "" && o.stored != nil && c.findLocked(r.kind.resource, o.stored.body.namespace, o.stored.body.name) != nil {
+	for err == nil && r.name == "" && o.stored != nil && c.findLocked(r.kind.resource, o.stored.body.namespace,
+		o.stored.body.name) != nil {
 		o, err = c.outcomeOf(ctx, r, live, from, body) // a name that was made up is taken
 	}
 	if err != nil {
@@ -208,12 +210,15 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 }
 
 // outcomeOf finds or works out what comes of a request. body has tokens where from has values.
-func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources, body []byte) (*outcome, error) {
-	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent, pattern: from.pattern(live), body: sha256.Sum256(body)}
+func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources,
+	body []byte) (*outcome, error) {
+	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent,
+		pattern: from.pattern(live), body: sha256.Sum256(body)}
 	if live != nil {
 		key.live = live.body
 	}
-	once := r.name == "" || bytes.Contains(body, []byte(`"generateName"`)) // the handlers make a name, another one each time
+	// the handlers make a name, another one each time
+	once := r.name == "" || bytes.Contains(body, []byte(`"generateName"`))
 	if !once {
 		if known := c.fleet.memo.get(key); known != nil {
 			return known, nil
@@ -289,7 +294,8 @@ func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outco
 	case o.raw != nil || o.code >= http.StatusMultipleChoices:
 		answer.object, answer.raw = nil, from.replace(o.raw)
 	case o.response != nil:
-		shown := &object{body: o.response.body, values: from.fill(o.response), resource: r.kind.resource, version: c.version}
+		shown := &object{body: o.response.body, values: from.fill(o.response),
+			resource: r.kind.resource, version: c.version}
 		if now != nil {
 			shown.version, shown.born = now.version, now.born
 		}
@@ -307,7 +313,8 @@ func (s *sources) replace(data []byte) []byte {
 	}
 	if bytes.Contains(data, []byte(timeToken)) {
 		for i, at := range s.times {
-			data = bytes.ReplaceAll(data, []byte(timeTokenOf(i)), []byte(time.Unix(int64(at), 0).UTC().Format(time.RFC3339)))
+			data = bytes.ReplaceAll(data, []byte(timeTokenOf(i)),
+				[]byte(time.Unix(int64(at), 0).UTC().Format(time.RFC3339)))
 		}
 	}
 	if s.version != "" {
@@ -317,7 +324,8 @@ func (s *sources) replace(data []byte) []byte {
 	return data
 }
 
-// tokenize returns the body of a request with tokens where a cluster differs from others, so that equal requests look alike.
+// tokenize returns the body of a request with tokens where a cluster differs from others, so that equal requests look
+// alike.
 func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	body := r.body
 	if i := skipSpace(body, 0); strings.HasSuffix(r.contentType, "yaml") && (i == len(body) || body[i] != '{') {
@@ -325,13 +333,15 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 			body = data
 		}
 	}
-	if bytes.Contains(body, []byte("resourceVersion")) || bytes.Contains(body, []byte(`"creationTimestamp":"`)) || r.contentType == string(types.JSONPatchType) {
+	if bytes.Contains(body, []byte("resourceVersion")) || bytes.Contains(body, []byte(`"creationTimestamp":"`)) ||
+		r.contentType == string(types.JSONPatchType) {
 		body = alignVersions(body, live, from)
 	}
 	body = c.fleet.tokenizeStrings(body, from)
 	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) { // in managedFields that came back
 		for i, value := range from.vars {
-			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...), append(bytes.Clone(nested), varTokenOf(i)...))
+			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...),
+				append(bytes.Clone(nested), varTokenOf(i)...))
 		}
 	}
 	return body
@@ -387,8 +397,8 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	return append(out, body[done:]...)
 }
 
-// alignVersions replaces the resourceVersion that a request names by one that says the same to the handlers, and times that the object
-// has by their tokens.
+// alignVersions replaces the resourceVersion that a request names by one that says the same to the handlers, and times
+// that the object has by their tokens.
 func alignVersions(body []byte, live *object, from *sources) []byte {
 	var content any
 	if utiljson.Unmarshal(body, &content) != nil {
@@ -466,25 +476,30 @@ func alignVersion(version string, live *object, from *sources) string {
 // admitLocked does what the admission plugin NamespaceLifecycle does.
 func (c *Cluster) admitLocked(r *request, live *object) *reply {
 	if r.method == http.MethodDelete {
-		if r.kind.resource == c.fleet.namespaceResource && slices.Contains([]string{"default", "kube-system", "kube-public"}, r.name) {
+		if r.kind.resource == c.fleet.namespaceResource &&
+			slices.Contains([]string{"default", "kube-system", "kube-public"}, r.name) {
 			return forbidden(r.kind, r.name, "this namespace may not be deleted")
 		}
 		return nil
 	}
 	creates := r.method == http.MethodPost && r.subresource == "" ||
-		r.method == http.MethodPatch && live == nil && r.subresource == "" && r.contentType == string(types.ApplyPatchType)
+		r.method == http.MethodPatch && live == nil && r.subresource == "" &&
+			r.contentType == string(types.ApplyPatchType)
 	if !creates || !r.kind.namespaced {
 		return nil
 	}
 	home := c.findLocked(c.fleet.namespaceResource, "", r.namespace)
 	switch {
 	case home == nil:
-		return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("namespaces %q not found", r.namespace),
+		return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: fmt.Sprintf("namespaces %q not found", r.namespace),
 			Details: &metav1.StatusDetails{Name: r.namespace, Kind: "namespaces"}})
 	case home.body.deleting >= 0:
-		refusal := forbidden(r.kind, r.name, fmt.Sprintf("unable to create new content in namespace %s because it is being terminated", r.namespace))
+		refusal := forbidden(r.kind, r.name, fmt.Sprintf(
+			"unable to create new content in namespace %s because it is being terminated", r.namespace))
 		refusal.status(func(s *metav1.Status) {
-			s.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating", Message: fmt.Sprintf("namespace %s is being terminated", r.namespace), Field: "metadata.namespace"}}
+			s.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating",
+				Message: fmt.Sprintf("namespace %s is being terminated", r.namespace), Field: "metadata.namespace"}}
 		})
 		return refusal
 	}

@@ -158,7 +158,8 @@ func (a *agent) look(heard []fleet.Change) {
 	setUp := false
 	for _, c := range heard {
 		setUp = setUp || c.Namespace == v1beta2.RuntimeNamespace &&
-			(c.Resource == secrets.GroupResource() && c.Name == agentSecret || c.Resource == configMaps.GroupResource() && c.Name == agentWatches ||
+			(c.Resource == secrets.GroupResource() && c.Name == agentSecret ||
+				c.Resource == configMaps.GroupResource() && c.Name == agentWatches ||
 				c.Resource == deployments.GroupResource() && c.Name == agentName)
 	}
 	if setUp {
@@ -174,8 +175,8 @@ func (a *agent) look(heard []fleet.Change) {
 	}
 }
 
-// setUp takes certificate and watch list from the cluster, as they are mounted and watched there. Without them, or without its Deployment being
-// available, there is no agent.
+// setUp takes certificate and watch list from the cluster, as they are mounted and watched there. Without them, or
+// without its Deployment being available, there is no agent.
 func (a *agent) setUp() {
 	get := func(resource schema.GroupVersionResource, name string) map[string]any {
 		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)
@@ -192,7 +193,8 @@ func (a *agent) setUp() {
 	}
 	if !a.running {
 		a.running, a.boot, a.nextBeat = true, fmt.Sprintf("%016x", rand.Uint64()), time.Now()
-		a.watches, a.known, a.pending = map[schema.GroupResource][]watchFor{}, map[subject]record{}, map[subject]*pendingEvent{}
+		a.watches, a.known, a.pending = map[schema.GroupResource][]watchFor{}, map[subject]record{},
+			map[subject]*pendingEvent{}
 	}
 	a.identify(secret)
 	text, _, _ := unstructured.NestedString(list, "data", protocol.WatchlistKey)
@@ -298,7 +300,8 @@ func (a *agent) forget() {
 
 // beat sends a heartbeat.
 func (a *agent) beat(ctx context.Context) bool {
-	body, err := json.Marshal(protocol.Heartbeat{BootID: a.boot, Version: config.Version, Sequence: a.sequence, Pending: len(a.pending), Watchlist: a.digest})
+	body, err := json.Marshal(protocol.Heartbeat{BootID: a.boot, Version: config.Version, Sequence: a.sequence,
+		Pending: len(a.pending), Watchlist: a.digest})
 	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.ManagerName), body) {
 		return false
 	}
@@ -315,8 +318,8 @@ func (a *agent) beat(ctx context.Context) bool {
 	return true
 }
 
-// send makes a request, over a new connection if there is none. It reports whether the listener has taken it; if not, retryAt says when to go
-// on.
+// send makes a request, over a new connection if there is none. It reports whether the listener has taken it; if not,
+// retryAt says when to go on.
 func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	got, err := answer{}, error(nil)
 	for range 2 { // a connection that was open may have ended meanwhile

@@ -12,12 +12,12 @@ import (
 // posting is how many agents work at the same time.
 const posting = 64
 
-// agents play the agents of all clusters, which have no pods: each has the certificate and the watch list that the manager delivered to its
-// cluster, one connection to the listener, heartbeats, and events for what is on the list. They hear of changes in memory. An agent that has
-// nothing to do has a timer and no goroutine.
+// agents play the agents of all clusters, which have no pods: each has the certificate and the watch list that the
+// manager delivered to its cluster, one connection to the listener, heartbeats, and events for what is on the list.
+// They hear of changes in memory. An agent that has nothing to do has a timer and no goroutine.
 //
-// What they do not do: they see no limits of the real ones, watch no Kyma of others, and look at fields (spec, status) by generation and labels
-// only.
+// What they do not do: they see no limits of the real ones, watch no Kyma of others, and look at fields (spec, status)
+// by generation and labels only.
 type agents struct {
 	fleet  *fleet.Fleet
 	memory time.Duration // recent reports are repeated when another process answers
@@ -51,7 +51,8 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 	return a
 }
 
-// aim lets the agents report to other listeners, dealt out by their index. Connections to those before end when they do.
+// aim lets the agents report to other listeners, dealt out by their index. Connections to those before end when they
+// do.
 func (a *agents) aim(listeners []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,7 +79,8 @@ func (a *agents) beaten(since time.Time) int {
 	return n
 }
 
-// quiet reports whether no event was delivered within the time for which agents remember: then another process of the manager hears nothing again.
+// quiet reports whether no event was delivered within the time for which agents remember: then another process of the
+// manager hears nothing again.
 func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
 
 // close ends all agents.

@@ -68,9 +68,11 @@ func valueOf(name, key string) func(r *Run) (float64, bool) {
 
 // aims are those of one size; those that compare sizes are in judge.
 var aims = []aim{
-	{"resident memory of the manager during install", 1536, "MiB", full, of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+	{"resident memory of the manager during install", 1536, "MiB", full,
+		of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
 	{"live heap for one idle runtime", 60, "kB", 0, valueOf("idle", heapPerRuntime)},
-	{"CPU of the manager for one module install", 5, "ms", 0, of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"CPU of the manager for one module install", 5, "ms", 0,
+		of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
 	{"writes to runtimes while idle", 0, "", 0, valueOf("idle", idleWrites)},
 	{"writes to the control plane while idle", 0, "", 0, valueOf("idle", idlePlaneWrites)},
 	{"requests to an idle runtime in five minutes", 1, "", 0, func(r *Run) (float64, bool) {
@@ -84,16 +86,18 @@ var aims = []aim{
 	}},
 	{"writes to runtimes after a restart", 0, "", 0, valueOf("restart", restartWrites)},
 	{"quiet after a restart", 60, "s", full, valueOf("restart", quietAfter)},
-	{"p99 from edit to applied during an upgrade of the whole fleet", 2000, "ms", 0, of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
+	{"p99 from edit to applied during an upgrade of the whole fleet", 2000, "ms", 0,
+		of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
 	{healthyRatio, 1.5, "", 0, valueOf("faults", healthyRatio)},
 	{"probes of a dead cluster a minute", 1, "", 0, valueOf("faults", probesPerDead)},
 	{"live heap after all credentials were rotated", 110, "% of before", 0, valueOf("rotate", memoryGrowth)},
 }
 
-// growing are those that are compared between 1,000 and 10,000 clusters. Processor time is counted in reference works: the busier a machine is, the longer each
-// takes, and so does the manager's work.
+// growing are those that are compared between 1,000 and 10,000 clusters. Processor time is counted in reference works:
+// the busier a machine is, the longer each takes, and so does the manager's work.
 var growing = []aim{
-	{"CPU for one install at 10,000 clusters, by the reference work", 1.2, "times that at 1,000", 0, of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+	{"CPU for one install at 10,000 clusters, by the reference work", 1.2, "times that at 1,000", 0,
+		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 
@@ -120,14 +124,16 @@ func judge(runs []Run) []Aim {
 		case clusters == 0:
 			result.Note = "its scenario did not run"
 		case clusters < a.least:
-			result.Value, result.Note = v, fmt.Sprintf("with %d clusters; says nothing with less than %d", clusters, a.least)
+			result.Value, result.Note = v, fmt.Sprintf("with %d clusters; says nothing with less than %d", clusters,
+				a.least)
 		default:
 			result.decide(v, fmt.Sprintf("%d clusters", clusters))
 		}
 		all = append(all, result)
 	}
 	for _, a := range growing {
-		result := Aim{What: a.what, Limit: a.limit, Unit: a.unit, Verdict: NotMeasured, Note: "needs runs with 1000 and 10000 clusters"}
+		result := Aim{What: a.what, Limit: a.limit, Unit: a.unit, Verdict: NotMeasured,
+			Note: "needs runs with 1000 and 10000 clusters"}
 		small, large := bySize[full/10], bySize[full]
 		if small != nil && large != nil {
 			s, first := a.value(small)

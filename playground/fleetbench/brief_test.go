@@ -30,20 +30,25 @@ func TestMain(m *testing.M) {
 // limit is what a figure of the small run may be at most.
 type limit struct {
 	figure string
-	// usual is what it was, on a quiet machine and on a busy one, and margin how much more it may be before something has become worse: a
-	// share of it. The limit is usual × (1 + margin).
+	// usual is what it was, on a quiet machine and on a busy one, and margin how much more it may be before something
+	// has become worse: a share of it. The limit is usual × (1 + margin).
 	usual, margin float64
 	value         func(r *Run) (float64, bool)
 }
 
-// limits are about counts and ratios, and about no time. The usual is that of 100 clusters × 1 module × 10 objects, where what every runtime gets
-// whatever its modules (catalog, agent) is a good part. What is 0 is 0 at any time; what counts as work has a margin for passes that a busy
-// machine splits in two, and processor time one for caches that others use too. Who makes something cheaper lowers the usual.
+// limits are about counts and ratios, and about no time. The usual is that of 100 clusters × 1 module × 10 objects,
+// where what every runtime gets whatever its modules (catalog, agent) is a good part. What is 0 is 0 at any time; what
+// counts as work has a margin for passes that a busy machine splits in two, and processor time one for caches that
+// others use too. Who makes something cheaper lowers the usual.
 var limits = []limit{
-	{"install: requests to runtimes for a module", 56, 0.3, of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
-	{"install: writes to runtimes for a module", 38.7, 0.15, of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
-	{"install: writes to the control plane for a module", 9.8, 0.25, of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
-	{"install: manager's CPU for a module, by the reference work", 2.7, 0.75, of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+	{"install: requests to runtimes for a module", 56, 0.3,
+		of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"install: writes to runtimes for a module", 38.7, 0.15,
+		of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
+	{"install: writes to the control plane for a module", 9.8, 0.25,
+		of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+	{"install: manager's CPU for a module, by the reference work", 2.7, 0.75,
+		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"install: passes with errors", 0, 0, of("install", func(s *Scenario) float64 { return float64(s.Errors) })},
 	{"idle: writes to runtimes", 0, 0, valueOf("idle", idleWrites)},
 	{"idle: writes to the control plane", 0, 0, valueOf("idle", idlePlaneWrites)},
@@ -54,9 +59,12 @@ var limits = []limit{
 	{"edit: requests to the runtime for one more module", 25, 0.3, valueOf("edit", installRequests)},
 	{"edit: writes to the runtime for one more module", 15, 0.2, valueOf("edit", installPatches)},
 	{"edit: of these, to objects of the module", 13, 0, valueOf("edit", installModuleWrites)},
-	{"upgrade: requests to runtimes for a module", 24.6, 0.4, of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
-	{"upgrade: writes to runtimes for a module", 16.3, 0.15, of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
-	{"upgrade: writes to the control plane for a module", 6.3, 0.25, of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+	{"upgrade: requests to runtimes for a module", 24.6, 0.4,
+		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"upgrade: writes to runtimes for a module", 16.3, 0.15,
+		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
+	{"upgrade: writes to the control plane for a module", 6.3, 0.25,
+		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"restart: writes to runtimes", 0, 0, valueOf("restart", restartWrites)},
 	{"restart: requests to a runtime", 1, 0.5, valueOf("restart", requestsPerRuntime)},
 	{"failover: writes to runtimes", 0, 0, valueOf("failover", restartWrites)},
@@ -77,7 +85,8 @@ func TestBrief(t *testing.T) {
 		t.Fatalf("building the manager: %v\n%s", err, out)
 	}
 	o := &options{
-		Clusters: []int{100}, Modules: 1, Objects: 10, Scenario: "all", WatchMode: config.WatchAgent, Manager: binary, Idle: time.Second, Edits: 10, Replicas: 1, Brief: true, Keep: t.TempDir(),
+		Clusters: []int{100}, Modules: 1, Objects: 10, Scenario: "all", WatchMode: config.WatchAgent, Manager: binary,
+		Idle: time.Second, Edits: 10, Replicas: 1, Brief: true, Keep: t.TempDir(),
 	}
 	list, err := o.validate()
 	if err != nil {

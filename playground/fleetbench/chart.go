@@ -23,8 +23,8 @@ type point struct {
 	value    float64
 }
 
-// chart draws a panel for each figure that was measured at two sizes or more: clusters to the right, each size in its order of magnitude, the figure
-// upwards from zero.
+// chart draws a panel for each figure that was measured at two sizes or more: clusters to the right, each size in its
+// order of magnitude, the figure upwards from zero.
 func chart(runs []Run) []byte {
 	var panels []string
 	for _, f := range figures {
@@ -57,7 +57,8 @@ func panel(number int, f figure, points []point) string {
 	for _, p := range points {
 		most = max(most, p.value)
 	}
-	least, span := math.Log10(float64(points[0].clusters)), math.Log10(float64(points[len(points)-1].clusters)/float64(points[0].clusters))
+	least, span := math.Log10(float64(points[0].clusters)),
+		math.Log10(float64(points[len(points)-1].clusters)/float64(points[0].clusters))
 	x := func(p point) float64 {
 		return marginLeft + (math.Log10(float64(p.clusters))-least)/cmp.Or(span, 1)*(panelWidth-marginLeft-marginRight)
 	}
@@ -65,14 +66,18 @@ func panel(number int, f figure, points []point) string {
 		return panelHeight - marginBottom - p.value/cmp.Or(most, 1)*(panelHeight-marginTop-marginBottom-12)
 	}
 	var b, line strings.Builder
-	fmt.Fprintf(&b, `<g transform="translate(%d,%d)"><text x="%d" y="18" font-weight="bold">%s</text>`+"\n", left, top, marginLeft-12, html.EscapeString(title(f)))
-	fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#999"/>`+"\n", marginLeft, panelHeight-marginBottom, panelWidth-marginRight, panelHeight-marginBottom)
+	fmt.Fprintf(&b, `<g transform="translate(%d,%d)"><text x="%d" y="18" font-weight="bold">%s</text>`+"\n", left, top,
+		marginLeft-12, html.EscapeString(title(f)))
+	fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#999"/>`+"\n", marginLeft, panelHeight-marginBottom,
+		panelWidth-marginRight, panelHeight-marginBottom)
 	for _, p := range points {
 		fmt.Fprintf(&line, "%.1f,%.1f ", x(p), y(p))
 		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="#1a5fb4"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(p), y(p), x(p), y(p)-7, short(p.value))
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#666">%d</text>`+"\n", x(p), panelHeight-marginBottom+15, p.clusters)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#666">%d</text>`+"\n", x(p),
+			panelHeight-marginBottom+15, p.clusters)
 	}
-	fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="#1a5fb4" stroke-width="1.5"/></g>`+"\n", strings.TrimSpace(line.String()))
+	fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="#1a5fb4" stroke-width="1.5"/></g>`+"\n",
+		strings.TrimSpace(line.String()))
 	return b.String()
 }
 

@@ -11,7 +11,8 @@ import (
 // crew are the processes of the manager that work, or may: one, or several replicas.
 type crew []*manager
 
-// recruit starts as many replicas as are asked for, lets the agents report to them, and waits until they work. names distinguish them.
+// recruit starts as many replicas as are asked for, lets the agents report to them, and waits until they work. names
+// distinguish them.
 func (r *rig) recruit(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		m, err := r.startManager(ctx, name)
@@ -103,8 +104,10 @@ func (c crew) look(ctx context.Context) (total inside, err error) {
 		if err != nil {
 			return total, err
 		}
-		total.Live, total.Goroutines, total.Depth = total.Live+in.Live, total.Goroutines+in.Goroutines, total.Depth+in.Depth
-		total.Working, total.Passes, total.Errors, total.Series = total.Working+in.Working, total.Passes+in.Passes, total.Errors+in.Errors, total.Series+in.Series
+		total.Live, total.Goroutines, total.Depth = total.Live+in.Live,
+			total.Goroutines+in.Goroutines, total.Depth+in.Depth
+		total.Working, total.Passes, total.Errors, total.Series = total.Working+in.Working, total.Passes+in.Passes,
+			total.Errors+in.Errors, total.Series+in.Series
 	}
 	return total, nil
 }
@@ -129,7 +132,8 @@ func (c crew) stop() error {
 
 // obituary says that a process has ended, and where to read why.
 func (m *manager) obituary() error {
-	return fmt.Errorf("%s has ended: %w; its log is %s (keep it with --keep)", m.name, errors.Join(m.err, errEnded), m.log)
+	return fmt.Errorf("%s has ended: %w; its log is %s (keep it with --keep)", m.name,
+		errors.Join(m.err, errEnded), m.log)
 }
 
 var errEnded = errors.New("nobody asked it to")

@@ -41,7 +41,8 @@ func remove(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters*len(r.modules)
 	s.Latencies["gone"] = summary(goneAt.times())
-	s.Values[deleteRequests] = float64(total(difference(before.Requests, r.fleet.Counts().Requests))) / float64(r.clusters)
+	s.Values[deleteRequests] = float64(total(difference(before.Requests, r.fleet.Counts().Requests))) / float64(
+		r.clusters)
 	return r.leftovers(ctx, s)
 }
 

@@ -15,8 +15,8 @@ import (
 // slowest is how long an edit may take before that is an error.
 const slowest = 10 * time.Minute
 
-// edit lets admins add a module to the Kyma in their cluster, one after the other: first while all is quiet, and, when they have taken it away
-// again, while a version of another module goes through the whole fleet.
+// edit lets admins add a module to the Kyma in their cluster, one after the other: first while all is quiet, and, when
+// they have taken it away again, while a version of another module goes through the whole fleet.
 func edit(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -66,7 +66,8 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 	if err != nil {
 		return err
 	}
-	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = summary(busy.appliedAt.times()), summary(busy.readyAt.times())
+	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = summary(busy.appliedAt.times()),
+		summary(busy.readyAt.times())
 	r.stage.set(o.String)
 	if err := r.finish(ctx, o); err != nil {
 		return err
@@ -98,8 +99,8 @@ func moduleWrites(counts map[string]int) int {
 	return writes(own)
 }
 
-// editMany lets the admins of some clusters, spread over the fleet, add the extra module: the first, and each next one when that of the former was
-// applied, until it is over. It waits until the module is Ready there.
+// editMany lets the admins of some clusters, spread over the fleet, add the extra module: the first, and each next one
+// when that of the former was applied, until it is over. It waits until the module is Ready there.
 func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
@@ -123,14 +124,18 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		i := spread(k, n, r.clusters)
 		o.appliedAt.start(i)
 		o.readyAt.start(i)
-		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName, func(u *unstructured.Unstructured) {
-			modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
-			_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec", "modules") // a list of maps always fits
-		})
+		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
+			func(u *unstructured.Unstructured) {
+				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
+				// a list of maps always fits
+				_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec",
+					"modules")
+			})
 		if err != nil {
 			return o, err
 		}
-		if err := until(ctx, slowest, "the extra module to be applied", func() (bool, error) { return !o.appliedAt.running(i), nil }); err != nil {
+		if err := until(ctx, slowest, "the extra module to be applied",
+			func() (bool, error) { return !o.appliedAt.running(i), nil }); err != nil {
 			return o, err
 		}
 	}
@@ -161,16 +166,17 @@ func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 			continue
 		}
 		gone.start(i)
-		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName, func(u *unstructured.Unstructured) {
-			modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
-			var others []any
-			for _, m := range modules {
-				if fields, ok := m.(map[string]any); !ok || fields["name"] != r.extra.name {
-					others = append(others, m)
+		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
+			func(u *unstructured.Unstructured) {
+				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
+				var others []any
+				for _, m := range modules {
+					if fields, ok := m.(map[string]any); !ok || fields["name"] != r.extra.name {
+						others = append(others, m)
+					}
 				}
-			}
-			_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in editMany
-		})
+				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in editMany
+			})
 		if err != nil {
 			return err
 		}

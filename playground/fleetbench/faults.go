@@ -23,8 +23,8 @@ const (
 	probesPerDead = "connections to a dead cluster a minute"
 )
 
-// faults lets some clusters be dead, some be slow and all others refuse some requests, and lets the channel of a module move in the meantime. Then
-// the faults end, and the others catch up.
+// faults lets some clusters be dead, some be slow and all others refuse some requests, and lets the channel of a module
+// move in the meantime. Then the faults end, and the others catch up.
 func faults(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

@@ -18,7 +18,8 @@ const (
 	requestsPerFive      = "requests per runtime in five minutes"
 )
 
-// idle does nothing for a while, once the manager has settled. Then garbage is collected, so that what is left is alive.
+// idle does nothing for a while, once the manager has settled. Then garbage is collected, so that what is left is
+// alive.
 func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -43,7 +44,8 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	requests := difference(before.fleet.Requests, after.fleet.Requests)
 	s.Values["idle time, s"] = length.Seconds()
 	s.Values[idleCores] = 100 * (after.manager.cpu - before.manager.cpu).Seconds() / length.Seconds()
-	s.Values["API server's share of a core, %"] = 100 * (after.plane.cpu - before.plane.cpu).Seconds() / length.Seconds()
+	plane := (after.plane.cpu - before.plane.cpu).Seconds()
+	s.Values["API server's share of a core, %"] = 100 * plane / length.Seconds()
 	s.Values[requestsPerFive] = float64(total(requests)) / float64(r.clusters) / length.Minutes() * 5
 	s.Values[idleWrites] = float64(writes(requests))
 	s.Values[idlePlaneWrites] = float64(writes(difference(before.requests, after.requests)))
@@ -57,8 +59,9 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// disconnect waits until the manager has closed its connections to runtimes: who hears of a runtime need not stay connected to it. A connection takes
-// twice the memory of a runtime at rest, so one of a hundred may be left, which an audit may just have opened.
+// disconnect waits until the manager has closed its connections to runtimes: who hears of a runtime need not stay
+// connected to it. A connection takes twice the memory of a runtime at rest, so one of a hundred may be left, which an
+// audit may just have opened.
 func (r *rig) disconnect(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
@@ -69,7 +72,8 @@ func (r *rig) disconnect(ctx context.Context) error {
 	})
 }
 
-// collected lets the manager collect its garbage, twice because what is pooled goes at the second time only, and returns what was left.
+// collected lets the manager collect its garbage, twice because what is pooled goes at the second time only, and
+// returns what was left.
 func (r *rig) collected(ctx context.Context) (inside, error) {
 	for range 2 {
 		for _, m := range r.crew {
@@ -83,7 +87,8 @@ func (r *rig) collected(ctx context.Context) (inside, error) {
 
 // collect lets the manager collect its garbage: that comes with a profile of its heap.
 func (m *manager) collect(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profiles+"/debug/pprof/heap?gc=1", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profiles+"/debug/pprof/heap?gc=1",
+		http.NoBody)
 	if err != nil {
 		return fmt.Errorf("asking the manager to collect garbage: %w", err)
 	}
@@ -104,7 +109,8 @@ const (
 	heardShare = 0.00001 // of a core, for the heartbeats of a cluster
 )
 
-// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core, and what heartbeats need. How long that took is noted.
+// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core, and what heartbeats
+// need. How long that took is noted.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.set(func() string { return "waiting until the manager is quiet" })

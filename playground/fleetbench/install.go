@@ -84,7 +84,8 @@ func describe(k shown) string {
 	if !k.there {
 		return "has no Kyma"
 	}
-	parts := []string{fmt.Sprintf("is %s: %s", cmp.Or(string(k.state), "not looked at yet"), cmp.Or(k.message, "no reason given"))}
+	parts := []string{fmt.Sprintf("is %s: %s", cmp.Or(string(k.state), "not looked at yet"),
+		cmp.Or(k.message, "no reason given"))}
 	for _, name := range names(k.modules) {
 		if m := k.modules[name]; m.state != v1beta2.StateReady {
 			parts = append(parts, fmt.Sprintf("%s %s is %s: %s", name, m.version, m.state, m.message))

@@ -18,7 +18,8 @@ func keepLogs(from, to string) error {
 	for _, log := range logs {
 		data, err := os.ReadFile(log) //nolint:gosec // the folder is ours
 		if err == nil {
-			err = os.WriteFile(filepath.Join(to, filepath.Base(log)), data, 0o600) //nolint:gosec // whoever runs the benchmark names the folder
+			//nolint:gosec // whoever runs the benchmark names the folder
+			err = os.WriteFile(filepath.Join(to, filepath.Base(log)), data, 0o600)
 		}
 		if err != nil {
 			return fmt.Errorf("keeping logs: %w", err)

@@ -2,9 +2,9 @@ package main
 
 import "syscall"
 
-// raiseFiles lets this process, and those that it starts, open as many files as a fleet may need: a connection to each cluster, which the manager
-// keeps only where it watches, and one of each agent, which agents keep for a moment. It says so if that is not allowed; a small fleet may
-// work all the same.
+// raiseFiles lets this process, and those that it starts, open as many files as a fleet may need: a connection to each
+// cluster, which the manager keeps only where it watches, and one of each agent, which agents keep for a moment. It
+// says so if that is not allowed; a small fleet may work all the same.
 func (o *options) raiseFiles(clusters int) {
 	need := uint64(clusters + 2000) //nolint:gosec // positive
 	var limit syscall.Rlimit
@@ -21,6 +21,7 @@ func (o *options) raiseFiles(clusters int) {
 		wanted.Cur = limit.Cur
 	}
 	if wanted.Cur < need {
-		o.say("ONLY %d FILES MAY BE OPEN, which is too few for %d clusters: %d are needed. Raise it (ulimit -Hn %d, as root) or measure fewer clusters.", wanted.Cur, clusters, need, need)
+		o.say("ONLY %d FILES MAY BE OPEN, which is too few for %d clusters: %d are needed. Raise it (ulimit -Hn %d, "+
+			"as root) or measure fewer clusters.", wanted.Cur, clusters, need, need)
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 // thisMachine says where we are.
 func thisMachine(now time.Time) Machine {
-	m := Machine{Processor: runtime.GOARCH, CPUs: runtime.NumCPU(), System: runtime.GOOS, Go: runtime.Version(), Began: now.UTC().Format(time.RFC3339)}
+	m := Machine{Processor: runtime.GOARCH, CPUs: runtime.NumCPU(), System: runtime.GOOS, Go: runtime.Version(),
+		Began: now.UTC().Format(time.RFC3339)}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {

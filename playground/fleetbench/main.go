@@ -51,29 +51,39 @@ func main() {
 		},
 	}
 	f := root.Flags()
-	f.IntSliceVar(&o.Clusters, "clusters", []int{100}, "how many clusters; several numbers are measured one after the other")
+	f.IntSliceVar(&o.Clusters, "clusters", []int{100},
+		"how many clusters; several numbers are measured one after the other")
 	f.IntVar(&o.Modules, "modules", 5, "modules that each cluster has")
 	f.IntVar(&o.Objects, "objects", 10, "objects that each module has, beside its custom resource")
-	f.StringVar(&o.Scenario, "scenario", "all", "what is measured: all, or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, separated by commas; install always is")
-	f.StringVar(&o.Out, "out", "", "file for the result as JSON, and with .svg in place of .json for the chart of several sizes; none if empty")
+	f.StringVar(&o.Scenario, "scenario", "all",
+		"what is measured: all, or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, "+
+			"separated by commas; install always is")
+	f.StringVar(&o.Out, "out", "",
+		"file for the result as JSON, and with .svg in place of .json for the chart of several sizes; none if empty")
 	f.StringVar(&o.WatchMode, "watch-mode", config.WatchAgent, "the manager's --watch-mode: agent, hub or poll")
 	f.StringVar(&o.Manager, "manager", "../bin/lifecycle-manager", "the manager's binary")
 	f.StringArrayVar(&o.ManagerArgs, "manager-arg", nil, "a flag for the manager; may be repeated")
 	f.DurationVar(&o.Idle, "idle", time.Minute, "how long nothing is done in scenario idle")
 	f.IntVar(&o.Edits, "edits", 100, "how many clusters are edited in scenario edit, at most")
-	f.IntVar(&o.Replicas, "replicas", 1, "replicas of the manager; if there are several, all work, each on some of the runtimes")
-	f.BoolVar(&o.Brief, "brief", false, "shorten what takes its time by itself: idle, waiting until agents have forgotten, watching the dead")
+	f.IntVar(&o.Replicas, "replicas", 1,
+		"replicas of the manager; if there are several, all work, each on some of the runtimes")
+	f.BoolVar(&o.Brief, "brief", false,
+		"shorten what takes its time by itself: idle, waiting until agents have forgotten, watching the dead")
 	f.StringVar(&o.Keep, "keep", "", "folder for logs of manager and control plane; none if empty")
-	f.StringVar(&o.Profile, "profile", "", "folder for processor profiles of control plane and simulator, one of each for each scenario; none if empty")
-	root.AddCommand(&cobra.Command{Use: rolePlane, Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		return servePlane(cmd.Context(), args[0], os.Stdin, os.Stdout)
-	}})
+	f.StringVar(&o.Profile, "profile", "",
+		"folder for processor profiles of control plane and simulator, one of each for each scenario; none if empty")
+	root.AddCommand(&cobra.Command{Use: rolePlane, Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return servePlane(cmd.Context(), args[0], os.Stdin, os.Stdout)
+		}})
 	page := ""
 	together := &cobra.Command{
-		Use: "report FILE…", Short: "Put results of several runs together", Args: cobra.MinimumNArgs(1), SilenceUsage: true, SilenceErrors: true,
+		Use: "report FILE…", Short: "Put results of several runs together", Args: cobra.MinimumNArgs(1),
+		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(_ *cobra.Command, args []string) error { return report(args, page, os.Stdout) },
 	}
-	together.Flags().StringVar(&page, "page", "", "page in Markdown whose tables are written, with the chart as .svg beside it; none if empty")
+	together.Flags().StringVar(&page, "page", "",
+		"page in Markdown whose tables are written, with the chart as .svg beside it; none if empty")
 	root.AddCommand(together)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "fleetbench:", err)
@@ -88,7 +98,8 @@ func (o *options) validate() ([]scenario, error) {
 		}
 	}
 	if o.Modules < 1 || o.Modules > 200 || o.Objects < minObjects || o.Edits < 1 || o.Idle < time.Second {
-		return nil, fmt.Errorf("want --modules from 1 to 200, --objects at least %d, --edits at least 1, --idle at least 1s", minObjects)
+		return nil, fmt.Errorf(
+			"want --modules from 1 to 200, --objects at least %d, --edits at least 1, --idle at least 1s", minObjects)
 	}
 	if _, err := os.Stat(o.Manager); err != nil {
 		return nil, fmt.Errorf("finding the manager's binary: %w: build it, or name it with --manager", err)
@@ -103,10 +114,11 @@ func (o *options) validate() ([]scenario, error) {
 	return chosen(o.Scenario)
 }
 
-// shorten makes all brief. What is counted hardly changes. The leader may be late by more than usual, because a small run has to go through on a
-// machine that does other things as well.
+// shorten makes all brief. What is counted hardly changes. The leader may be late by more than usual, because a small
+// run has to go through on a machine that does other things as well.
 func (o *options) shorten() {
-	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s", "--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
+	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s",
+		"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
 	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 15*time.Second
 }
 

@@ -106,7 +106,8 @@ func (m *manager) look(ctx context.Context) (in inside, err error) {
 	one := func(name string) float64 { return sum(parseMetrics(text, name), nil) }
 	in = inside{
 		Live: one("go_gc_heap_live_bytes"), Goroutines: one("go_goroutines"), Depth: one("workqueue_depth"),
-		Working: one("controller_runtime_active_workers"), Passes: one("controller_runtime_reconcile_total"), Errors: one("controller_runtime_reconcile_errors_total"),
+		Working: one("controller_runtime_active_workers"), Passes: one("controller_runtime_reconcile_total"),
+		Errors: one("controller_runtime_reconcile_errors_total"),
 	}
 	for _, c := range text {
 		if c == '\n' {

@@ -18,7 +18,8 @@ const (
 	pageEnd   = "<!-- to here -->"
 )
 
-// report puts the results of several runs together, prints them, and writes them into a page if one is named, with the chart beside it.
+// report puts the results of several runs together, prints them, and writes them into a page if one is named, with the
+// chart beside it.
 func report(files []string, page string, out io.Writer) error {
 	r, err := gather(files)
 	if err != nil {
@@ -40,7 +41,8 @@ func report(files []string, page string, out io.Writer) error {
 	picture := strings.TrimSuffix(page, filepath.Ext(page)) + ".svg"
 	var b strings.Builder
 	r.markdown(&b, filepath.Base(picture))
-	if err := os.WriteFile(page, []byte(head+pageBegin+"\n\n"+b.String()+pageEnd+tail), 0o600); err != nil { //nolint:gosec // as above
+	//nolint:gosec // as above
+	if err := os.WriteFile(page, []byte(head+pageBegin+"\n\n"+b.String()+pageEnd+tail), 0o600); err != nil {
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	if err := os.WriteFile(picture, chart(single(r.Runs)), 0o600); err != nil {
@@ -49,8 +51,8 @@ func report(files []string, page string, out io.Writer) error {
 	return nil
 }
 
-// gather reads results and puts runs of the same fleet together. A scenario that is there twice is the one of the file that comes last. The
-// machine has to be the same.
+// gather reads results and puts runs of the same fleet together. A scenario that is there twice is the one of the file
+// that comes last. The machine has to be the same.
 func gather(files []string) (*Result, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no results to report: name files that --out has written")
@@ -68,8 +70,10 @@ func gather(files []string) (*Result, error) {
 		if all.Machine.Processor == "" {
 			all.Machine = one.Machine
 		}
-		if a, b := all.Machine, one.Machine; a.Processor != b.Processor || a.CPUs != b.CPUs || a.Memory>>30 != b.Memory>>30 {
-			return nil, fmt.Errorf("%s was measured on another machine (%s) than the first one (%s): report them apart", file, b, a)
+		if a, b := all.Machine, one.Machine; a.Processor != b.Processor || a.CPUs != b.CPUs ||
+			a.Memory>>30 != b.Memory>>30 {
+			return nil, fmt.Errorf("%s was measured on another machine (%s) than the first one (%s): report them apart",
+				file, b, a)
 		}
 		for _, run := range one.Runs {
 			all.put(run)
@@ -87,7 +91,8 @@ func (r *Result) put(run Run) {
 	run.Replicas = max(1, run.Replicas)
 	for i := range r.Runs {
 		known := &r.Runs[i]
-		if known.Clusters != run.Clusters || known.Modules != run.Modules || known.Objects != run.Objects || known.WatchMode != run.WatchMode || known.Replicas != run.Replicas {
+		if known.Clusters != run.Clusters || known.Modules != run.Modules || known.Objects != run.Objects ||
+			known.WatchMode != run.WatchMode || known.Replicas != run.Replicas {
 			continue
 		}
 		known.Began, known.Empty, known.Kubernetes = run.Began, run.Empty, run.Kubernetes
@@ -100,7 +105,10 @@ func (r *Result) put(run Run) {
 				known.Scenarios[at] = s
 			}
 		}
-		slices.SortStableFunc(known.Scenarios, func(a, b Scenario) int { return cmp.Compare(place(a.Name), place(b.Name)) })
+		slices.SortStableFunc(known.Scenarios, func(
+			a, b Scenario) int {
+			return cmp.Compare(place(a.Name), place(b.Name))
+		})
 		return
 	}
 	r.Runs = append(r.Runs, run)
@@ -139,7 +147,8 @@ func (r *Result) markdown(w io.Writer, picture string) {
 		if a.Verdict == NotMeasured && a.Value == 0 {
 			is = "–"
 		}
-		rows = append(rows, []string{a.What, strings.TrimSpace(number(a.Limit) + " " + a.Unit), is, string(a.Verdict), a.Note})
+		rows = append(rows, []string{a.What, strings.TrimSpace(number(a.Limit) + " " + a.Unit), is,
+			string(a.Verdict), a.Note})
 	}
 	table(w, []string{"aim", "at most", "is", "verdict", "measured with"}, rows)
 	if one := single(r.Runs); len(one) > 1 {
@@ -211,8 +220,10 @@ func (r *Result) replicaTable(w io.Writer) {
 // replicaFigures are those that more than one replica should change, or should not.
 var replicaFigures = []figure{
 	{"install", "modules/s", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
-	{"install: CPU of all replicas for a module", "ms", of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
-	{"install: peak memory of all replicas", "MiB", of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+	{"install: CPU of all replicas for a module", "ms",
+		of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"install: peak memory of all replicas", "MiB",
+		of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
 	{"idle: live heap of all for a runtime", "kB", valueOf("idle", heapPerRuntime)},
 	{"upgrade", "s", of("upgrade", func(s *Scenario) float64 { return s.Seconds })},
 	{"failover: nobody works", "s", valueOf("failover", deadTime)},
@@ -225,30 +236,40 @@ func (r *Run) markdown(w io.Writer) {
 	if r.Replicas > 1 {
 		fmt.Fprintf(w, ", %d replicas", r.Replicas)
 	}
-	fmt.Fprintf(w, "\n\n--watch-mode=%s, Kubernetes %s, %s.\n\n", r.WatchMode, r.Kubernetes, cmp.Or(r.Began, "date unknown"))
+	fmt.Fprintf(w, "\n\n--watch-mode=%s, Kubernetes %s, %s.\n\n", r.WatchMode, r.Kubernetes,
+		cmp.Or(r.Began, "date unknown"))
 	var work, cost, wait [][]string
 	for i := range r.Scenarios {
 		s := &r.Scenarios[i]
 		if s.Failed != "" {
-			work = append(work, []string{s.Name, number(s.Seconds), "failed: " + strings.ReplaceAll(strings.ReplaceAll(s.Failed, "\n", " "), "|", "/")})
+			work = append(work, []string{s.Name, number(s.Seconds), "failed: " + strings.ReplaceAll(
+				strings.ReplaceAll(s.Failed, "\n", " "), "|", "/")})
 			continue
 		}
 		work = append(work, []string{
-			s.Name, number(s.Seconds), number(s.InstallsPerSecond), number(s.CPUPerInstall), fmt.Sprint(total(s.Runtimes)), fmt.Sprint(s.RuntimeWrites),
+			s.Name, number(s.Seconds), number(s.InstallsPerSecond), number(s.CPUPerInstall),
+			fmt.Sprint(total(s.Runtimes)), fmt.Sprint(s.RuntimeWrites),
 			fmt.Sprint(total(s.Plane)), fmt.Sprint(s.PlaneWrites), fmt.Sprint(s.Errors),
 		})
 		cores := func(u Use) string { return fmt.Sprintf("%.2f", u.CPU/max(s.Elapsed, 0.001)) }
 		cost = append(cost, []string{
-			s.Name, number(s.Manager.CPU), cores(s.Manager), number(s.ControlPlane.CPU), cores(s.ControlPlane), number(s.Simulator.CPU), cores(s.Simulator),
-			fmt.Sprint(s.Manager.Peak / mega), fmt.Sprint(s.ControlPlane.Peak / mega), fmt.Sprint(s.Simulator.Peak / mega), number(s.Inside.Goroutines), fmt.Sprint(s.Connections + s.AgentConnections),
+			s.Name, number(s.Manager.CPU), cores(s.Manager), number(s.ControlPlane.CPU), cores(s.ControlPlane),
+			number(s.Simulator.CPU), cores(s.Simulator),
+			fmt.Sprint(s.Manager.Peak / mega), fmt.Sprint(s.ControlPlane.Peak / mega),
+			fmt.Sprint(s.Simulator.Peak / mega), number(s.Inside.Goroutines),
+			fmt.Sprint(s.Connections + s.AgentConnections),
 		})
 		for _, name := range names(s.Latencies) {
 			l := s.Latencies[name]
-			wait = append(wait, []string{s.Name + ": " + name, fmt.Sprint(l.N), number(round(l.P50)), number(round(l.P90)), number(round(l.P99)), number(round(l.Most))})
+			wait = append(wait, []string{s.Name + ": " + name, fmt.Sprint(l.N), number(round(l.P50)),
+				number(round(l.P90)), number(round(l.P99)), number(round(l.Most))})
 		}
 	}
-	table(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes", "writes to runtimes", "requests to the control plane", "writes to it", "passes with errors"}, work)
-	table(w, []string{"scenario", "manager CPU s", "cores", "API server and etcd CPU s", "cores", "simulator and agents CPU s", "cores", "manager peak MiB", "API server peak MiB", "simulator peak MiB", "goroutines", "connections"}, cost)
+	table(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes",
+		"writes to runtimes", "requests to the control plane", "writes to it", "passes with errors"}, work)
+	table(w, []string{"scenario", "manager CPU s", "cores", "API server and etcd CPU s", "cores",
+		"simulator and agents CPU s", "cores", "manager peak MiB", "API server peak MiB", "simulator peak MiB",
+		"goroutines", "connections"}, cost)
 	table(w, []string{"ms until", "n", "p50", "p90", "p99", "max"}, wait)
 }
 

@@ -27,7 +27,8 @@ func written(t *testing.T, all ...Result) []string {
 func TestGather(t *testing.T) {
 	machine := Machine{Processor: "a processor", CPUs: 2, Memory: 24 << 30}
 	of := func(clusters, replicas int, scenarios ...Scenario) Result {
-		return Result{Machine: machine, Runs: []Run{{Clusters: clusters, Modules: 5, Objects: 10, Replicas: replicas, Scenarios: scenarios}}}
+		return Result{Machine: machine, Runs: []Run{{Clusters: clusters, Modules: 5, Objects: 10,
+			Replicas: replicas, Scenarios: scenarios}}}
 	}
 	cases := map[string]struct {
 		reason string
@@ -35,13 +36,24 @@ func TestGather(t *testing.T) {
 		want   map[int]map[string]float64 // seconds of scenarios by clusters × replicas
 		fails  bool
 	}{
-		"Sizes":    {"each size is a run", []Result{of(1000, 1, Scenario{Name: "install", Seconds: 2}), of(100, 1, Scenario{Name: "install", Seconds: 1})}, map[int]map[string]float64{100: {"install": 1}, 1000: {"install": 2}}, false},
-		"Together": {"scenarios of one fleet are put together", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}), of(100, 1, Scenario{Name: "delete", Seconds: 3})}, map[int]map[string]float64{100: {"install": 1, "delete": 3}}, false},
-		"Latest":   {"the last file says how it is now", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}), of(100, 1, Scenario{Name: "install", Seconds: 5})}, map[int]map[string]float64{100: {"install": 5}}, false},
-		"Failed":   {"unless it failed there", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}), of(100, 1, Scenario{Name: "install", Failed: "it broke"})}, map[int]map[string]float64{100: {"install": 1}}, false},
-		"Replicas": {"replicas make another run", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}), of(100, 2, Scenario{Name: "install", Seconds: 5})}, map[int]map[string]float64{100: {"install": 1}, 200: {"install": 5}}, false},
-		"Machines": {"other machines say nothing about this one", []Result{of(100, 1), {Machine: Machine{Processor: "another", CPUs: 2, Memory: 24 << 30}}}, nil, true},
-		"Nothing":  {"without files there is nothing to tell", nil, nil, true},
+		"Sizes": {"each size is a run", []Result{of(1000, 1, Scenario{Name: "install", Seconds: 2}),
+			of(100, 1, Scenario{Name: "install", Seconds: 1})}, map[int]map[string]float64{100: {"install": 1},
+			1000: {"install": 2}}, false},
+		"Together": {"scenarios of one fleet are put together",
+			[]Result{of(100, 1, Scenario{Name: "install", Seconds: 1}),
+				of(100, 1, Scenario{Name: "delete", Seconds: 3})},
+			map[int]map[string]float64{100: {"install": 1, "delete": 3}}, false},
+		"Latest": {"the last file says how it is now", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}),
+			of(100, 1, Scenario{Name: "install", Seconds: 5})}, map[int]map[string]float64{100: {"install": 5}}, false},
+		"Failed": {"unless it failed there", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}),
+			of(100, 1, Scenario{Name: "install", Failed: "it broke"})}, map[int]map[string]float64{100: {"install": 1}},
+			false},
+		"Replicas": {"replicas make another run", []Result{of(100, 1, Scenario{Name: "install", Seconds: 1}),
+			of(100, 2, Scenario{Name: "install", Seconds: 5})}, map[int]map[string]float64{100: {"install": 1},
+			200: {"install": 5}}, false},
+		"Machines": {"other machines say nothing about this one",
+			[]Result{of(100, 1), {Machine: Machine{Processor: "another", CPUs: 2, Memory: 24 << 30}}}, nil, true},
+		"Nothing": {"without files there is nothing to tell", nil, nil, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +81,8 @@ func TestGather(t *testing.T) {
 
 // TestPage checks that the tables are put between their lines, and nothing else is touched.
 func TestPage(t *testing.T) {
-	one := Result{Machine: Machine{Processor: "a processor", CPUs: 2}, Runs: []Run{example(100, 50, 4), example(1000, 40, 3), example(1000, 40, 3)}}
+	one := Result{Machine: Machine{Processor: "a processor", CPUs: 2},
+		Runs: []Run{example(100, 50, 4), example(1000, 40, 3), example(1000, 40, 3)}}
 	one.Runs[2].Replicas = 4
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(page, []byte("before\n"+pageBegin+"\nold\n"+pageEnd+"\nafter\n"), 0o600); err != nil {
@@ -84,7 +97,9 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	for _, want := range []string{"before\n" + pageBegin, pageEnd + "\nafter\n", "a processor", "MISSED", "### Growth", "(page.svg)", "### Replicas, with 1000 clusters", "### 1000 clusters × 5 modules × 10 objects, 4 replicas", "failed: it broke"} {
+	for _, want := range []string{"before\n" + pageBegin, pageEnd + "\nafter\n", "a processor", "MISSED", "### Growth",
+		"(page.svg)", "### Replicas, with 1000 clusters", "### 1000 clusters × 5 modules × 10 objects, 4 replicas",
+		"failed: it broke"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the page:\n%s", want, text)
 		}
@@ -121,7 +136,8 @@ func TestReference(t *testing.T) {
 	}
 	runtime.LockOSThread() // whose time is looked at
 	defer runtime.UnlockOSThread()
-	for begin := threadTime(); threadTime() == begin; { // where time is not measured, this ends with the deadline of the tests
+	// where time is not measured, this ends with the deadline of the tests
+	for begin := threadTime(); threadTime() == begin; {
 		w.once()
 	}
 }

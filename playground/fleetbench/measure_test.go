@@ -24,9 +24,10 @@ func TestSummary(t *testing.T) {
 		want   Latency
 	}{
 		"Nothing": {"no times, no latency", nil, Latency{}},
-		"One":     {"one time is all of them", ms(7), Latency{1, 7, 7, 7, 7}},
-		"Few":     {"of few, the largest is the 99th percentile", ms(3, 1, 2), Latency{3, 2, 3, 3, 3}},
-		"Hundred": {"the order does not matter", ms(hundred...), Latency{100, 50, 90, 99, 100}},
+		"One":     {"one time is all of them", ms(7), Latency{N: 1, P50: 7, P90: 7, P99: 7, Most: 7}},
+		"Few": {"of few, the largest is the 99th percentile", ms(3, 1, 2),
+			Latency{N: 3, P50: 2, P90: 3, P99: 3, Most: 3}},
+		"Hundred": {"the order does not matter", ms(hundred...), Latency{N: 100, P50: 50, P90: 90, P99: 99, Most: 100}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -49,13 +50,15 @@ plain 4
 		reason, metric string
 		want           []series
 	}{
-		"Labels":  {"quotes, commas and braces in labels are text", "depth", []series{{map[string]string{"name": "a", "note": `x "y", z}`}, 3}, {map[string]string{"name": "b"}, 150}}},
+		"Labels": {"quotes, commas and braces in labels are text", "depth",
+			[]series{{map[string]string{"name": "a", "note": `x "y", z}`}, 3}, {map[string]string{"name": "b"}, 150}}},
 		"Plain":   {"a metric may have no labels", "plain", []series{{map[string]string{}, 4}}},
 		"Missing": {"what is not there has no series", "dept", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, parseMetrics([]byte(text), c.metric), cmp.AllowUnexported(series{})); diff != "" {
+			if diff := cmp.Diff(c.want, parseMetrics([]byte(text), c.metric),
+				cmp.AllowUnexported(series{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
@@ -93,13 +96,46 @@ func TestRequestName(t *testing.T) {
 		watch                             bool
 		want                              string
 	}{
-		"List":        {"without a name, it is a list", "GET", "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas", "", false, "LIST kymas"},
-		"Watch":       {"or a watch", "GET", "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas", "", true, "WATCH kymas"},
-		"Get":         {"with a name it is not", "GET", "/api/v1/namespaces/kcp-system/secrets/a", "", false, "GET secrets"},
-		"Subresource": {"subresources count apart", "PATCH", "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/a/status", "application/merge-patch+json", false, "PATCH kymas/status"},
-		"Apply":       {"server-side apply is no patch", "PATCH", "/api/v1/namespaces/kcp-system", "application/apply-patch+yaml", false, "APPLY namespaces"},
-		"Wide":        {"what is cluster-wide has no namespace", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", false, "POST clusterroles"},
-		"Other":       {"other paths have a name, too", "GET", "/metrics", "", false, "LIST metrics"},
+		"List": {
+			reason: "without a name, it is a list",
+			method: "GET",
+			path:   "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas",
+			want:   "LIST kymas",
+		},
+		"Watch": {
+			reason: "or a watch",
+			method: "GET",
+			path:   "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas",
+			watch:  true,
+			want:   "WATCH kymas",
+		},
+		"Get": {
+			reason: "with a name it is not",
+			method: "GET",
+			path:   "/api/v1/namespaces/kcp-system/secrets/a",
+			want:   "GET secrets",
+		},
+		"Subresource": {
+			reason:      "subresources count apart",
+			method:      "PATCH",
+			path:        "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/a/status",
+			contentType: "application/merge-patch+json",
+			want:        "PATCH kymas/status",
+		},
+		"Apply": {
+			reason:      "server-side apply is no patch",
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/kcp-system",
+			contentType: "application/apply-patch+yaml",
+			want:        "APPLY namespaces",
+		},
+		"Wide": {
+			reason: "what is cluster-wide has no namespace",
+			method: "POST",
+			path:   "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+			want:   "POST clusterroles",
+		},
+		"Other": {reason: "other paths have a name, too", method: "GET", path: "/metrics", want: "LIST metrics"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -111,14 +147,16 @@ func TestRequestName(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	d := difference(map[string]int{"get a": 1, "apply a": 2}, map[string]int{"get a": 4, "apply a": 2, "PATCH b/status": 5, "delete c": 1})
+	d := difference(map[string]int{"get a": 1, "apply a": 2},
+		map[string]int{"get a": 4, "apply a": 2, "PATCH b/status": 5, "delete c": 1})
 	if diff := cmp.Diff(map[string]int{"get a": 3, "PATCH b/status": 5, "delete c": 1}, d); diff != "" {
 		t.Errorf("difference (-want +got):\n%s", diff)
 	}
 	if total(d) != 9 || writes(d) != 6 {
 		t.Errorf("%d requests, %d writes", total(d), writes(d))
 	}
-	if got := moduleWrites(map[string]int{"apply deployments.apps": 2, "patch kymas.operator.kyma-project.io": 7, "get deployments.apps": 1}); got != 2 {
+	if got := moduleWrites(map[string]int{"apply deployments.apps": 2, "patch kymas.operator.kyma-project.io": 7,
+		"get deployments.apps": 1}); got != 2 {
 		t.Errorf("%d writes to objects of modules", got)
 	}
 }
@@ -148,8 +186,10 @@ func TestChosen(t *testing.T) {
 		want          []string
 		fails         bool
 	}{
-		"All":     {"all are all", "all", []string{"install", "idle", "edit", "upgrade", "restart", "failover", "rotate", "faults", "delete"}, false},
-		"Some":    {"install comes first, the others in their order", "delete,idle", []string{"install", "idle", "delete"}, false},
+		"All": {"all are all", "all", []string{"install", "idle", "edit", "upgrade", "restart", "failover",
+			"rotate", "faults", "delete"}, false},
+		"Some": {"install comes first, the others in their order", "delete,idle",
+			[]string{"install", "idle", "delete"}, false},
 		"Unknown": {"a mistake is told", "instal", nil, true},
 	}
 	for name, c := range cases {

@@ -55,19 +55,22 @@ func (m *module) deployment() string { return m.name + "-operator" }
 // operator looks after the module's custom resource in the simulated clusters.
 func (m *module) operator() fleet.Operator {
 	return fleet.Operator{
-		Kind: schema.GroupKind{Group: m.group(), Kind: "Thing"}, Namespace: v1beta2.RuntimeNamespace, Deployment: m.deployment(), After: operatorDelay,
+		Kind: schema.GroupKind{Group: m.group(), Kind: "Thing"}, Namespace: v1beta2.RuntimeNamespace,
+		Deployment: m.deployment(), After: operatorDelay,
 	}
 }
 
 // resource is the custom resource that switches the module on. It is not among its objects.
 func (m *module) resource() []byte {
-	return fmt.Appendf(nil, "apiVersion: %s/v1\nkind: Thing\nmetadata: {name: default, namespace: %s}\nspec: {size: 1}\n", m.group(), v1beta2.RuntimeNamespace)
+	return fmt.Appendf(nil, "apiVersion: %s/v1\nkind: Thing\nmetadata: {name: default, namespace: %s}\nspec: "+
+		"{size: 1}\n", m.group(), v1beta2.RuntimeNamespace)
 }
 
-// manifest returns the objects of a version as YAML: definition, account and Deployment, then as many of the others as there is room for, and
-// ConfigMaps for the rest.
+// manifest returns the objects of a version as YAML: definition, account and Deployment, then as many of the others as
+// there is room for, and ConfigMaps for the rest.
 func (m *module) manifest(version string) []byte {
-	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart, rolePart, roleBindingPart, policyPart, budgetPart}
+	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,
+		rolePart, roleBindingPart, policyPart, budgetPart}
 	parts = parts[:min(len(parts), m.objects)]
 	if len(parts) == m.objects && len(parts) > minObjects {
 		parts[len(parts)-1] = configPart // no module is without
@@ -77,7 +80,8 @@ func (m *module) manifest(version string) []byte {
 	}
 	var b strings.Builder
 	for i, part := range parts {
-		b.WriteString("---\n" + strings.NewReplacer("NAMESPACE", v1beta2.RuntimeNamespace, "NUMBER", fmt.Sprint(i), "GROUP", m.group(),
+		b.WriteString("---\n" + strings.NewReplacer("NAMESPACE", v1beta2.RuntimeNamespace, "NUMBER",
+			fmt.Sprint(i), "GROUP", m.group(),
 			"NAME", m.deployment(), "VERSION", version).Replace(part) + "\n")
 	}
 	return []byte(b.String())
@@ -180,17 +184,21 @@ spec:
 // publish pushes a version to the registry and creates its ModuleTemplate.
 func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Client, version string) error {
 	if _, err := r.Push(ctx, ocm.Archive{
-		Name: m.component(), Version: version, RawManifest: m.manifest(version), ManifestFile: m.name + ".yaml", DefaultCR: m.resource(),
+		Name: m.component(), Version: version, RawManifest: m.manifest(version),
+		ManifestFile: m.name + ".yaml", DefaultCR: m.resource(),
 	}); err != nil {
 		return fmt.Errorf("publishing %s %s: %w", m.name, version, err)
 	}
 	t := &v1beta2.ModuleTemplate{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: v1beta2.ModuleTemplateName(m.name, version), Namespace: v1beta2.ControlPlaneNamespace, Labels: map[string]string{v1beta2.LabelModuleName: m.name},
+			Name: v1beta2.ModuleTemplateName(m.name, version), Namespace: v1beta2.ControlPlaneNamespace,
+			Labels: map[string]string{v1beta2.LabelModuleName: m.name},
 		},
 		Spec: v1beta2.ModuleTemplateSpec{
-			ModuleName: m.name, Version: version, Descriptor: runtime.RawExtension{Raw: []byte("{}")}, Data: &unstructured.Unstructured{},
-			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: v1beta2.RuntimeNamespace, Name: m.deployment()},
+			ModuleName: m.name, Version: version, Descriptor: runtime.RawExtension{Raw: []byte("{}")},
+			Data: &unstructured.Unstructured{},
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
+				Namespace: v1beta2.RuntimeNamespace, Name: m.deployment()},
 		},
 	}
 	if err := yaml.Unmarshal(m.resource(), &t.Spec.Data.Object); err != nil {
@@ -204,7 +212,8 @@ func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Cli
 
 // assign makes the channel point at a version.
 func (m *module) assign(ctx context.Context, c client.Client, version string) error {
-	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: m.name, Namespace: v1beta2.ControlPlaneNamespace}}
+	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: m.name,
+		Namespace: v1beta2.ControlPlaneNamespace}}
 	_, err := controllerutil.CreateOrUpdate(ctx, c, r, func() error {
 		r.Spec.ModuleName, r.Spec.OCMComponentName = m.name, m.component()
 		r.Spec.Channels = []v1beta2.ChannelVersion{{Channel: benchChannel, Version: version}}

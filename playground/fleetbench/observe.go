@@ -56,7 +56,8 @@ func observe(ctx context.Context, c client.WithWatch, clusters int) *observer {
 			return list, c.List(ctx, list, &client.ListOptions{Namespace: v1beta2.ControlPlaneNamespace, Raw: &options})
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return c.Watch(ctx, &v1beta2.KymaList{}, &client.ListOptions{Namespace: v1beta2.ControlPlaneNamespace, Raw: &options})
+			return c.Watch(ctx, &v1beta2.KymaList{},
+				&client.ListOptions{Namespace: v1beta2.ControlPlaneNamespace, Raw: &options})
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(lw, &v1beta2.Kyma{}, o, cache.ReflectorOptions{Name: "fleetbench"})
@@ -136,7 +137,8 @@ func (o *observer) Update(object any) error {
 	if !ok {
 		return fmt.Errorf("following Kymas: got %T", object)
 	}
-	s := shown{there: true, state: k.Status.State, message: strings.Clone(k.Status.LastOperation.Operation), modules: make(map[string]shownModule, len(k.Status.Modules))}
+	s := shown{there: true, state: k.Status.State, message: strings.Clone(k.Status.LastOperation.Operation),
+		modules: make(map[string]shownModule, len(k.Status.Modules))}
 	if a := k.Status.Agent; a != nil {
 		s.heard, s.agent = a.Connected, strings.Clone(a.Message)
 	}

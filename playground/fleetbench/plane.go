@@ -45,8 +45,9 @@ type planeReady struct {
 	Version    string
 }
 
-// What the API server does on its own, which is no part of what is measured. It collects garbage less often, as long as there is memory. It does not
-// compare its caches with etcd, for which it would take 45 s of processor time with 50,000 Manifests, every 5 to 7.5 minutes.
+// What the API server does on its own, which is no part of what is measured. It collects garbage less often, as long as
+// there is memory. It does not compare its caches with etcd, for which it would take 45 s of processor time with 50,000
+// Manifests, every 5 to 7.5 minutes.
 const (
 	collectAt   = 300                 // per cent
 	collectFrom = 6 << 30             // bytes; or planeShare, if that is more
@@ -54,8 +55,8 @@ const (
 	checkEvery  = 30 * 24 * time.Hour // longer than any run
 )
 
-// servePlane is the process of the control plane. It ends when its input does. Each line of the input is a file that its processor profile goes
-// to from now on; an empty one ends that.
+// servePlane is the process of the control plane. It ends when its input does. Each line of the input is a file that
+// its processor profile goes to from now on; an empty one ends that.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))
@@ -90,7 +91,8 @@ func profileInto(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening a profile: %w", err)
 	}
-	if err := pprof.StartCPUProfile(file); err != nil { // the file is closed by the garbage collector, after it was written
+	// the file is closed by the garbage collector, after it was written
+	if err := pprof.StartCPUProfile(file); err != nil {
 		return fmt.Errorf("beginning a profile: %w", err)
 	}
 	return nil
@@ -112,7 +114,8 @@ type plane struct {
 // startPlane starts the control plane and puts our definitions and roles there.
 func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	p := &plane{own: &ownRequests{counts: map[string]int{}}}
-	if p.log, err = os.Create(filepath.Join(dir, "control-plane.log")); err != nil { //nolint:gosec // the folder is ours
+	//nolint:gosec // the folder is ours
+	if p.log, err = os.Create(filepath.Join(dir, "control-plane.log")); err != nil {
 		return nil, fmt.Errorf("opening the log of the control plane: %w", err)
 	}
 	self, err := os.Executable()
@@ -132,7 +135,8 @@ func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	}
 	go func() {
 		<-p.done
-		_ = out.CloseWithError(fmt.Errorf("the control plane has ended: %w; see %s", errors.Join(p.err, io.EOF), p.log.Name()))
+		_ = out.CloseWithError(fmt.Errorf("the control plane has ended: %w; see %s",
+			errors.Join(p.err, io.EOF), p.log.Name()))
 	}()
 	var ready planeReady
 	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
@@ -198,20 +202,23 @@ func (p *plane) prepare(ctx context.Context) error {
 		if o.GetKind() == "Deployment" {
 			continue // here the manager is a process
 		}
-		if err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("fleetbench"), client.ForceOwnership); err != nil {
+		if err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("fleetbench"),
+			client.ForceOwnership); err != nil {
 			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return until(ctx, 30*time.Second, "the control plane to serve our kinds", func() (bool, error) {
 		var kymas v1beta2.KymaList
 		var watchers v1beta2.WatcherList
-		return p.client.List(ctx, &kymas, client.Limit(1)) == nil && p.client.List(ctx, &watchers, client.Limit(1)) == nil, nil
+		return p.client.List(ctx, &kymas, client.Limit(1)) == nil &&
+			p.client.List(ctx, &watchers, client.Limit(1)) == nil, nil
 	})
 }
 
 // managerKubeconfig returns a kubeconfig with the rights of the manager's service account, for a day.
 func (p *plane) managerKubeconfig(ctx context.Context) ([]byte, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1beta2.ControlPlaneNamespace, Name: "lifecycle-manager"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1beta2.ControlPlaneNamespace,
+		Name: "lifecycle-manager"}}
 	day := int64(24 * time.Hour / time.Second)
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}
 	if err := p.client.SubResource("token").Create(ctx, account, token); err != nil {
@@ -220,8 +227,8 @@ func (p *plane) managerKubeconfig(ctx context.Context) ([]byte, error) {
 	return encodeKubeconfig(p.config.Host, p.config.CAData, token.Status.Token)
 }
 
-// requests returns how many requests to kinds that the manager works with the API server has counted so far, by verb and resource, as in
-// "PATCH kymas/status", without those of the benchmark itself. Leases are not among them.
+// requests returns how many requests to kinds that the manager works with the API server has counted so far, by verb
+// and resource, as in "PATCH kymas/status", without those of the benchmark itself. Leases are not among them.
 func (p *plane) requests(ctx context.Context) (map[string]int, error) {
 	text, err := p.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {

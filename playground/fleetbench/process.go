@@ -21,7 +21,8 @@ type child struct {
 
 // startChild starts a program. What it writes goes to out and log.
 func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*child, error) {
-	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec // whoever runs the benchmark names the program
+	//nolint:gosec // whoever runs the benchmark names the program
+	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, log
 	c.cmd.SysProcAttr = diesWithUs()
 	if err := c.cmd.Start(); err != nil {

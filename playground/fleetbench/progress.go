@@ -55,8 +55,11 @@ func (r *rig) showProgress(ctx context.Context, name string) *progress {
 			now, cpu := time.Now(), [3]time.Duration{m.cpu, c.cpu, ownTime()}
 			cores := func(i int) float64 { return max(0, (cpu[i]-lastCPU[i]).Seconds()/now.Sub(last).Seconds()) }
 			if !first {
-				fmt.Fprintf(os.Stderr, form, fmt.Sprintf("%-8s %5.0f s  %s  cores: manager %.2f, API server %.2f, simulator %.2f; manager %d MiB; %d connections",
-					name, now.Sub(begin).Seconds(), &r.stage, cores(0), cores(1), cores(2), m.rss/mega, r.fleet.Stats().Connections))
+				fmt.Fprintf(os.Stderr, form, fmt.Sprintf(
+					"%-8s %5.0f s  %s  cores: manager %.2f, API server %.2f, simulator %.2f; manager %d MiB; %d "+
+						"connections",
+					name, now.Sub(begin).Seconds(), &r.stage, cores(0), cores(1), cores(2), m.rss/mega,
+					r.fleet.Stats().Connections))
 			}
 			last, lastCPU = now, cpu
 			select {

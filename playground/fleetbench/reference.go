@@ -17,9 +17,9 @@ import (
 // pulseGap is the time between two measurements of the reference work.
 const pulseGap = 250 * time.Millisecond
 
-// reference is a fixed piece of work, a few milliseconds of what a manager does for a living: JSON, encryption, digests, and memory that is in no
-// cache. What it takes at the time of a scenario says how fast the processor was for everybody then, so that a ratio to it can be compared between
-// machines, and between a quiet machine and a busy one.
+// reference is a fixed piece of work, a few milliseconds of what a manager does for a living: JSON, encryption,
+// digests, and memory that is in no cache. What it takes at the time of a scenario says how fast the processor was for
+// everybody then, so that a ratio to it can be compared between machines, and between a quiet machine and a busy one.
 type reference struct {
 	text   bytes.Buffer
 	packed bytes.Buffer
@@ -40,7 +40,8 @@ func newReference() (*reference, error) {
 	}
 	w.text.WriteString("[ ")
 	for i := range 200 {
-		fmt.Fprintf(&w.text, "{ %q: %d , %q : [ true, null, %q ] } , ", "number", i, "some", strings.Repeat("text ", 20))
+		fmt.Fprintf(&w.text, "{ %q: %d , %q : [ true, null, %q ] } , ", "number", i, "some",
+			strings.Repeat("text ", 20))
 	}
 	w.text.WriteString("{} ]")
 	w.packed.Grow(w.text.Len())
@@ -57,8 +58,9 @@ func (w *reference) once() {
 	nonce := make([]byte, w.sealer.NonceSize())
 	for range 4 {
 		w.packed.Reset()
-		_ = json.Compact(&w.packed, w.text.Bytes())                          // it is valid
-		w.sealed = w.sealer.Seal(w.sealed[:0], nonce, w.packed.Bytes(), nil) //nolint:gosec // it protects nothing: it is work
+		_ = json.Compact(&w.packed, w.text.Bytes()) // it is valid
+		//nolint:gosec // it protects nothing: it is work
+		w.sealed = w.sealer.Seal(w.sealed[:0], nonce, w.packed.Bytes(), nil)
 		sum := sha256.Sum256(w.sealed)
 		nonce[0] ^= sum[0]
 		for range 20_000 {
@@ -67,7 +69,8 @@ func (w *reference) once() {
 	}
 }
 
-// pulse does the reference work now and then, until stop is called, which returns what it has taken of the processor, once.
+// pulse does the reference work now and then, until stop is called, which returns what it has taken of the processor,
+// once.
 func pulse(ctx context.Context) (stop func() time.Duration, err error) {
 	w, err := newReference()
 	if err != nil {

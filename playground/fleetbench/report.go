@@ -27,7 +27,8 @@ func (s *Scenario) print(w io.Writer) {
 		fmt.Fprintf(w, ", %d clusters (%.1f a second)", s.Clusters, s.ClustersPerSecond)
 	}
 	if s.Installs > 0 {
-		fmt.Fprintf(w, ", %d modules (%.1f a second, %.2f ms of the manager's CPU each)", s.Installs, s.InstallsPerSecond, s.CPUPerInstall)
+		fmt.Fprintf(w, ", %d modules (%.1f a second, %.2f ms of the manager's CPU each)", s.Installs,
+			s.InstallsPerSecond, s.CPUPerInstall)
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', tabwriter.AlignRight)
@@ -36,7 +37,8 @@ func (s *Scenario) print(w io.Writer) {
 		name string
 		use  Use
 	}{{"manager", s.Manager}, {"API server and etcd", s.ControlPlane}, {"simulator and agents", s.Simulator}} {
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%d\t%d\t%d\t\n", p.name, p.use.CPU, p.use.CPU/s.Elapsed, p.use.RSS/mega, p.use.Peak/mega, p.use.Sockets)
+		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%d\t%d\t%d\t\n", p.name, p.use.CPU, p.use.CPU/s.Elapsed, p.use.RSS/mega,
+			p.use.Peak/mega, p.use.Sockets)
 	}
 	_ = t.Flush()
 	if len(s.Latencies) > 0 {
@@ -51,8 +53,10 @@ func (s *Scenario) print(w io.Writer) {
 	fmt.Fprintf(w, "  requests to runtimes: %s\n", list(byVerb(s.Runtimes), 12))
 	fmt.Fprintf(w, "      by resource: %s\n", list(s.Runtimes, 16))
 	fmt.Fprintf(w, "  requests to the control plane: %s\n", list(s.Plane, 16))
-	fmt.Fprintf(w, "  writes: %d to runtimes, %d to the control plane; open connections: %d to runtimes, %d of agents; manager: %.1f MiB of live heap, %.0f goroutines, %d passes, %d of them with errors\n",
-		s.RuntimeWrites, s.PlaneWrites, s.Connections, s.AgentConnections, s.Inside.Live/mega, s.Inside.Goroutines, s.Passes, s.Errors)
+	fmt.Fprintf(w, "  writes: %d to runtimes, %d to the control plane; open connections: %d to runtimes, %d of "+
+		"agents; manager: %.1f MiB of live heap, %.0f goroutines, %d passes, %d of them with errors\n",
+		s.RuntimeWrites, s.PlaneWrites, s.Connections, s.AgentConnections, s.Inside.Live/mega,
+		s.Inside.Goroutines, s.Passes, s.Errors)
 	for _, name := range names(s.Values) {
 		fmt.Fprintf(w, "  %s: %s\n", name, number(s.Values[name]))
 	}
@@ -95,9 +99,12 @@ func number(v float64) string {
 
 // print writes the table of all sizes, a row for each scenario, and the aims.
 func (r *Result) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%s, %d CPUs, %d GiB, %s, %s\n\n", r.Machine.Processor, r.Machine.CPUs, r.Machine.Memory>>30, r.Machine.System, r.Machine.Go)
+	fmt.Fprintf(w, "\n%s, %d CPUs, %d GiB, %s, %s\n\n", r.Machine.Processor, r.Machine.CPUs, r.Machine.Memory>>30,
+		r.Machine.System, r.Machine.Go)
 	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "clusters\tscenario\ts\tmodules/s\tmanager CPU s\tms/module\tpeak MiB\theap kB/runtime\tgoroutines\tAPI server CPU s\tsimulator CPU s\truntime requests\twrites\tcontrol plane writes\tapplied p50\tp99\tready p50\tp99 ms\t")
+	fmt.Fprintln(t, "clusters\tscenario\ts\tmodules/s\tmanager CPU s\tms/module\tpeak MiB\theap "+
+		"kB/runtime\tgoroutines\tAPI server CPU s\tsimulator CPU s\truntime requests\twrites\tcontrol plane "+
+		"writes\tapplied p50\tp99\tready p50\tp99 ms\t")
 	for _, run := range r.Runs {
 		for i := range run.Scenarios {
 			s := &run.Scenarios[i]
@@ -107,8 +114,10 @@ func (r *Result) print(w io.Writer) {
 			}
 			applied, ready := s.Latencies["applied"], s.Latencies["ready"]
 			fmt.Fprintf(t, "%d\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t%.1f\t%.0f\t%.2f\t%.2f\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t\n",
-				run.Clusters, s.Name, s.Seconds, s.InstallsPerSecond, s.Manager.CPU, s.CPUPerInstall, s.Manager.Peak/mega, s.Values[heapPerRuntime],
-				s.Inside.Goroutines, s.ControlPlane.CPU, s.Simulator.CPU, total(s.Runtimes), s.RuntimeWrites, s.PlaneWrites, applied.P50, applied.P99, ready.P50, ready.P99)
+				run.Clusters, s.Name, s.Seconds, s.InstallsPerSecond, s.Manager.CPU, s.CPUPerInstall,
+				s.Manager.Peak/mega, s.Values[heapPerRuntime],
+				s.Inside.Goroutines, s.ControlPlane.CPU, s.Simulator.CPU, total(s.Runtimes), s.RuntimeWrites,
+				s.PlaneWrites, applied.P50, applied.P99, ready.P50, ready.P99)
 		}
 	}
 	_ = t.Flush()

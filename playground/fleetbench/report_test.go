@@ -17,8 +17,23 @@ import (
 // example is a run with a few scenarios.
 func example(clusters int, heap, cpu float64) Run {
 	return Run{Clusters: clusters, Modules: 5, Objects: 10, WatchMode: "agent", Scenarios: []Scenario{
-		{Name: "install", Seconds: 10, Elapsed: 10, Clusters: clusters, Installs: 5 * clusters, CPUPerInstall: cpu, RatioPerInstall: cpu / 2, Manager: Use{CPU: 3, Peak: 200 * mega}, Latencies: map[string]Latency{"ready": {N: 5, P99: 700}}},
-		{Name: "idle", Seconds: 60, Values: map[string]float64{heapPerRuntime: heap, idleWrites: 0, idlePlaneWrites: 2, requestsPerFive: 0.5, idleCores: 9}},
+		{
+			Name:            "install",
+			Seconds:         10,
+			Elapsed:         10,
+			Clusters:        clusters,
+			Installs:        5 * clusters,
+			CPUPerInstall:   cpu,
+			RatioPerInstall: cpu / 2,
+			Manager:         Use{CPU: 3, Peak: 200 * mega},
+			Latencies:       map[string]Latency{"ready": {N: 5, P99: 700}},
+		},
+		{
+			Name:    "idle",
+			Seconds: 60,
+			Values: map[string]float64{heapPerRuntime: heap, idleWrites: 0, idlePlaneWrites: 2,
+				requestsPerFive: 0.5, idleCores: 9},
+		},
 		{Name: "edit", Failed: "it broke", Values: map[string]float64{installModuleWrites: 99}},
 	}}
 }
@@ -30,16 +45,26 @@ func TestJudge(t *testing.T) {
 		what   string
 		want   Verdict
 	}{
-		"Met":       {"a value at its limit meets it", []Run{example(100, 60, 4)}, "live heap for one idle runtime", Met},
-		"Missed":    {"above it does not", []Run{example(100, 60, 5.1)}, "CPU of the manager for one module install", Missed},
-		"Zero":      {"a limit of zero is one", []Run{example(100, 60, 4)}, "writes to the control plane while idle", Missed},
-		"TooSmall":  {"some aims need the full size", []Run{example(100, 60, 4)}, "CPU of the manager while idle", NotMeasured},
-		"Full":      {"and are judged there", []Run{example(100, 60, 4), example(10_000, 60, 4)}, "CPU of the manager while idle", Missed},
-		"Failed":    {"a scenario that failed says nothing", []Run{example(100, 60, 4)}, "writes to the runtime to install a module, beyond its objects", NotMeasured},
-		"Growth":    {"sizes are compared", []Run{example(1000, 50, 4), example(10_000, 59, 5)}, "live heap for one runtime at 10,000 clusters", Met},
-		"TooMuch":   {"by their ratio", []Run{example(1000, 50, 4), example(10_000, 59, 5)}, "CPU for one install at 10,000 clusters, by the reference work", Missed},
-		"NoGrowth":  {"if both are there", []Run{example(100, 50, 4), example(10_000, 59, 5)}, "CPU for one install at 10,000 clusters, by the reference work", NotMeasured},
-		"Unordered": {"the largest counts, wherever it is", []Run{example(1000, 70, 4), example(100, 50, 4)}, "live heap for one idle runtime", Missed},
+		"Met": {"a value at its limit meets it", []Run{example(100, 60, 4)},
+			"live heap for one idle runtime", Met},
+		"Missed": {"above it does not", []Run{example(100, 60, 5.1)}, "CPU of the manager for one module install",
+			Missed},
+		"Zero": {"a limit of zero is one", []Run{example(100, 60, 4)}, "writes to the control plane while idle",
+			Missed},
+		"TooSmall": {"some aims need the full size", []Run{example(100, 60, 4)},
+			"CPU of the manager while idle", NotMeasured},
+		"Full": {"and are judged there", []Run{example(100, 60, 4), example(10_000, 60, 4)},
+			"CPU of the manager while idle", Missed},
+		"Failed": {"a scenario that failed says nothing", []Run{example(100, 60, 4)},
+			"writes to the runtime to install a module, beyond its objects", NotMeasured},
+		"Growth": {"sizes are compared", []Run{example(1000, 50, 4), example(10_000, 59, 5)},
+			"live heap for one runtime at 10,000 clusters", Met},
+		"TooMuch": {"by their ratio", []Run{example(1000, 50, 4), example(10_000, 59, 5)},
+			"CPU for one install at 10,000 clusters, by the reference work", Missed},
+		"NoGrowth": {"if both are there", []Run{example(100, 50, 4), example(10_000, 59, 5)},
+			"CPU for one install at 10,000 clusters, by the reference work", NotMeasured},
+		"Unordered": {"the largest counts, wherever it is", []Run{example(1000, 70, 4), example(100, 50, 4)},
+			"live heap for one idle runtime", Missed},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +85,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	r := Result{Machine: Machine{Processor: "a processor", CPUs: 2}, Runs: []Run{example(100, 50, 4), example(1000, 40, 3)}}
+	r := Result{Machine: Machine{Processor: "a processor", CPUs: 2},
+		Runs: []Run{example(100, 50, 4), example(1000, 40, 3)}}
 	r.Aims = judge(r.Runs)
 	var b bytes.Buffer
 	r.print(&b)
@@ -85,7 +111,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again Result
-	if err := json.Unmarshal(data, &again); err != nil || len(again.Runs) != 2 || again.Runs[1].Scenarios[0].Manager.Peak != 200*mega {
+	if err := json.Unmarshal(data, &again); err != nil || len(again.Runs) != 2 ||
+		again.Runs[1].Scenarios[0].Manager.Peak != 200*mega {
 		t.Errorf("the JSON is read as %+v, %v", again, err)
 	}
 	drawing, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".svg")
@@ -99,7 +126,8 @@ func TestReport(t *testing.T) {
 			t.Fatalf("the chart is no XML: %v", err)
 		}
 	}
-	if !strings.Contains(string(drawing), "idle: manager&#39;s live heap for a runtime, kB") || strings.Contains(string(drawing), "NaN") || strings.Contains(string(drawing), "edit:") {
+	if !strings.Contains(string(drawing), "idle: manager&#39;s live heap for a runtime, kB") ||
+		strings.Contains(string(drawing), "NaN") || strings.Contains(string(drawing), "edit:") {
 		t.Errorf("the chart is\n%s", drawing)
 	}
 }
@@ -119,7 +147,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestModule checks that a module has as many objects as are asked for, all different, and that each carries its version.
+// TestModule checks that a module has as many objects as are asked for, all different, and that each carries its
+// version.
 func TestModule(t *testing.T) {
 	for _, objects := range []int{3, 4, 9, 10, 11, 25} {
 		m := newModules(30, objects)[28]

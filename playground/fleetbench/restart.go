@@ -39,13 +39,15 @@ func restart(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// forget waits until agents have nothing to repeat to another process: what happened a moment ago is not what a restart costs.
+// forget waits until agents have nothing to repeat to another process: what happened a moment ago is not what a restart
+// costs.
 func (r *rig) forget(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
 	r.stage.set(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
-	return until(ctx, r.remember+time.Minute, "the agents to have nothing to tell", func() (bool, error) { return r.agents.quiet(), nil })
+	return until(ctx, r.remember+time.Minute, "the agents to have nothing to tell",
+		func() (bool, error) { return r.agents.quiet(), nil })
 }
 
 // calmDown waits until everybody is quiet again, and notes what that took.
@@ -69,17 +71,19 @@ func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before
 // allHeard waits until all agents have sent a heartbeat and the Kymas show that they are heard.
 func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error {
 	r.stage.set(func() string {
-		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.beaten(begin), r.kymas.count(func(k *shown) bool { return k.heard }))
+		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.beaten(begin),
+			r.kymas.count(func(k *shown) bool { return k.heard }))
 	})
 	err := until(ctx, 30*time.Minute, "all agents to be heard", func() (bool, error) {
-		return r.agents.beaten(begin) == r.clusters && r.kymas.count(func(k *shown) bool { return k.heard }) == r.clusters, nil
+		return r.agents.beaten(begin) == r.clusters &&
+			r.kymas.count(func(k *shown) bool { return k.heard }) == r.clusters, nil
 	})
 	s.Values["all agents are heard after, s"] = time.Since(begin).Seconds()
 	return err
 }
 
-// failover kills the replica that leads, and waits until a second one, which waited beside it, has taken over and all is quiet. Of several replicas
-// that all work it kills the last one, and the others take its shards over.
+// failover kills the replica that leads, and waits until a second one, which waited beside it, has taken over and all
+// is quiet. Of several replicas that all work it kills the last one, and the others take its shards over.
 func failover(ctx context.Context, r *rig, s *Scenario) error {
 	last := len(r.crew) - 1
 	former, others := r.crew[last:], r.crew[:last:last]
@@ -116,8 +120,8 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// isOwn reports whether a count of package fleet is of what every runtime gets, whatever its modules: our kinds, and the agent's objects that
-// no module has.
+// isOwn reports whether a count of package fleet is of what every runtime gets, whatever its modules: our kinds, and
+// the agent's objects that no module has.
 func isOwn(name string) bool {
 	_, resource, _ := strings.Cut(name, " ")
 	return strings.HasSuffix(resource, "."+v1beta2.GroupVersion.Group)

@@ -60,14 +60,15 @@ type Scenario struct {
 	Installs          int     `json:"installs,omitempty"`
 	ClustersPerSecond float64 `json:"clustersPerSecond,omitempty"`
 	InstallsPerSecond float64 `json:"installsPerSecond,omitempty"`
-	// Manager is its process, ControlPlane the one with API server and etcd, Simulator that of the benchmark: fleet, agents and registry.
+	// Manager is its process, ControlPlane the one with API server and etcd, Simulator that of the benchmark: fleet,
+	// agents and registry.
 	Manager      Use `json:"manager"`
 	ControlPlane Use `json:"controlPlane"`
 	Simulator    Use `json:"simulator"`
 	// CPUPerInstall is processor time of the manager for one module, in milliseconds.
 	CPUPerInstall float64 `json:"managerMsPerInstall,omitempty"`
-	// Reference is the processor time of the reference work meanwhile, in milliseconds; RatioPerInstall is CPUPerInstall by it: on a faster
-	// or a quieter machine both are less, the ratio is not.
+	// Reference is the processor time of the reference work meanwhile, in milliseconds; RatioPerInstall is
+	// CPUPerInstall by it: on a faster or a quieter machine both are less, the ratio is not.
 	Reference       float64 `json:"referenceMs"`
 	RatioPerInstall float64 `json:"referencesPerInstall,omitempty"`
 	// Inside is what the manager says of itself, at the end.
@@ -129,10 +130,13 @@ func (s *Scenario) fill(before, after reading) {
 	use := func(b, a usage) Use {
 		return Use{CPU: (a.cpu - b.cpu).Seconds(), RSS: a.rss, Peak: a.peak, Sockets: a.sockets}
 	}
-	s.Manager, s.ControlPlane, s.Simulator = use(before.manager, after.manager), use(before.plane, after.plane), use(before.bench, after.bench)
-	s.Runtimes, s.Plane = difference(before.fleet.Requests, after.fleet.Requests), difference(before.requests, after.requests)
+	s.Manager, s.ControlPlane, s.Simulator = use(before.manager, after.manager), use(before.plane, after.plane),
+		use(before.bench, after.bench)
+	s.Runtimes, s.Plane = difference(before.fleet.Requests, after.fleet.Requests),
+		difference(before.requests, after.requests)
 	s.RuntimeWrites, s.PlaneWrites = writes(s.Runtimes), writes(s.Plane)
-	s.Inside, s.Objects, s.Connections, s.AgentConnections = after.inside, after.stats.Objects, after.stats.Connections, after.agents
+	s.Inside, s.Objects, s.Connections, s.AgentConnections = after.inside, after.stats.Objects,
+		after.stats.Connections, after.agents
 	s.Passes, s.Errors = int(after.inside.Passes-before.inside.Passes), int(after.inside.Errors-before.inside.Errors)
 	if s.Passes < 0 { // another process
 		s.Passes, s.Errors = int(after.inside.Passes), int(after.inside.Errors)

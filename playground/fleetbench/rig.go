@@ -81,7 +81,8 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 		operators = append(operators, m.operator())
 	}
 	r.changes = newChanges()
-	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators, Changed: r.changes.add}); err != nil {
+	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators,
+		Changed: r.changes.add}); err != nil {
 		return r, err
 	}
 	if r.plane, err = startPlane(ctx, r.dir); err != nil {
@@ -137,14 +138,16 @@ func (r *rig) register(ctx context.Context, i int) error {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: c.Name() + "-access", Namespace: v1beta2.ControlPlaneNamespace,
-			Labels: map[string]string{v1beta2.LabelKymaName: c.Name(), v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
+			Labels: map[string]string{v1beta2.LabelKymaName: c.Name(),
+				v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
 		},
 		Data: map[string][]byte{v1beta2.AccessSecretKey: c.Kubeconfig()},
 	}
 	if err := r.plane.client.Create(ctx, s); err != nil {
 		return fmt.Errorf("creating the access Secret of %s: %w", c.Name(), err)
 	}
-	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: c.Name(), Namespace: v1beta2.ControlPlaneNamespace}, Spec: v1beta2.KymaSpec{Channel: benchChannel}}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: c.Name(), Namespace: v1beta2.ControlPlaneNamespace},
+		Spec: v1beta2.KymaSpec{Channel: benchChannel}}
 	for _, m := range r.modules {
 		k.Spec.Modules = append(k.Spec.Modules, v1beta2.Module{Name: m.name})
 	}
@@ -157,7 +160,8 @@ func (r *rig) register(ctx context.Context, i int) error {
 // renewAccess writes the access Secret of a cluster anew.
 func (r *rig) renewAccess(ctx context.Context, i int) error {
 	c := r.fleet.Cluster(i)
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: c.Name() + "-access", Namespace: v1beta2.ControlPlaneNamespace}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: c.Name() + "-access",
+		Namespace: v1beta2.ControlPlaneNamespace}}
 	before := s.DeepCopy()
 	s.Data = map[string][]byte{v1beta2.AccessSecretKey: c.Kubeconfig()}
 	if err := r.plane.client.Patch(ctx, s, client.MergeFrom(before)); err != nil {
@@ -168,7 +172,8 @@ func (r *rig) renewAccess(ctx context.Context, i int) error {
 
 // unregister deletes the Kyma of a cluster.
 func (r *rig) unregister(ctx context.Context, i int) error {
-	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: r.fleet.Cluster(i).Name(), Namespace: v1beta2.ControlPlaneNamespace}}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: r.fleet.Cluster(i).Name(),
+		Namespace: v1beta2.ControlPlaneNamespace}}
 	if err := r.plane.client.Delete(ctx, k); err != nil {
 		return fmt.Errorf("deleting Kyma %s: %w", k.Name, err)
 	}
@@ -180,8 +185,8 @@ var (
 	kymas       = v1beta2.GroupVersion.WithResource("kymas")
 )
 
-// applied reports whether a module is applied to a cluster in a version, whether it runs or not: the last of its objects to be applied is its
-// workload.
+// applied reports whether a module is applied to a cluster in a version, whether it runs or not: the last of its
+// objects to be applied is its workload.
 func (r *rig) applied(i int, m *module, version string) bool {
 	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deployment())
 	return err == nil && d != nil && d.GetLabels()[versionLabel] == version

@@ -14,8 +14,8 @@ type rollout struct {
 	stop               func()
 }
 
-// release publishes the next version of a module and lets the channel of all runtimes point at it. What follows is in the races, of the clusters
-// for which counts says so.
+// release publishes the next version of a module and lets the channel of all runtimes point at it. What follows is in
+// the races, of the clusters for which counts says so.
 func (r *rig) release(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 
 const memoryGrowth = "live heap afterwards, % of before"
 
-// idleTimeout is how long connections of the manager to runtimes with agents may be idle. What was closed before is kept by a timer, with
-// its buffers, until then.
+// idleTimeout is how long connections of the manager to runtimes with agents may be idle. What was closed before is
+// kept by a timer, with its buffers, until then.
 const idleTimeout = 10 * time.Second
 
 // rested waits until no connection takes memory any more, and returns what is left.
@@ -24,7 +24,8 @@ func (r *rig) rested(ctx context.Context) (inside, error) {
 	return r.collected(ctx)
 }
 
-// rotate replaces the credentials of all clusters, as fast as the control plane takes the new Secrets, and waits until the manager has used them.
+// rotate replaces the credentials of all clusters, as fast as the control plane takes the new Secrets, and waits until
+// the manager has used them.
 func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

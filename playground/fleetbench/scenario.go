@@ -35,8 +35,8 @@ var scenarios = []scenario{
 	{"delete", remove},
 }
 
-// chosen returns the scenarios that a list of names asks for, in their order. All but install need a fleet that is installed, so it is always
-// there.
+// chosen returns the scenarios that a list of names asks for, in their order. All but install need a fleet that is
+// installed, so it is always there.
 func chosen(names string) ([]scenario, error) {
 	wanted := map[string]bool{"install": true}
 	for name := range strings.SplitSeq(names, ",") {
@@ -44,7 +44,9 @@ func chosen(names string) ([]scenario, error) {
 		case name == "all":
 			return scenarios, nil
 		case !slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name }):
-			return nil, fmt.Errorf("--scenario: there is no %q; choose all or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, separated by commas", name)
+			return nil, fmt.Errorf(
+				"--scenario: there is no %q; choose all or some of install, idle, edit, upgrade, restart, failover, "+
+					"rotate, faults, delete, separated by commas", name)
 		}
 		wanted[name] = true
 	}
@@ -53,8 +55,10 @@ func chosen(names string) ([]scenario, error) {
 
 // runAll measures one size: it sets everything up, runs the scenarios one after the other, and takes it down again.
 func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
-	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas, Began: time.Now().UTC().Format(time.RFC3339)}
-	o.say("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters, o.Modules, o.Objects, o.WatchMode)
+	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas,
+		Began: time.Now().UTC().Format(time.RFC3339)}
+	o.say("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters,
+		o.Modules, o.Objects, o.WatchMode)
 	o.raiseFiles(clusters)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -96,7 +100,8 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	}
 	forgetPeak(r.plane.pid())
 	forgetPeak(os.Getpid())
-	limited, cancel := context.WithTimeoutCause(ctx, r.waitTimeout(), fmt.Errorf("it took longer than %v", r.waitTimeout()))
+	limited, cancel := context.WithTimeoutCause(ctx, r.waitTimeout(),
+		fmt.Errorf("it took longer than %v", r.waitTimeout()))
 	defer cancel()
 	if err := r.profile(what.name); err != nil {
 		return s, err

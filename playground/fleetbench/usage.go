@@ -44,7 +44,8 @@ func socketsOf(pid int) (n int) {
 	folder := "/proc/" + strconv.Itoa(pid) + "/fd"
 	fds, _ := os.ReadDir(folder)
 	for _, fd := range fds {
-		if target, err := os.Readlink(filepath.Join(folder, fd.Name())); err == nil && strings.HasPrefix(target, "socket:") {
+		if target, err := os.Readlink(filepath.Join(folder, fd.Name())); err == nil &&
+			strings.HasPrefix(target, "socket:") {
 			n++
 		}
 	}

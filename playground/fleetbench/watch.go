@@ -35,7 +35,8 @@ type record struct {
 	labels     uint64 // hash of labels, annotations, finalizers and deletion
 }
 
-// follow puts a watch list in force. Where something is watched that was not before, it reports that any of its objects may have changed.
+// follow puts a watch list in force. Where something is watched that was not before, it reports that any of its objects
+// may have changed.
 func (a *agent) follow(list protocol.Watchlist) {
 	before := a.watches
 	a.watches = map[schema.GroupResource][]watchFor{}
@@ -172,9 +173,11 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 		return true
 	}
 	event := protocol.Event{
-		Watched:    protocol.Name{Namespace: about.namespace, Name: about.name},
-		WatchedGVK: metav1.GroupVersionKind{Group: about.resource.Group, Version: watches[0].Version, Kind: watches[0].Kind},
-		BootID:     a.boot, Sequence: e.number, Resource: about.resource.Resource, WatchStarted: e.whole, Deleted: e.deleted,
+		Watched: protocol.Name{Namespace: about.namespace, Name: about.name},
+		WatchedGVK: metav1.GroupVersionKind{Group: about.resource.Group,
+			Version: watches[0].Version, Kind: watches[0].Kind},
+		BootID: a.boot, Sequence: e.number, Resource: about.resource.Resource,
+		WatchStarted: e.whole, Deleted: e.deleted,
 	}
 	if e.first {
 		event.Objects, event.ObjectsComplete = a.there(about.resource)

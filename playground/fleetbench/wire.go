@@ -16,8 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// wire is a connection to the listener on which requests are made one after the other: HTTP/1.1 with as little effort as possible. While nothing
-// is sent it has no goroutine.
+// wire is a connection to the listener on which requests are made one after the other: HTTP/1.1 with as little effort
+// as possible. While nothing is sent it has no goroutine.
 type wire struct {
 	conn    *tls.Conn
 	answers *bufio.Reader
@@ -55,7 +55,9 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 		return a, fmt.Errorf("posting to the listener: %w", err)
 	}
 	request := make([]byte, 0, 256+len(body))
-	request = fmt.Appendf(request, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: fleetbench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, listenerName, len(body), body)
+	request = fmt.Appendf(request,
+		"POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: fleetbench\r\nContent-Type: application/json\r\nContent-Length: "+
+			"%d\r\n\r\n%s", path, listenerName, len(body), body)
 	for piece := range slices.Chunk(request, pieceSize) {
 		if _, err := w.conn.Write(piece); err != nil {
 			return a, fmt.Errorf("posting to the listener: %w", err)

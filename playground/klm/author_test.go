@@ -22,13 +22,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// buildOperator builds the operator of a skeleton as if it were a folder here: that has all modules it needs, so none has to be fetched.
+// buildOperator builds the operator of a skeleton as if it were a folder here: that has all modules it needs, so none
+// has to be fetched.
 func buildOperator(folder, program string) error {
 	here, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "skeleton", "main.go"): filepath.Join(folder, "main.go")}})
+	overlay, err := json.Marshal(
+		map[string]any{"Replace": map[string]string{filepath.Join(here, "skeleton", "main.go"): filepath.Join(
+			folder, "main.go")}})
 	if err != nil {
 		return err
 	}
@@ -82,7 +85,8 @@ func publishLayers(component string, layers []string, path func(string) string) 
 		}
 		content[resource] = data
 	}
-	made, err := ocm.Pack(ocm.Archive{Name: name, Version: version, RawManifest: content["raw-manifest"], RepositoryContext: land.up.RegistryHost})
+	made, err := ocm.Pack(ocm.Archive{Name: name, Version: version, RawManifest: content["raw-manifest"],
+		RepositoryContext: land.up.RegistryHost})
 	if err != nil {
 		return err
 	}
@@ -95,7 +99,8 @@ func publishLayers(component string, layers []string, path func(string) string) 
 			blobs[digest] = data
 			component["resources"] = append(component["resources"].([]any), map[string]any{
 				"name": resource, "version": version, "type": "plainText", "relation": "local",
-				"access": map[string]any{"type": "localBlob", "localReference": digest, "mediaType": "application/octet-stream"},
+				"access": map[string]any{"type": "localBlob", "localReference": digest,
+					"mediaType": "application/octet-stream"},
 			})
 		}
 		return nil

@@ -1,4 +1,5 @@
-// Package klm tests the client klm as people have it: the program itself, against real API servers of a landscape with the real manager.
+// Package klm tests the client klm as people have it: the program itself, against real API servers of a landscape with
+// the real manager.
 //
 // # Use
 //
@@ -9,8 +10,9 @@
 //
 // # How it works
 //
-// One landscape serves all scripts of testdata, which run in the order of klm_test.go; each leaves the runtimes as it has found them. Its three
-// clusters are contexts of one kubeconfig, $KUBECONFIG. How large fleets are shown is tested with a server that has nothing but Kymas.
+// One landscape serves all scripts of testdata, which run in the order of klm_test.go; each leaves the runtimes as it
+// has found them. Its three clusters are contexts of one kubeconfig, $KUBECONFIG. How large fleets are shown is tested
+// with a server that has nothing but Kymas.
 //
 // # What it does not do
 //

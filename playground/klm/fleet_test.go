@@ -39,27 +39,36 @@ const mostBytes = 200 << 20
 func kymaNumber(n int) *v1beta2.Kyma {
 	now := metav1.NewTime(time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC))
 	k := &v1beta2.Kyma{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("runtime-%05d", n), Namespace: v1beta2.ControlPlaneNamespace, Labels: map[string]string{"kyma-project.io/region": "eu-central-1"}},
-		Spec:       v1beta2.KymaSpec{Channel: "regular"},
-		Status:     v1beta2.KymaStatus{State: v1beta2.StateReady, ObservedGeneration: 1, ModulesReady: "5/5", LastOperation: v1beta2.LastOperation{Operation: v1beta2.OperationReady, LastUpdateTime: now}},
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("runtime-%05d", n), Namespace: v1beta2.ControlPlaneNamespace,
+			Labels: map[string]string{"kyma-project.io/region": "eu-central-1"}},
+		Spec: v1beta2.KymaSpec{Channel: "regular"},
+		Status: v1beta2.KymaStatus{State: v1beta2.StateReady, ObservedGeneration: 1, ModulesReady: "5/5",
+			LastOperation: v1beta2.LastOperation{Operation: v1beta2.OperationReady, LastUpdateTime: now}},
 	}
 	if n%100 == 0 {
 		k.Status.State = v1beta2.StateError
 	}
-	for _, kind := range []string{v1beta2.ConditionCRDsSync, v1beta2.ConditionModules, v1beta2.ConditionModuleCatalog, v1beta2.ConditionReady, v1beta2.ConditionSKRWebhook} {
-		k.Status.Conditions = append(k.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady, Message: "all is as it should be", LastTransitionTime: now})
+	for _, kind := range []string{v1beta2.ConditionCRDsSync, v1beta2.ConditionModules, v1beta2.ConditionModuleCatalog,
+		v1beta2.ConditionReady, v1beta2.ConditionSKRWebhook} {
+		k.Status.Conditions = append(k.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue,
+			Reason: v1beta2.ReasonReady, Message: "all is as it should be", LastTransitionTime: now})
 	}
 	for i := range 5 {
 		name := "module-" + strings.Repeat(string(rune('a'+i)), 3)
 		k.Spec.Modules = append(k.Spec.Modules, v1beta2.Module{Name: name})
 		e := v1beta2.ModuleStatus{
-			Name: name, FQDN: "kyma-project.io/module/" + name, OCMComponentName: "kyma-project.io/module/" + name, Channel: "regular", Version: fmt.Sprintf("1.%d.0", n%3), State: v1beta2.StateReady,
-			Manifest: &v1beta2.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "Manifest", Metadata: v1beta2.ObjectReferenceMeta{Name: k.Name + "-" + name + "-12345678", Namespace: k.Namespace, Generation: 1}},
-			Template: &v1beta2.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "ModuleTemplate", Metadata: v1beta2.ObjectReferenceMeta{Name: name + "-1.0.0", Namespace: k.Namespace, Generation: 1}},
+			Name: name, FQDN: "kyma-project.io/module/" + name, OCMComponentName: "kyma-project.io/module/" + name,
+			Channel: "regular", Version: fmt.Sprintf("1.%d.0", n%3), State: v1beta2.StateReady,
+			Manifest: &v1beta2.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "Manifest",
+				Metadata: v1beta2.ObjectReferenceMeta{Name: k.Name + "-" + name + "-12345678",
+					Namespace: k.Namespace, Generation: 1}},
+			Template: &v1beta2.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: "ModuleTemplate",
+				Metadata: v1beta2.ObjectReferenceMeta{Name: name + "-1.0.0", Namespace: k.Namespace, Generation: 1}},
 		}
 		if k.Status.State == v1beta2.StateError && i == 0 {
-			e.State, e.Reason, e.Message = v1beta2.StateError, v1beta2.ReasonWorkloadFailed, "Deployment kyma-system/"+name+" cannot become ready: look at its pods"
+			e.State, e.Reason, e.Message = v1beta2.StateError, v1beta2.ReasonWorkloadFailed,
+				"Deployment kyma-system/"+name+" cannot become ready: look at its pods"
 		}
 		k.Status.Modules = append(k.Status.Modules, e)
 	}
@@ -73,8 +82,11 @@ func fakeControlPlane(t *testing.T, n int) string {
 		k := kymaNumber(i)
 		k.UID, k.ResourceVersion, k.Generation = "2c9a4b5e-0f4c-4a53-9a4f-5bb9a2b3c4d5", strconv.Itoa(1000+i), 1
 		fields := &metav1.FieldsV1{}
-		fields.SetRawString(`{"f:status":{` + strings.Repeat(`"f:something":{".":{},"f:name":{},"f:state":{}},`, 40) + `"f:state":{}}}`)
-		k.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager", Operation: metav1.ManagedFieldsOperationApply, APIVersion: v1beta2.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: fields}}
+		fields.SetRawString(`{"f:status":{` + strings.Repeat(`"f:something":{".":{},"f:name":{},"f:state":{}},`, 40) +
+			`"f:state":{}}}`)
+		k.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager",
+			Operation: metav1.ManagedFieldsOperationApply, APIVersion: v1beta2.GroupVersion.String(),
+			FieldsType: "FieldsV1", FieldsV1: fields}}
 		data, err := json.Marshal(k)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +103,8 @@ func fakeControlPlane(t *testing.T, n int) string {
 		}
 	}
 	mux.HandleFunc("GET "+base, func(w http.ResponseWriter, _ *http.Request) {
-		list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: v1beta2.GroupVersion.String()}
+		list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+			GroupVersion: v1beta2.GroupVersion.String()}
 		for _, name := range []string{"kymas", "manifests", "moduletemplates", "modulereleasemetas", "watchers"} {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
 		}
@@ -126,7 +139,8 @@ func fakeControlPlane(t *testing.T, n int) string {
 func kubeconfigFor(t testing.TB, c *rest.Config) string {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["large"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
-	config.AuthInfos["large"] = &clientcmdapi.AuthInfo{ClientCertificateData: c.CertData, ClientKeyData: c.KeyData, Token: c.BearerToken}
+	config.AuthInfos["large"] = &clientcmdapi.AuthInfo{ClientCertificateData: c.CertData,
+		ClientKeyData: c.KeyData, Token: c.BearerToken}
 	config.Contexts["large"] = &clientcmdapi.Context{Cluster: "large", AuthInfo: "large"}
 	config.CurrentContext = "large"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -166,8 +180,8 @@ func measure(t testing.TB, kubeconfig string, args ...string) cost {
 	return cost{took, cpu.Seconds(), <-peak, out.String()}
 }
 
-// peakOf returns the most memory that a process has had, in bytes, until done is closed. What the system says after its end would include that of
-// this test, from which it was forked.
+// peakOf returns the most memory that a process has had, in bytes, until done is closed. What the system says after its
+// end would include that of this test, from which it was forked.
 func peakOf(pid int, done <-chan struct{}) (most int64) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -186,7 +200,8 @@ func peakOf(pid int, done <-chan struct{}) (most int64) {
 	}
 }
 
-// TestLargeFleet: klm status is small, and right. How long it takes is measured by BenchmarkStatus, at a real API server.
+// TestLargeFleet: klm status is small, and right. How long it takes is measured by BenchmarkStatus, at a real API
+// server.
 func TestLargeFleet(t *testing.T) {
 	kubeconfig := fakeControlPlane(t, size)
 	c := measure(t, kubeconfig, "status")
@@ -194,7 +209,8 @@ func TestLargeFleet(t *testing.T) {
 	if c.bytes >= mostBytes {
 		t.Errorf("klm status took %d MiB, which should be less than %d MiB", c.bytes>>20, mostBytes>>20)
 	}
-	for _, want := range []string{"10000 runtimes", "100 Error", "9900 Ready", "module-aaa   1.2.0     regular   3333", "WorkloadFailed   100"} {
+	for _, want := range []string{"10000 runtimes", "100 Error", "9900 Ready", "module-aaa   1.2.0     regular   3333",
+		"WorkloadFailed   100"} {
 		if !strings.Contains(c.out, want) {
 			t.Errorf("klm status does not say %q:\n%s", want, c.out)
 		}
@@ -204,7 +220,8 @@ func TestLargeFleet(t *testing.T) {
 	}
 }
 
-// BenchmarkStatus measures klm status and klm why with 10,000 Kymas of 6 kB in a real API server, which has to encode 60 MB for the first.
+// BenchmarkStatus measures klm status and klm why with 10,000 Kymas of 6 kB in a real API server, which has to encode
+// 60 MB for the first.
 //
 //	klm status         2.9 s, of which the API server takes 2.7 s to send 60 MB, in chunks or not; 87 MiB    (two processors, quiet)
 //	klm runtime list   2.7 s, 91 MiB
@@ -276,7 +293,8 @@ func prepare(ctx context.Context, b *testing.B, admin client.Client) {
 		}
 		create(ctx, b, admin, fields)
 	}
-	create(ctx, b, admin, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": v1beta2.ControlPlaneNamespace}})
+	create(ctx, b, admin, map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": v1beta2.ControlPlaneNamespace}})
 	for end := time.Now().Add(deadline); ; {
 		err := admin.List(ctx, &v1beta2.WatcherList{})
 		if err == nil {

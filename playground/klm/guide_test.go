@@ -44,7 +44,8 @@ func TestGuide(t *testing.T) {
 		n++
 		shell := exec.Command("sh", "-c", "klm "+command)
 		shell.Dir = dir
-		shell.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+fleetKubeconfig(l))
+		shell.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
+			"KUBECONFIG="+fleetKubeconfig(l))
 		out, err := shell.CombinedOutput()
 		if err != nil {
 			t.Fatalf("klm %s: %v\n%s", command, err, out)
@@ -56,8 +57,9 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// TestAuthorGuide runs every command of the guide for authors, in its order: the blocks that begin with ```sh, in one shell. The two registries of the
-// guide are on loopback; the reader has built the operator and its images, and made keys.
+// TestAuthorGuide runs every command of the guide for authors, in its order: the blocks that begin with ```sh, in one
+// shell. The two registries of the guide are on loopback; the reader has built the operator and its images, and made
+// keys.
 func TestAuthorGuide(t *testing.T) {
 	l := theLandscape(t)
 	page, err := os.ReadFile("../../docs/guide/author.md")
@@ -68,7 +70,8 @@ func TestAuthorGuide(t *testing.T) {
 	outside, inside := serveImages(t), serveImages(t)
 	pushImages(t, outside, "greeter-operator:0.1.0", "greeter-operator:0.2.0")
 	prepareReader(t, dir)
-	runtime, err := exec.Command(filepath.Join(bin, "klm"), "--kubeconfig", fleetKubeconfig(l), "runtime", "add", "runtime-a", "--kubeconfig-file", filepath.Join(dir, "runtime-a.yaml")).CombinedOutput()
+	runtime, err := exec.Command(filepath.Join(bin, "klm"), "--kubeconfig", fleetKubeconfig(l), "runtime", "add",
+		"runtime-a", "--kubeconfig-file", filepath.Join(dir, "runtime-a.yaml")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("adding the runtime: %v\n%s", err, runtime)
 	}
@@ -79,7 +82,8 @@ func TestAuthorGuide(t *testing.T) {
 	for i, block := range strings.Split(string(page), "```") {
 		text, isRun := strings.CutPrefix(block, "sh\n")
 		for line := range strings.Lines(block) {
-			if i%2 == 1 && !isRun && (strings.HasPrefix(line, "klm ") || strings.HasPrefix(line, "kubectl ")) || strings.HasPrefix(line, "    klm ") {
+			if i%2 == 1 && !isRun && (strings.HasPrefix(line, "klm ") || strings.HasPrefix(line, "kubectl ")) ||
+				strings.HasPrefix(line, "    klm ") {
 				t.Errorf("%q is not run: put it between ```sh and ```", line)
 			}
 		}
@@ -97,14 +101,19 @@ func TestAuthorGuide(t *testing.T) {
 		t.Errorf("found %d commands: is it still written as before?", n)
 	}
 	shell := exec.Command("bash", "-s")
-	shell.Dir, shell.Stdin = dir, strings.NewReader(strings.NewReplacer("registry.inside.example.com", inside, "registry.example.com", outside).Replace(script.String()))
-	shell.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+fleetKubeconfig(l), "HOME="+dir)
+	shell.Dir, shell.Stdin = dir, strings.NewReader(
+		strings.NewReplacer("registry.inside.example.com", inside, "registry.example.com",
+			outside).Replace(script.String()))
+	shell.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+bin+string(os.PathListSeparator)+
+		os.Getenv("PATH"), "KUBECONFIG="+fleetKubeconfig(l), "HOME="+dir)
 	out, err := shell.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
-	for _, want := range []string{"upgrade    0.1.0 became 0.2.0 and is ready", "leftovers  nothing is left", inside + "/modules/greeter-operator:0.2.0@sha256:", "signed by signing.pub", "create   Deployment.apps kyma-system/greeter-operator"} {
+	for _, want := range []string{"upgrade    0.1.0 became 0.2.0 and is ready", "leftovers  nothing is left",
+		inside + "/modules/greeter-operator:0.2.0@sha256:", "signed by signing.pub",
+		"create   Deployment.apps kyma-system/greeter-operator"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not print %q:\n%s", want, out)
 		}
@@ -142,17 +151,20 @@ func pushIndex(image string) error {
 	return remote.WriteIndex(tag, index)
 }
 
-// prepareReader makes what the reader of the guide has: keys, the operator, a program kubectl, and the kubeconfig of a runtime.
+// prepareReader makes what the reader of the guide has: keys, the operator, a program kubectl, and the kubeconfig of a
+// runtime.
 func prepareReader(t *testing.T, dir string) {
 	t.Helper()
 	if err := writeKeys(filepath.Join(dir, "signing"), "rsa"); err != nil {
 		t.Fatal(err)
 	}
-	init := exec.Command(filepath.Join(bin, "klm"), "module", "init", "example.com/module/greeter", "--directory", filepath.Join(dir, "first"))
+	init := exec.Command(filepath.Join(bin, "klm"), "module", "init", "example.com/module/greeter", "--directory",
+		filepath.Join(dir, "first"))
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := buildOperator(filepath.Join(dir, "first", "operator"), filepath.Join(dir, "greeter-operator")); err != nil {
+	if err := buildOperator(filepath.Join(dir, "first", "operator"),
+		filepath.Join(dir, "greeter-operator")); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -167,7 +179,8 @@ func prepareReader(t *testing.T, dir string) {
 	}
 }
 
-// kubectl stands in for the program of that name, as far as the guide needs it: kubectl apply -f FILE -f FILE, with $KUBECONFIG.
+// kubectl stands in for the program of that name, as far as the guide needs it: kubectl apply -f FILE -f FILE, with
+// $KUBECONFIG.
 func kubectl(args []string) error {
 	if len(args) < 3 || args[0] != "apply" {
 		return fmt.Errorf("kubectl %q: only apply -f FILE is known here", args)
@@ -190,7 +203,8 @@ func kubectl(args []string) error {
 			return err
 		}
 		for _, o := range objects {
-			if err := c.Apply(life, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
+			if err := c.Apply(life, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"),
+				client.ForceOwnership); err != nil {
 				return err
 			}
 		}
@@ -201,10 +215,12 @@ func kubectl(args []string) error {
 // forgetGreeter takes away what the guide has made in the clusters.
 func forgetGreeter(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
-	if out, err := exec.Command(filepath.Join(bin, "klm"), "--kubeconfig", fleetKubeconfig(l), "runtime", "remove", "runtime-a", "--yes").CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(bin, "klm"), "--kubeconfig", fleetKubeconfig(l), "runtime", "remove",
+		"runtime-a", "--yes").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for kind, names := range map[string][]string{"ModuleReleaseMeta": {"greeter"}, "ModuleTemplate": {"greeter-0.1.0", "greeter-0.2.0"}} {
+	for kind, names := range map[string][]string{"ModuleReleaseMeta": {"greeter"},
+		"ModuleTemplate": {"greeter-0.1.0", "greeter-0.2.0"}} {
 		for _, name := range names {
 			o := object(landscape.ControlPlane, kind+".v1beta2.operator.kyma-project.io", name)
 			if err := client.IgnoreNotFound(l.Clients[landscape.ControlPlane].Delete(life, o)); err != nil {

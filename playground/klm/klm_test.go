@@ -101,7 +101,8 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 	t.Helper()
 	land.once.Do(func() {
 		land.up, land.err = landscape.Up(life, landscape.Options{
-			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes, ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0"},
+			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes,
+			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0"},
 		})
 		if land.err != nil {
 			land.up = nil // it was stopped again
@@ -120,14 +121,17 @@ func publish(ctx context.Context, l *landscape.Landscape) error {
 	versions := sample.Versions()
 	for _, v := range versions {
 		err := l.Publish(ctx, landscape.Module{
-			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR,
-			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: sample.Namespace, Name: sample.Operator},
+			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true,
+			Manifest: v.Manifest, DefaultCR: v.DefaultCR,
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
+				Namespace: sample.Namespace, Name: sample.Operator},
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return l.Assign(ctx, sample.Module, sample.Component, map[string]string{"regular": versions[0].Version, "fast": versions[len(versions)-1].Version})
+	return l.Assign(ctx, sample.Module, sample.Component, map[string]string{"regular": versions[0].Version,
+		"fast": versions[len(versions)-1].Version})
 }
 
 // fleetKubeconfig has a context for each cluster, by its name; that of the control plane is the current one.
@@ -225,7 +229,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 		objects, err := render.Parse([]byte(ts.ReadFile(args[1])))
 		ts.Check(err)
 		for _, o := range objects {
-			ts.Check(land.up.Clients[args[0]].Apply(life, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner("somebody"), client.ForceOwnership))
+			ts.Check(land.up.Clients[args[0]].Apply(life, client.ApplyConfigurationFromUnstructured(
+				(*unstructured.Unstructured)(o)), client.FieldOwner("somebody"), client.ForceOwnership))
 		}
 	},
 	"patch": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -237,7 +242,8 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	},
 	"gone": func(ts *testscript.TestScript, _ bool, args []string) {
 		for limit := time.Now().Add(deadline); ; {
-			err := land.up.Clients[args[0]].Get(life, client.ObjectKeyFromObject(object(args[0], args[1], args[2])), object(args[0], args[1], args[2]))
+			err := land.up.Clients[args[0]].Get(life, client.ObjectKeyFromObject(object(args[0], args[1], args[2])),
+				object(args[0], args[1], args[2]))
 			if err != nil && client.IgnoreNotFound(err) == nil {
 				return
 			}
@@ -328,7 +334,8 @@ func badKubeconfig(cluster, sort string) ([]byte, error) {
 	switch sort {
 	case "exec":
 		*user = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-			APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/false", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/false",
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		}}
 	case "file":
 		user.ClientKeyData, user.ClientKey = nil, "/etc/ssl/private/key.pem"

@@ -34,7 +34,8 @@ const (
 
 // Admit configures a webhook of a cluster for ConfigMaps whose name begins with "guarded". "" removes the webhook.
 func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) error {
-	config := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}
+	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}
 	c := l.Clients[cluster]
 	if says == "" {
 		if err := client.IgnoreNotFound(c.Delete(ctx, config)); err != nil {
@@ -54,10 +55,13 @@ func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) e
 			FailurePolicy: new(admissionregistrationv1.Fail),
 			ClientConfig:  admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: authority},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create,
+					admissionregistrationv1.Update},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+					Resources: []string{"configmaps"}},
 			}},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "guarded", Expression: `object.metadata.name.startsWith("guarded")`}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "guarded",
+				Expression: `object.metadata.name.startsWith("guarded")`}},
 		}}
 		return nil
 	})
@@ -79,7 +83,8 @@ func (a Admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no review", http.StatusBadRequest)
 		return
 	}
-	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: a == Allow, Result: &metav1.Status{Message: "refused for a test"}}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: a == Allow,
+		Result: &metav1.Status{Message: "refused for a test"}}
 	review.Request = nil
 	_ = json.NewEncoder(w).Encode(review) // the API server may have gone
 }

@@ -68,7 +68,8 @@ func (l *Landscape) AddChart(name, version string, archive []byte) {
 			others = append(others, e)
 		}
 	}
-	l.charts.entries[name] = append(others, chartVersion{Name: name, Version: version, Digest: hex.EncodeToString(sum[:]), URLs: []string{file}})
+	l.charts.entries[name] = append(others, chartVersion{Name: name, Version: version,
+		Digest: hex.EncodeToString(sum[:]), URLs: []string{file}})
 	l.charts.files["/"+file] = archive
 }
 

@@ -37,10 +37,12 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 	var rows []Row
 	for _, k := range list.Items {
 		for _, m := range k.Status.Modules {
-			rows = append(rows, Row{Runtime: k.Name, Module: m.Name, Channel: m.Channel, Version: m.Version, State: m.State, Message: m.Message})
+			rows = append(rows, Row{Runtime: k.Name, Module: m.Name, Channel: m.Channel, Version: m.Version,
+				State: m.State, Message: m.Message})
 		}
 		if len(k.Status.Modules) == 0 {
-			rows = append(rows, Row{Runtime: k.Name, Module: "-", Channel: k.Spec.Channel, State: k.Status.State, Message: k.Status.LastOperation.Operation})
+			rows = append(rows, Row{Runtime: k.Name, Module: "-", Channel: k.Spec.Channel, State: k.Status.State,
+				Message: k.Status.LastOperation.Operation})
 		}
 	}
 	return rows, nil
@@ -75,7 +77,8 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 	}
 	for _, r := range rows {
 		if !r.Ready() {
-			err = fmt.Errorf("%w\n  %s, module %s is %s: %s", err, r.Runtime, r.Module, cmp.Or(string(r.State), "not looked at yet"), cmp.Or(r.Message, "no reason given"))
+			err = fmt.Errorf("%w\n  %s, module %s is %s: %s", err, r.Runtime, r.Module,
+				cmp.Or(string(r.State), "not looked at yet"), cmp.Or(r.Message, "no reason given"))
 		}
 	}
 	return err
@@ -98,7 +101,8 @@ func table(rows []Row) string {
 	fmt.Fprintln(w, "RUNTIME\tMODULE\tCHANNEL\tVERSION\tSTATE\tMESSAGE")
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n",
-			r.Runtime, r.Module, cmp.Or(r.Channel, "-"), cmp.Or(r.Version, "-"), cmp.Or(string(r.State), "-"), r.Message)
+			r.Runtime, r.Module, cmp.Or(r.Channel, "-"), cmp.Or(r.Version, "-"),
+			cmp.Or(string(r.State), "-"), r.Message)
 	}
 	_ = w.Flush() // into memory
 	return b.String()

@@ -88,7 +88,10 @@ func (l *Landscape) Gate(name string) (*Gate, error) {
 	g.server = httptest.NewUnstartedServer(g)
 	g.server.EnableHTTP2 = true
 	g.server.Config.ErrorLog = discard
-	g.server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) }
+	g.server.Config.ConnContext = func(ctx context.Context,
+		c net.Conn) context.Context {
+		return context.WithValue(ctx, connection{}, c)
+	}
 	g.server.StartTLS()
 	l.servers = append(l.servers, g.server)
 	if l.gates == nil {
@@ -102,7 +105,8 @@ func (l *Landscape) Gate(name string) (*Gate, error) {
 func (g *Gate) Kubeconfig() ([]byte, error) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
 	data, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{g.name: {Server: g.server.URL, CertificateAuthorityData: authority}},
+		Clusters: map[string]*clientcmdapi.Cluster{g.name: {Server: g.server.URL,
+			CertificateAuthorityData: authority}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{g.name: {Token: "gate"}},
 		Contexts:       map[string]*clientcmdapi.Context{g.name: {Cluster: g.name, AuthInfo: g.name}},
 		CurrentContext: g.name,
@@ -194,7 +198,9 @@ func refuse(w http.ResponseWriter, what string) {
 		http.Error(w, "<html>down for a test</html>", http.StatusBadGateway)
 		return
 	}
-	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Message: "refused for a test"} //nolint:gosec // three digits
+	//nolint:gosec // three digits
+	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: int32(code), Message: "refused for a test"}
 	if code == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 		status.Reason = metav1.StatusReasonTooManyRequests

@@ -70,7 +70,8 @@ func (l *Landscape) startIngress() error {
 	g := &ingress{land: l, behind: behind, received: map[string][]Received{}}
 	manager := &url.URL{Scheme: "http", Host: behind}
 	g.services = map[string]http.Handler{
-		eventsService: &httputil.ReverseProxy{ErrorLog: discard, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(manager) }},
+		eventsService: &httputil.ReverseProxy{ErrorLog: discard,
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(manager) }},
 	}
 	g.server = httptest.NewUnstartedServer(g)
 	g.server.Config.ErrorLog = discard
@@ -97,7 +98,8 @@ func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, fmt.Errorf("reading the roots that the ingress gateway trusts: there are none")
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientCAs: roots,
+		ClientAuth: tls.RequireAndVerifyClientCert,
 		NextProtos: []string{"h2", "http/1.1"},
 	}, nil
 }
@@ -119,7 +121,8 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nobody is behind "+service, http.StatusServiceUnavailable)
 	default:
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.TLS.PeerCertificates[0].Raw})
-		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`) // replaces what the client says
+		// replaces what the client says
+		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`)
 		to.ServeHTTP(w, r)
 	}
 }
@@ -127,7 +130,8 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // route returns the destination of a path by the current VirtualServices as host:port, "" if there is none.
 func (g *ingress) route(ctx context.Context, host, path string) (string, error) {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1", Kind: "VirtualServiceList"})
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1",
+		Kind: "VirtualServiceList"})
 	if err := g.land.Clients[ControlPlane].List(ctx, list); err != nil {
 		if meta.IsNoMatchError(err) {
 			return "", nil
@@ -181,7 +185,8 @@ func (l *Landscape) Receive(name string, port int) {
 		}
 		l.ingress.mu.Lock()
 		defer l.ingress.mu.Unlock()
-		l.ingress.received[name] = append(l.ingress.received[name], Received{Runtime: cn, Method: r.Method, Path: r.URL.Path, Body: body})
+		l.ingress.received[name] = append(l.ingress.received[name],
+			Received{Runtime: cn, Method: r.Method, Path: r.URL.Path, Body: body})
 	})
 }
 

@@ -257,7 +257,8 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
 	args := []string{
-		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost, "--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
+		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost, "--health-probe-bind-address=" + health,
+		"--metrics-bind-address=" + metrics,
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")

@@ -28,7 +28,8 @@ func Pack(folder fs.FS, top string, compress bool) ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: path.Join(top, name), Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: path.Join(top, name), Mode: 0o644, Size: int64(len(data)),
+			Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
 		_, err = w.Write(data)

@@ -80,7 +80,8 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	unstructured.RemoveNestedField(o.Object, "status")
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
-	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"), client.ForceOwnership); err != nil {
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"),
+		client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return nil
@@ -88,20 +89,21 @@ func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructu
 
 // established waits until a CRD is served.
 func established(ctx context.Context, c client.Client, name string) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, u); err != nil {
-			return false, client.IgnoreNotFound(err)
-		}
-		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-		for _, condition := range conditions {
-			if m, ok := condition.(map[string]any); ok && m["type"] == "Established" && m["status"] == "True" {
-				return true, nil
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, u); err != nil {
+				return false, client.IgnoreNotFound(err)
 			}
-		}
-		return false, nil
-	})
+			conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+			for _, condition := range conditions {
+				if m, ok := condition.(map[string]any); ok && m["type"] == "Established" && m["status"] == "True" {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
 	if err != nil {
 		return fmt.Errorf("waiting for CRD %s to be served: %w", name, err)
 	}

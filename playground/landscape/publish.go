@@ -56,7 +56,8 @@ func (l *Landscape) CreateTemplate(ctx context.Context, m Module) error {
 			Labels: map[string]string{v1beta2.LabelModuleName: m.Name},
 		},
 		Spec: v1beta2.ModuleTemplateSpec{
-			ModuleName: m.Name, Version: m.Version, Manager: m.Manager, Descriptor: runtime.RawExtension{Raw: []byte("{}")},
+			ModuleName: m.Name, Version: m.Version, Manager: m.Manager,
+			Descriptor: runtime.RawExtension{Raw: []byte("{}")},
 		},
 	}
 	if len(m.DefaultCR) > 0 {
@@ -77,7 +78,8 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], r, func() error {
 		r.Spec.ModuleName, r.Spec.OCMComponentName, r.Spec.Channels = module, component, nil
 		for _, channel := range slices.Sorted(maps.Keys(channels)) {
-			r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: channel, Version: channels[channel]})
+			r.Spec.Channels = append(r.Spec.Channels,
+				v1beta2.ChannelVersion{Channel: channel, Version: channels[channel]})
 		}
 		return nil
 	})

@@ -21,7 +21,8 @@ func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 			return err
 		}
 	}
-	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.Namespace()}, Spec: v1beta2.KymaSpec{Channel: channel}}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.Namespace()},
+		Spec: v1beta2.KymaSpec{Channel: channel}}
 	if err := l.Clients[ControlPlane].Create(ctx, k); err != nil {
 		return fmt.Errorf("creating Kyma %s: %w", name, err)
 	}
@@ -32,7 +33,8 @@ func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 func (l *Landscape) SetAccess(ctx context.Context, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name + "-access", Namespace: l.Namespace()}}
 	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], s, func() error {
-		s.Labels = map[string]string{v1beta2.LabelKymaName: name, v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
+		s.Labels = map[string]string{v1beta2.LabelKymaName: name,
+			v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 		s.Data = map[string][]byte{v1beta2.AccessSecretKey: kubeconfig}
 		return nil
 	})
@@ -42,7 +44,8 @@ func (l *Landscape) SetAccess(ctx context.Context, name string, kubeconfig []byt
 	return nil
 }
 
-// Grant returns a kubeconfig with all rights for a new user of a cluster: the service account of that name in namespace default.
+// Grant returns a kubeconfig with all rights for a new user of a cluster: the service account of that name in namespace
+// default.
 func (l *Landscape) Grant(ctx context.Context, clusterName, user string) ([]byte, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: "default"}}
 	all := &rbacv1.ClusterRoleBinding{

@@ -115,13 +115,15 @@ func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data 
 
 // PushChart pushes a packaged chart as Helm does. Its name is the last element of the repository, its version the tag.
 func (l *Landscape) PushChart(ctx context.Context, repository, version string, archive []byte) error {
-	config := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.cncf.helm.config.v1+json")
+	config := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		"application/vnd.cncf.helm.config.v1+json")
 	layer := static.NewLayer(archive, "application/vnd.cncf.helm.chart.content.v1.tar+gzip")
 	_, err := l.pushLayer(ctx, repository, strings.ReplaceAll(version, "+", "_"), config, layer)
 	return err
 }
 
-func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base v1.Image, layer v1.Layer) (string, error) {
+func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base v1.Image,
+	layer v1.Layer) (string, error) {
 	failed := func(err error) (string, error) {
 		return "", fmt.Errorf("pushing to repository %s: %w", repository, err)
 	}

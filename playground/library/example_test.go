@@ -12,15 +12,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// A chart from a folder is installed, somebody changes an object, the check finds it, another installation heals it, and the end leaves nothing.
+// A chart from a folder is installed, somebody changes an object, the check finds it, another installation heals it,
+// and the end leaves nothing.
 func Example() {
 	ctx := context.Background()
 	info := manifest.InstallInfo{
 		ChartInfo: manifest.ChartInfo{
 			Path:        "testdata/shop",
 			ReleaseName: "corner",
-			ConfigFlags: map[string]any{"Namespace": "example", "CreateNamespace": true, "SkipCRDs": true, "Wait": true, "Timeout": "1m"},
-			SetFlags:    map[string]any{".replicas": 2},
+			ConfigFlags: map[string]any{"Namespace": "example", "CreateNamespace": true, "SkipCRDs": true,
+				"Wait": true, "Timeout": "1m"},
+			SetFlags: map[string]any{".replicas": 2},
 		},
 		ClusterInfo:      manifest.ClusterInfo{Config: api.Config()},
 		CheckReadyStates: true,
@@ -36,7 +38,8 @@ func Example() {
 	}
 
 	patch := []byte(`{"data":{"greeting":"good bye"}}`)
-	_, err = kube.CoreV1().ConfigMaps("example").Patch(ctx, "corner", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "somebody"})
+	_, err = kube.CoreV1().ConfigMaps("example").Patch(ctx, "corner", types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "somebody"})
 	if err != nil {
 		fmt.Println(err)
 		return

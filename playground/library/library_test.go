@@ -93,7 +93,10 @@ func until(ctx context.Context, operation func() (manifest.Status, error)) (mani
 
 func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.ObjectTransform) manifest.Status {
 	t.Helper()
-	status, err := until(t.Context(), func() (manifest.Status, error) { return manifest.InstallChart(t.Context(), info, transforms...) })
+	status, err := until(t.Context(), func() (manifest.Status, error) {
+		return manifest.InstallChart(
+			t.Context(), info, transforms...)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,10 @@ func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.Obj
 
 func uninstall(t *testing.T, info manifest.InstallInfo) {
 	t.Helper()
-	if _, err := until(t.Context(), func() (manifest.Status, error) { return manifest.UninstallChart(t.Context(), info) }); err != nil {
+	if _, err := until(t.Context(), func() (manifest.Status, error) {
+		return manifest.UninstallChart(
+			t.Context(), info)
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -125,7 +131,8 @@ func wrote(namespace string, since cluster.Mark) []string {
 	var writes []string
 	for _, r := range api.Requests(since) {
 		here := r.Namespace == namespace || r.Resource == "namespaces" && r.Name == namespace
-		if r.User == "playground-admin" && here && r.Code < 400 && slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) {
+		if r.User == "playground-admin" && here && r.Code < 400 &&
+			slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) {
 			writes = append(writes, r.Verb+" "+r.Resource+" "+r.Name)
 		}
 	}
@@ -135,7 +142,8 @@ func wrote(namespace string, since cluster.Mark) []string {
 // left fails if something of the release is left in the cluster.
 func left(t *testing.T, namespace string) {
 	t.Helper()
-	if _, err := kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); client.IgnoreNotFound(err) != nil || err == nil {
+	if _, err := kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); client.IgnoreNotFound(
+		err) != nil || err == nil {
 		t.Errorf("the namespace is left: %v", err)
 	}
 }
@@ -143,10 +151,16 @@ func left(t *testing.T, namespace string) {
 func edit(t *testing.T, resource, namespace, name, patch string) {
 	t.Helper()
 	gvr := map[string]schema.GroupVersionResource{
-		"configmaps": {Version: "v1", Resource: "configmaps"}, "deployments": {Group: "apps", Version: "v1", Resource: "deployments"},
+		"configmaps": {
+			Version:  "v1",
+			Resource: "configmaps"}, "deployments": {Group: "apps",
+			Version:  "v1",
+			Resource: "deployments",
+		},
 		"orders": {Group: "shop.example.com", Version: "v1", Resource: "orders"},
 	}[resource]
-	if _, err := loose.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}); err != nil {
+	if _, err := loose.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -168,7 +182,8 @@ func TestLifeCycle(t *testing.T) {
 		t.Errorf("inventory: %v", first.Objects)
 	}
 	data, err := kube.CoreV1().ConfigMaps("life").Get(t.Context(), "life", metav1.GetOptions{})
-	if err != nil || data.Data["monitored"] != "false" || data.Data["apps"] != "true" || data.Data["kubernetes"] != strings.Split(api.Version(), ".")[1] {
+	if err != nil || data.Data["monitored"] != "false" || data.Data["apps"] != "true" ||
+		data.Data["kubernetes"] != strings.Split(api.Version(), ".")[1] {
 		t.Errorf("the chart did not see the cluster: %v, %v", data.Data, err)
 	}
 	// Each object once, and the inventory before and after; the namespace is created so that it can hold the inventory.
@@ -202,7 +217,8 @@ func TestLifeCycle(t *testing.T) {
 	}
 	mark = api.Mark()
 	install(t, info)
-	if writes := wrote("life", mark); !slices.Equal(slices.Sorted(slices.Values(writes)), []string{"patch configmaps life", "patch services life"}) {
+	if writes := wrote("life", mark); !slices.Equal(slices.Sorted(slices.Values(writes)),
+		[]string{"patch configmaps life", "patch services life"}) {
 		t.Errorf("healing wrote %q", writes)
 	}
 
@@ -227,13 +243,15 @@ func TestLifeCycle(t *testing.T) {
 	uninstall(t, info) // what is gone is gone
 }
 
-// TestCustomResource: it is created last and belongs to its user; it goes first, and holds everything while it is there.
+// TestCustomResource: it is created last and belongs to its user; it goes first, and holds everything while it is
+// there.
 func TestCustomResource(t *testing.T) {
 	t.Parallel()
 	info := shop("custom")
 	info.ConfigFlags["SkipCRDs"] = false
 	order := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Order",
-		"metadata": map[string]any{"name": "first", "finalizers": []any{"shop.example.com/hold"}}, "spec": map[string]any{"count": int64(1)}}}
+		"metadata": map[string]any{"name": "first", "finalizers": []any{"shop.example.com/hold"}},
+		"spec":     map[string]any{"count": int64(1)}}}
 	info.CustomResources = []*unstructured.Unstructured{order}
 	asked := 0
 	info.Client, _ = client.New(info.Config, client.Options{})
@@ -257,14 +275,17 @@ func TestCustomResource(t *testing.T) {
 	if got := consistent(t, info); got != "" {
 		t.Errorf("a custom resource belongs to its user: %s", got)
 	}
-	orders := loose.Resource(schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "orders"}).Namespace("custom")
-	if o, err := orders.Get(t.Context(), "first", metav1.GetOptions{}); err != nil || o.Object["spec"].(map[string]any)["count"] != int64(5) {
+	orders := loose.Resource(schema.GroupVersionResource{Group: "shop.example.com", Version: "v1",
+		Resource: "orders"}).Namespace("custom")
+	if o, err := orders.Get(t.Context(), "first", metav1.GetOptions{}); err != nil ||
+		o.Object["spec"].(map[string]any)["count"] != int64(5) {
 		t.Errorf("got %v, %v", o, err)
 	}
 
 	for range 2 {
 		status, err := manifest.UninstallChart(t.Context(), info)
-		if err != nil || status.Ready || len(status.Pending) != 1 || !strings.Contains(status.Pending[0], "shop.example.com/hold") {
+		if err != nil || status.Ready || len(status.Pending) != 1 ||
+			!strings.Contains(status.Pending[0], "shop.example.com/hold") {
 			t.Fatalf("with a finalizer: %+v, %v", status, err)
 		}
 	}
@@ -274,7 +295,8 @@ func TestCustomResource(t *testing.T) {
 	edit(t, "orders", "custom", "first", `{"metadata":{"finalizers":null}}`)
 	uninstall(t, info)
 	left(t, "custom")
-	if _, err := loose.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
+	if _, err := loose.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}).
 		Get(t.Context(), "orders.shop.example.com", metav1.GetOptions{}); err == nil {
 		t.Error("the definition is left")
 	}
@@ -284,7 +306,9 @@ func TestCustomResource(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	info := shop("shared")
-	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := kube.CoreV1().Namespaces().Create(
+		t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	install(t, info)
@@ -301,7 +325,8 @@ func TestNamespaces(t *testing.T) {
 
 	info = shop("missing")
 	delete(info.ConfigFlags, "CreateNamespace")
-	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.NamespaceNotFound || !strings.Contains(err.Error(), "CreateNamespace") {
+	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.NamespaceNotFound ||
+		!strings.Contains(err.Error(), "CreateNamespace") {
 		t.Errorf("without a namespace: %v", err)
 	}
 }
@@ -354,12 +379,14 @@ func TestTransforms(t *testing.T) {
 		for _, o := range resources.Items {
 			o.SetLabels(map[string]string{"owner": base.GetName()})
 		}
-		resources.Items = slices.DeleteFunc(resources.Items, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Service" })
+		resources.Items = slices.DeleteFunc(resources.Items,
+			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Service" })
 		return nil
 	}
 	info.BaseResource = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "boss"}}
 	install(t, info, label)
-	if d, err := kube.AppsV1().Deployments("transform").Get(t.Context(), "transform", metav1.GetOptions{}); err != nil || d.Labels["owner"] != "boss" {
+	if d, err := kube.AppsV1().Deployments("transform").Get(t.Context(), "transform",
+		metav1.GetOptions{}); err != nil || d.Labels["owner"] != "boss" {
 		t.Errorf("got %v, %v", d, err)
 	}
 	if _, err := kube.CoreV1().Services("transform").Get(t.Context(), "transform", metav1.GetOptions{}); err == nil {
@@ -369,7 +396,8 @@ func TestTransforms(t *testing.T) {
 	left(t, "transform")
 
 	boom := errors.New("boom")
-	if _, err := manifest.InstallChart(t.Context(), info, func(context.Context, client.Object, *manifest.Resources) error { return boom }); !errors.Is(err, boom) {
+	if _, err := manifest.InstallChart(t.Context(), info,
+		func(context.Context, client.Object, *manifest.Resources) error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -379,7 +407,8 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	info := shop("refused")
 	info.SetFlags = map[string]any{"replicas": -1}
-	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.ObjectRefused || !strings.Contains(err.Error(), "Deployment.apps refused/refused") {
+	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.ObjectRefused ||
+		!strings.Contains(err.Error(), "Deployment.apps refused/refused") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := kube.CoreV1().Services("refused").Get(t.Context(), "refused", metav1.GetOptions{}); err != nil {
@@ -404,8 +433,8 @@ func (c cut) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestCutAnywhere: whatever request an installation or its end breaks off at, nothing is ever outside of the inventory: calls
-// of UninstallChart afterwards leave nothing, and a call of InstallChart completes it.
+// TestCutAnywhere: whatever request an installation or its end breaks off at, nothing is ever outside of the inventory:
+// calls of UninstallChart afterwards leave nothing, and a call of InstallChart completes it.
 func TestCutAnywhere(t *testing.T) {
 	t.Parallel()
 	const most = 40 // requests that an installation may take
@@ -438,10 +467,11 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// cutAfter installs with a connection that breaks after a number of requests, and uninstalls with one that breaks a little
-// later each time. It reports whether the installation came to its end.
+// cutAfter installs with a connection that breaks after a number of requests, and uninstalls with one that breaks a
+// little later each time. It reports whether the installation came to its end.
 func cutAfter(t *testing.T, after int, own bool) (finished bool) {
-	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (manifest.Status, error)) bool {
+	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (
+		manifest.Status, error)) bool {
 		budget := new(atomic.Int32)
 		budget.Store(int32(requests))
 		info.Config = api.Config()
@@ -522,7 +552,8 @@ func TestOtherSources(t *testing.T) {
 		info := shop("from-" + strings.TrimSuffix(name, ".yaml"))
 		info.Path = filepath.Join(dir, name)
 		install(t, info)
-		if _, err := kube.CoreV1().ConfigMaps(info.ReleaseName).Get(t.Context(), want, metav1.GetOptions{}); err != nil {
+		if _, err := kube.CoreV1().ConfigMaps(info.ReleaseName).Get(t.Context(), want,
+			metav1.GetOptions{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		uninstall(t, info)

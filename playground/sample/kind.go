@@ -47,7 +47,8 @@ type Sample struct {
 
 // Spec is what a person wants.
 type Spec struct {
-	// Replicas is the number of pods, 0 to 10. Unset is 1; 0 is allowed, but no work is done then, so the state is Warning.
+	// Replicas is the number of pods, 0 to 10. Unset is 1; 0 is allowed, but no work is done then, so the state is
+	// Warning.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Message is what the workload carries. Empty is a message of the operator's own.
 	Message string `json:"message,omitempty"`

@@ -1,15 +1,18 @@
-// Package sample is the playground's module: a small but complete operator, in two versions, to install, upgrade, break and remove.
+// Package sample is the playground's module: a small but complete operator, in two versions, to install, upgrade, break
+// and remove.
 //
-// Use: [Versions] gives what an author hands over for a release: the manifest of the operator and the default custom resource. The
-// operator is the program in the folder operator; one program serves both versions and learns from --module-version which one it is.
+// Use: [Versions] gives what an author hands over for a release: the manifest of the operator and the default custom
+// resource. The operator is the program in the folder operator; one program serves both versions and learns from
+// --module-version which one it is.
 //
-// How it works: the custom resource, [Sample], asks for a message and a number of replicas. The operator writes the message into a
-// ConfigMap, runs a Deployment that carries it, and reports state Ready when all replicas are available. It shows each of the five states
-// of the module contract on request: spec.fail makes it Error with that text, spec.replicas 0 makes it Warning, an image that
-// cannot start (2.0.0) keeps it Processing, and deletion shows Deleting until what it installed is gone.
+// How it works: the custom resource, [Sample], asks for a message and a number of replicas. The operator writes the
+// message into a ConfigMap, runs a Deployment that carries it, and reports state Ready when all replicas are available.
+// It shows each of the five states of the module contract on request: spec.fail makes it Error with that text,
+// spec.replicas 0 makes it Warning, an image that cannot start (2.0.0) keeps it Processing, and deletion shows Deleting
+// until what it installed is gone.
 //
-// 1.0.0 and 2.0.0 differ in what an upgrade has to get right: the ConfigMap sample-v1-only is in the first and sample-v2-only in the
-// second, and spec.image came with 2.0.0.
+// 1.0.0 and 2.0.0 differ in what an upgrade has to get right: the ConfigMap sample-v1-only is in the first and
+// sample-v2-only in the second, and spec.image came with 2.0.0.
 //
 // It does no work of any use, serves one version of its API, and asks for no permission it does not need.
 package sample

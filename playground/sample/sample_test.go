@@ -35,8 +35,10 @@ func TestVersions(t *testing.T) {
 		spec    []string // fields of spec in the CRD
 		reason  string
 	}{
-		{"1.0.0", append(slices.Clone(both), "ConfigMap sample-v1-only", "Deployment sample-operator"), []string{"fail", "message", "replicas"}, "what an upgrade starts from"},
-		{"2.0.0", append(slices.Clone(both), "ConfigMap sample-v2-only", "Deployment sample-operator"), []string{"fail", "image", "message", "replicas"}, "an object and a field are new, one object is gone"},
+		{"1.0.0", append(slices.Clone(both), "ConfigMap sample-v1-only", "Deployment sample-operator"),
+			[]string{"fail", "message", "replicas"}, "what an upgrade starts from"},
+		{"2.0.0", append(slices.Clone(both), "ConfigMap sample-v2-only", "Deployment sample-operator"),
+			[]string{"fail", "image", "message", "replicas"}, "an object and a field are new, one object is gone"},
 	}
 	versions := Versions()
 	if len(versions) != len(cases) {
@@ -62,18 +64,21 @@ func TestVersions(t *testing.T) {
 			if diff := cmp.Diff(c.spec, specFields(t, objects[0])); diff != "" {
 				t.Errorf("fields of spec (%s), -want +got:\n%s", c.reason, diff)
 			}
-			containers, _, err := unstructured.NestedSlice(objects[len(objects)-1].Object, "spec", "template", "spec", "containers")
+			containers, _, err := unstructured.NestedSlice(objects[len(objects)-1].Object, "spec",
+				"template", "spec", "containers")
 			if err != nil || len(containers) != 1 {
 				t.Fatalf("containers: %v, %v", containers, err)
 			}
-			if image := containers[0].(map[string]any)["image"]; !cmp.Equal([]any{image}, []any{v.Images[0]}) || image != OperatorImage+":"+c.version {
+			if image := containers[0].(map[string]any)["image"]; !cmp.Equal([]any{image}, []any{v.Images[0]}) ||
+				image != OperatorImage+":"+c.version {
 				t.Errorf("the operator's image is %v, Images says %v", image, v.Images)
 			}
 			cr := &Sample{}
 			if err := strictyaml.UnmarshalStrict(v.DefaultCR, cr); err != nil {
 				t.Fatal(err)
 			}
-			if cr.Namespace != Namespace || cr.APIVersion != GroupVersion.String() || cr.Kind != "Sample" || cr.Spec.Image != "" {
+			if cr.Namespace != Namespace || cr.APIVersion != GroupVersion.String() ||
+				cr.Kind != "Sample" || cr.Spec.Image != "" {
 				t.Errorf("the default custom resource fits not every version: %+v", cr)
 			}
 		})
@@ -99,7 +104,8 @@ func TestTypes(t *testing.T) {
 		}
 		states = append(states, s)
 	}
-	if diff := cmp.Diff([]State{StateReady, StateProcessing, StateError, StateDeleting, StateWarning}, states); diff != "" {
+	if diff := cmp.Diff([]State{StateReady, StateProcessing, StateError, StateDeleting, StateWarning},
+		states); diff != "" {
 		t.Errorf("states, -Go +CRD:\n%s", diff)
 	}
 	if err := AddToScheme(runtime.NewScheme()); err != nil {

@@ -23,11 +23,12 @@ const edits = 500
 // listened is how long BenchmarkHeartbeat counts.
 const listened = time.Minute
 
-// BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports to the manager. It measures the
-// time until the API server gets the manager's request for the Kyma, which begins a pass: from the moment that we see the API server's answer to
-// the change, and from the moment that the API server got the change, which is a little too early (its audit says when a request came in). What
-// lies between is the agent's watch, the event, the listener, and the queue. Between two changes is more than the half second by which
-// an agent limits its reports about one object, and nothing happens.
+// BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports
+// to the manager. It measures the time until the API server gets the manager's request for the Kyma, which begins a
+// pass: from the moment that we see the API server's answer to the change, and from the moment that the API server got
+// the change, which is a little too early (its audit says when a request came in). What lies between is the agent's
+// watch, the event, the listener, and the queue. Between two changes is more than the half second by which an agent
+// limits its reports about one object, and nothing happens.
 //
 //	go test ./scenario -run '^$' -bench Event -benchtime 1x -timeout 30m
 func BenchmarkEvent(b *testing.B) {
@@ -66,11 +67,13 @@ func (s *scenario) hearRuntime(b *testing.B) {
 	if err := s.seeReady("0/0"); err != nil {
 		b.Fatal(err)
 	}
-	kcp, key := s.land.Clients[landscape.ControlPlane], client.ObjectKey{Namespace: s.land.Namespace(), Name: "runtime-a"}
+	kcp, key := s.land.Clients[landscape.ControlPlane],
+		client.ObjectKey{Namespace: s.land.Namespace(), Name: "runtime-a"}
 	if err := s.poll(func(ctx context.Context) (bool, string) {
 		k := &v1beta2.Kyma{}
 		err := kcp.Get(ctx, key, k)
-		return err == nil && k.Status.Agent != nil && k.Status.Agent.Connected && k.Status.Agent.Digest != "", text(k.Status.Agent)
+		return err == nil && k.Status.Agent != nil && k.Status.Agent.Connected &&
+			k.Status.Agent.Digest != "", text(k.Status.Agent)
 	}); err != nil {
 		b.Fatal(err)
 	}
@@ -80,9 +83,10 @@ func (s *scenario) hearRuntime(b *testing.B) {
 	}
 }
 
-// edit changes the Kyma in the runtime and returns how long it took until the manager read it: after we saw the answer to the change, and after
-// the API server got it.
-func (s *scenario) edit(where string, key types.NamespacedName, i int) (fromAnswer, fromArrival time.Duration, err error) {
+// edit changes the Kyma in the runtime and returns how long it took until the manager read it: after we saw the answer
+// to the change, and after the API server got it.
+func (s *scenario) edit(where string, key types.NamespacedName, i int) (
+	fromAnswer, fromArrival time.Duration, err error) {
 	mark := s.land.Clusters[where].Mark()
 	k := &v1beta2.Kyma{}
 	k.Namespace, k.Name = key.Namespace, key.Name
@@ -108,7 +112,8 @@ func (s *scenario) edit(where string, key types.NamespacedName, i int) (fromAnsw
 	return fromAnswer, fromArrival, err
 }
 
-// load returns how busy the machine is, as the system says: averages of one, five and fifteen minutes. "" where it does not say.
+// load returns how busy the machine is, as the system says: averages of one, five and fifteen minutes. "" where it does
+// not say.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -117,9 +122,9 @@ func load() string {
 	return strings.Join(strings.Fields(string(text))[:min(3, len(strings.Fields(string(text))))], " ")
 }
 
-// BenchmarkHeartbeat lets the agent of a runtime in which nothing happens send a heartbeat each second for a minute. It counts the heartbeats
-// that the manager heard, the bytes on the way to it, and the requests of the manager. It fails if there is a request to the runtime, a write to the
-// control plane, or if a heartbeat costs a kilobyte.
+// BenchmarkHeartbeat lets the agent of a runtime in which nothing happens send a heartbeat each second for a minute. It
+// counts the heartbeats that the manager heard, the bytes on the way to it, and the requests of the manager. It fails
+// if there is a request to the runtime, a write to the control plane, or if a heartbeat costs a kilobyte.
 //
 //	go test ./scenario -run '^$' -bench Heartbeat -benchtime 1x
 func BenchmarkHeartbeat(b *testing.B) {
@@ -151,7 +156,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 			b.Errorf("%g heartbeats in %s, one a second is right", n, listened)
 		}
 		if lines := slices.Concat(runtime.reads, runtime.writes, control.writes); len(lines) > 0 {
-			b.Errorf("%d requests to the runtime or writes to the control plane, none is right:\n%s", len(lines), strings.Join(lines, "\n"))
+			b.Errorf("%d requests to the runtime or writes to the control plane, none is right:\n%s",
+				len(lines), strings.Join(lines, "\n"))
 		}
 		if cost := float64(upNow-up+downNow-down) / n; cost >= 1000 {
 			b.Errorf("a heartbeat costs %.0f bytes on the way, less than 1000 is right", cost)

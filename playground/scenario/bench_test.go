@@ -24,7 +24,8 @@ import (
 // idle is how long BenchmarkIdle does nothing.
 var idle = flag.Duration("idle", 5*time.Minute, "how long BenchmarkIdle counts requests while nothing changes")
 
-// product is the smallest module that has everything: a definition, a workload, a custom resource. NAME and VERSION are replaced.
+// product is the smallest module that has everything: a definition, a workload, a custom resource. NAME and VERSION are
+// replaced.
 const product = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -73,7 +74,9 @@ func productOf(name, version string, objects int, resource bool) landscape.Modul
 		Manifest: []byte(strings.NewReplacer("NAME", name, "VERSION", version).Replace(b.String())),
 	}
 	if resource {
-		m.DefaultCR = []byte(strings.ReplaceAll("{apiVersion: NAME.example.com/v1, kind: Product, metadata: {name: NAME, namespace: kyma-system}}", "NAME", name))
+		m.DefaultCR = []byte(strings.ReplaceAll(
+			"{apiVersion: NAME.example.com/v1, kind: Product, metadata: {name: NAME, namespace: kyma-system}}", "NAME",
+			name))
 	}
 	return m
 }
@@ -84,12 +87,14 @@ func (s *scenario) offer(b *testing.B, m landscape.Module) {
 	if err := s.land.Publish(s.ctx, m); err != nil {
 		b.Fatal(err)
 	}
-	if err := s.land.Assign(s.ctx, m.Name, m.Component, map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
+	if err := s.land.Assign(s.ctx, m.Name, m.Component,
+		map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// settleDown registers runtime-a, enables modules, says for their operators that all is well, and waits until the Kyma is Ready.
+// settleDown registers runtime-a, enables modules, says for their operators that all is well, and waits until the Kyma
+// is Ready.
 func (s *scenario) settleDown(b *testing.B, modules ...string) {
 	b.Helper()
 	if err := s.land.Register(s.ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
@@ -133,7 +138,8 @@ type counted struct {
 func (s *scenario) count(name string) (c counted) {
 	for _, r := range s.land.Clusters[name].Requests(s.marks[name]) {
 		switch {
-		case !strings.HasPrefix(r.UserAgent, agent) || strings.HasSuffix(r.Resource, "reviews"): // reviews are for who reads the metrics: us
+		case !strings.HasPrefix(r.UserAgent, agent) || strings.HasSuffix(r.Resource, "reviews"):
+			// reviews are for who reads the metrics: us
 		case r.Resource == "leases":
 			c.leases = append(c.leases, line(r))
 		case isWrite(r):
@@ -154,9 +160,9 @@ func how(r cluster.Request) string {
 	return " " + query
 }
 
-// BenchmarkIdle counts what a fleet of one costs while nothing changes: a Kyma with 6 modules of 25 objects, 2 mandatory modules of 5, and a
-// catalog of 50 ModuleTemplates and 20 ModuleReleaseMetas. It fails if there is more than one request to the runtime, a write to
-// the control plane or a request to the registry.
+// BenchmarkIdle counts what a fleet of one costs while nothing changes: a Kyma with 6 modules of 25 objects, 2
+// mandatory modules of 5, and a catalog of 50 ModuleTemplates and 20 ModuleReleaseMetas. It fails if there is more than
+// one request to the runtime, a write to the control plane or a request to the registry.
 //
 //	go test ./scenario -run '^$' -bench Idle -benchtime 1x -timeout 20m [-idle=5m]
 func BenchmarkIdle(b *testing.B) {
@@ -173,7 +179,8 @@ func BenchmarkIdle(b *testing.B) {
 		if err := s.land.Clients[landscape.ControlPlane].Create(s.ctx, &v1beta2.ModuleReleaseMeta{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.land.Namespace()},
 			Spec: v1beta2.ModuleReleaseMetaSpec{
-				ModuleName: name, OCMComponentName: m.Component, Mandatory: &v1beta2.MandatoryVersion{Version: m.Version},
+				ModuleName: name, OCMComponentName: m.Component,
+				Mandatory: &v1beta2.MandatoryVersion{Version: m.Version},
 			},
 		}); err != nil {
 			b.Fatal(err)
@@ -219,7 +226,8 @@ func BenchmarkIdle(b *testing.B) {
 			b.Errorf("%d requests to the runtime, at most one is right:\n%s", len(asked), strings.Join(asked, "\n"))
 		}
 		if lines := slices.Concat(control.writes, pulls); len(lines) > 0 {
-			b.Errorf("%d writes to the control plane or requests to the registry, none is right:\n%s", len(lines), strings.Join(lines, "\n"))
+			b.Errorf("%d writes to the control plane or requests to the registry, none is right:\n%s",
+				len(lines), strings.Join(lines, "\n"))
 		}
 	}
 }
@@ -233,7 +241,8 @@ func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 		}
 	}
 	if len(templates.Items) != 50 || len(releases.Items) != 20 {
-		return false, fmt.Sprintf("the catalog has %d templates and %d releases", len(templates.Items), len(releases.Items))
+		return false, fmt.Sprintf("the catalog has %d templates and %d releases",
+			len(templates.Items), len(releases.Items))
 	}
 	manifests := &v1beta2.ManifestList{}
 	if err := s.land.Clients[landscape.ControlPlane].List(ctx, manifests); err != nil {
@@ -248,8 +257,9 @@ func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 	return ready == 8, fmt.Sprintf("%d Manifests are Ready", ready)
 }
 
-// BenchmarkDelete deletes a Kyma with two small modules, each with a definition, a workload, a custom resource and 2 further objects. It measures the time until
-// the Kyma is gone and counts the requests that this takes. It fails if an object is deleted twice.
+// BenchmarkDelete deletes a Kyma with two small modules, each with a definition, a workload, a custom resource and 2
+// further objects. It measures the time until the Kyma is gone and counts the requests that this takes. It fails if an
+// object is deleted twice.
 //
 //	go test ./scenario -run '^$' -bench Delete -benchtime 5x
 func BenchmarkDelete(b *testing.B) {
@@ -257,7 +267,8 @@ func BenchmarkDelete(b *testing.B) {
 	for _, name := range []string{"alpha", "beta"} {
 		s.offer(b, productOf(name, "1.0.0", 4, true))
 	}
-	kcp, key := s.land.Clients[landscape.ControlPlane], client.ObjectKey{Namespace: s.land.Namespace(), Name: "runtime-a"}
+	kcp, key := s.land.Clients[landscape.ControlPlane],
+		client.ObjectKey{Namespace: s.land.Namespace(), Name: "runtime-a"}
 	var reads, writes, deletes, control float64
 	for b.Loop() {
 		b.StopTimer()
@@ -266,7 +277,8 @@ func BenchmarkDelete(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		if err := kcp.Delete(s.ctx, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); err != nil {
+		if err := kcp.Delete(s.ctx, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace,
+			Name: key.Name}}); err != nil {
 			b.Fatal(err)
 		}
 		if err := s.poll(func(ctx context.Context) (bool, string) {
@@ -278,7 +290,8 @@ func BenchmarkDelete(b *testing.B) {
 		}
 		b.StopTimer()
 		runtime, plane := s.count("runtime-a"), s.count(landscape.ControlPlane)
-		reads, writes, control = reads+float64(len(runtime.reads)), writes+float64(len(runtime.writes)), control+float64(len(plane.reads)+len(plane.writes))
+		reads, writes, control = reads+float64(len(runtime.reads)), writes+float64(len(runtime.writes)),
+			control+float64(len(plane.reads)+len(plane.writes))
 		seen := map[string]bool{}
 		for _, l := range runtime.writes {
 			if !strings.HasPrefix(l, "delete ") {
@@ -289,10 +302,12 @@ func BenchmarkDelete(b *testing.B) {
 			}
 			seen[l] = true
 		}
-		if left, err := s.oursIn(s.ctx, "runtime-a"); err != nil || !slices.Equal(left, []string{"Namespace kyma-system"}) {
+		if left, err := s.oursIn(s.ctx, "runtime-a"); err != nil ||
+			!slices.Equal(left, []string{"Namespace kyma-system"}) {
 			b.Errorf("left in the runtime: %q, %v; only the namespace is right", left, err)
 		}
-		b.Logf("runtime, reads:\n%s\nruntime, writes:\n%s\ncontrol plane:\n%s", strings.Join(runtime.reads, "\n"), strings.Join(runtime.writes, "\n"),
+		b.Logf("runtime, reads:\n%s\nruntime, writes:\n%s\ncontrol plane:\n%s", strings.Join(runtime.reads, "\n"),
+			strings.Join(runtime.writes, "\n"),
 			strings.Join(slices.Concat(plane.reads, plane.writes), "\n"))
 		b.StartTimer()
 	}
@@ -306,9 +321,9 @@ func BenchmarkDelete(b *testing.B) {
 // changes is how often BenchmarkChannelChange changes the channel.
 const changes = 100
 
-// BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times, each time to a version that the manager has never
-// seen. It measures the time from the change to two moments: the workload has the new version (applied), and the Kyma in the
-// runtime says that the version is Ready (ready). The workload is rolled out in between.
+// BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times, each time to a version that
+// the manager has never seen. It measures the time from the change to two moments: the workload has the new version
+// (applied), and the Kyma in the runtime says that the version is Ready (ready). The workload is rolled out in between.
 //
 //	go test ./scenario -run '^$' -bench ChannelChange -benchtime 1x
 func BenchmarkChannelChange(b *testing.B) {
@@ -383,11 +398,14 @@ func (s *scenario) change(module, channel, version string) (applied, ready time.
 				applied = time.Since(begin)
 			}
 		case *v1beta2.Kyma:
-			if m := o.Status.Modules; ready == 0 && o.Status.State == v1beta2.StateReady && len(m) == 1 && m[0].Version == version {
+			if m := o.Status.Modules; ready == 0 && o.Status.State == v1beta2.StateReady &&
+				len(m) == 1 && m[0].Version == version {
 				ready = time.Since(begin)
 			}
 		default:
-			return 0, 0, fmt.Errorf("version %s of channel %s was not seen: applied after %s, ready after %s (0 is never): %v", version, channel, applied, ready, e)
+			return 0, 0, fmt.Errorf(
+				"version %s of channel %s was not seen: applied after %s, ready after %s (0 is never): %v", version,
+				channel, applied, ready, e)
 		}
 	}
 	return applied, ready, nil

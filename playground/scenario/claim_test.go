@@ -30,11 +30,12 @@ var shortcuts = map[string]string{
 }
 
 // moduleField is a field of a module's entry in the status of a Kyma, as in sample.version.
-var moduleField = regexp.MustCompile(`^([a-z][a-z-]*)\.(name|state|reason|message|version|channel|fqdn|ocmComponentName|template\..*|manifest\..*|resource\..*)$`)
+var moduleField = regexp.MustCompile(
+	`^([a-z][a-z-]*)\.(name|state|reason|message|version|channel|fqdn|ocmComponentName|template\..*|manifest\..*|resource\..*)$`)
 
-// parseClaim reads PATH=VALUE, PATH!=VALUE or PATH~REGEXP. A path has a name for each level, as in spec.replicas; [KEY] gets a key of
-// a map that has dots in it, and [FIELD=VALUE] the element of a list whose field has the value. MODULE.FIELD is short for
-// status.modules[name=MODULE].FIELD; other shortcuts are in [shortcuts].
+// parseClaim reads PATH=VALUE, PATH!=VALUE or PATH~REGEXP. A path has a name for each level, as in spec.replicas; [KEY]
+// gets a key of a map that has dots in it, and [FIELD=VALUE] the element of a list whose field has the value.
+// MODULE.FIELD is short for status.modules[name=MODULE].FIELD; other shortcuts are in [shortcuts].
 func parseClaim(s string) (claim, error) {
 	depth, at := 0, -1
 	for i, r := range s {
@@ -76,7 +77,8 @@ func parseClaim(s string) (claim, error) {
 func fieldPath(s string) ([]string, error) {
 	if long, ok := shortcuts[s]; ok {
 		s = long
-	} else if m := moduleField.FindStringSubmatch(s); m != nil && !slices.Contains([]string{"metadata", "spec", "status", "data"}, m[1]) {
+	} else if m := moduleField.FindStringSubmatch(s); m != nil &&
+		!slices.Contains([]string{"metadata", "spec", "status", "data"}, m[1]) {
 		s = fmt.Sprintf("status.modules[name=%s].%s", m[1], m[2])
 	}
 	var steps []string
@@ -114,7 +116,8 @@ func (c claim) holds(object map[string]any) (bool, string) {
 	}
 }
 
-// value returns what is at the end of a path as text: "" if there is nothing, the elements of a list with spaces between them.
+// value returns what is at the end of a path as text: "" if there is nothing, the elements of a list with spaces
+// between them.
 func value(at any, path []string) string {
 	for _, step := range path {
 		switch is := at.(type) {
@@ -156,10 +159,12 @@ func TestClaim(t *testing.T) {
 		},
 		"data": map[string]any{"message": "hello"},
 		"status": map[string]any{
-			"state":      "Ready",
-			"conditions": []any{map[string]any{"type": "Other", "reason": "No"}, map[string]any{"type": "Ready", "reason": "Yes"}},
-			"modules":    []any{map[string]any{"name": "sample", "state": "Error", "resource": map[string]any{"kind": "Sample"}}},
-			"count":      int64(3),
+			"state": "Ready",
+			"conditions": []any{map[string]any{"type": "Other", "reason": "No"},
+				map[string]any{"type": "Ready", "reason": "Yes"}},
+			"modules": []any{map[string]any{"name": "sample", "state": "Error",
+				"resource": map[string]any{"kind": "Sample"}}},
+			"count": int64(3),
 		},
 	}
 	cases := map[string]struct {

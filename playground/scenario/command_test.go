@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// waitTimeout bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is busy with other things.
+// waitTimeout bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is
+// busy with other things.
 const waitTimeout = 3 * time.Minute
 
 // scenario is one script under way.
@@ -52,76 +53,88 @@ func (s *scenario) close() error {
 	return errors.Join(s.closeReplicas(), s.land.Close())
 }
 
-// commands are what a script can say, next to the commands of package testscript (cmp, stdout, cp, …). A line that begins with # is a
-// phase; a failure shows the lines of its phase. A command with ! before it has to fail, and prints why.
+// commands are what a script can say, next to the commands of package testscript (cmp, stdout, cp, …). A line that
+// begins with # is a phase; a failure shows the lines of its phase. A command with ! before it has to fail, and prints
+// why.
 //
-// OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. Without CLUSTER it is in the control plane. Without NAMESPACE it is in kcp-system there, and
-// in kyma-system elsewhere. KIND is one of those in object_test.go.
+// OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. Without CLUSTER it is in the control plane. Without NAMESPACE it is in
+// kcp-system there, and in kyma-system elsewhere. KIND is one of those in object_test.go.
 //
 // CLAIM is PATH=VALUE, PATH!=VALUE or PATH~REGEXP; see parseClaim for paths and their short forms.
 var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// The landscape.
 
-	// up [-in-cluster] [-ingress] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart repository, and the manager with further
-	// flags; with -ingress behind the ingress gateway of a mesh, which goes by VirtualServices. It sets REGISTRY and CHARTS to the addresses, LOCKED_REGISTRY and LOCKED_CHARTS to those that ask for a login, and REGISTRY_HOST and
-	// LOCKED_REGISTRY_HOST to host:port only.
+	// up [-in-cluster] [-ingress] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart
+	// repository, and the manager with further flags; with -ingress behind the ingress gateway of a mesh, which goes by
+	// VirtualServices. It sets REGISTRY and CHARTS to the addresses, LOCKED_REGISTRY and LOCKED_CHARTS to those that
+	// ask for a login, and REGISTRY_HOST and LOCKED_REGISTRY_HOST to host:port only.
 	"up": command((*scenario).up),
-	// register RUNTIME CHANNEL makes a runtime known: access Secret, and Kyma with the channel. It waits until the Kyma is in the runtime.
+	// register RUNTIME CHANNEL makes a runtime known: access Secret, and Kyma with the channel. It waits until the Kyma
+	// is in the runtime.
 	"register": command((*scenario).register),
 	// kyma NAME CHANNEL creates a Kyma without an access Secret.
 	"kyma": command((*scenario).kyma),
-	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma: good, empty, garbage, exec, file, bad-token, bad-ca; user=NAME is a
-	// good one of a new user; other=RUNTIME is the good one of another runtime; gate is one that leads through the runtime's gate.
+	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma: good, empty, garbage, exec, file, bad-token,
+	// bad-ca; user=NAME is a good one of a new user; other=RUNTIME is the good one of another runtime; gate is one that
+	// leads through the runtime's gate.
 	"access": command((*scenario).access),
 	// withdraw CLUSTER USER takes all rights from a user made by access, and waits until the API server knows.
 	"withdraw": command((*scenario).withdraw),
 	// runtime stop|start|slow|mend NAME does that to a cluster. A slow one delays all data by 200 ms each way.
 	"runtime": command((*scenario).cluster),
-	// manager kill|stop ends the manager at once (SIGKILL) or asks it to end; manager start [FLAG…] starts it again, with these further flags if
-	// there are any instead of those that it had.
+	// manager kill|stop ends the manager at once (SIGKILL) or asks it to end; manager start [FLAG…] starts it again,
+	// with these further flags if there are any instead of those that it had.
 	"manager": command((*scenario).manager),
-	// replica start starts another replica of the manager; agents report to it from now on, though it does not work yet.
+	// replica start starts another replica of the manager; agents report to it from now on, though it does not work
+	// yet.
 	"replica": command((*scenario).replica),
 	// replicas plays with several replicas that share the work (--shards); see replicas_test.go.
 	"replicas": command((*scenario).replicas),
 	// agent RUNTIME kill ends the process of the agent in a runtime at once; its Deployment starts another.
 	"agent": command((*scenario).agent),
-	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress gateway leads to. `told SERVICE [TEXT]` prints
-	// what that component has received since, each thing once, sorted; with TEXT it waits until some of it has that text.
+	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress
+	// gateway leads to. `told SERVICE [TEXT]` prints what that component has received since, each thing once, sorted;
+	// with TEXT it waits until some of it has that text.
 	"receive": command((*scenario).receive),
 	"told":    command((*scenario).received),
-	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent; stranger=COMMON-NAME makes one of another authority, expired=COMMON-NAME
-	// and nameless make one of the manager's own that has ended, or is nobody's.
+	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent; stranger=COMMON-NAME makes one of
+	// another authority, expired=COMMON-NAME and nameless make one of the manager's own that has ended, or is nobody's.
 	"certificate": command((*scenario).certificate),
-	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener and prints the status and the message of the
-	// answer; with -forwarded it says in the header that its client has shown that certificate.
+	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener and prints the
+	// status and the message of the answer; with -forwarded it says in the header that its client has shown that
+	// certificate.
 	"post": command((*scenario).post),
-	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause; flooded N ends that after so many answers and prints how
-	// many there were of each status.
+	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause; flooded N ends that after so
+	// many answers and prints how many there were of each status.
 	"flood":   command((*scenario).flood),
 	"flooded": command((*scenario).flooded),
-	// gate RUNTIME FAULT REGEXP [N] makes the next N requests through the gate (all without N) whose "METHOD PATH" matches meet a fault: 429, 500, 502, 503 (the answer), cut
-	// (the connection is broken before), lose (it is broken in place of the answer), hold (it waits until the gate is opened).
-	// gate RUNTIME met N waits until so many have met one; gate RUNTIME open ends all faults and lets go what was held; with drop
-	// the runtime never hears of that.
+	// gate RUNTIME FAULT REGEXP [N] makes the next N requests through the gate (all without N) whose "METHOD PATH"
+	// matches meet a fault: 429, 500, 502, 503 (the answer), cut (the connection is broken before), lose (it is broken
+	// in place of the answer), hold (it waits until the gate is opened). gate RUNTIME met N waits until so many have
+	// met one; gate RUNTIME open ends all faults and lets go what was held; with drop the runtime never hears of that.
 	"gate": command((*scenario).gate),
-	// webhook RUNTIME allow|refuse|hang makes the runtime ask a webhook about ConfigMaps whose name begins with guarded, and that say so; none takes it away.
+	// webhook RUNTIME allow|refuse|hang makes the runtime ask a webhook about ConfigMaps whose name begins with
+	// guarded, and that say so; none takes it away.
 	"webhook": command((*scenario).webhook),
 
 	// The catalog.
 
 	// publish sample pushes all versions of the sample module; its channel regular has the first, fast the last.
-	// publish [-tar] [-cr=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the manifest FILE to the registry and creates its ModuleTemplate.
+	// publish [-tar] [-cr=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the manifest FILE to the
+	// registry and creates its ModuleTemplate.
 	"publish": command((*scenario).publish),
 	// template [-cr=FILE] MODULE VERSION creates a ModuleTemplate only; push […] MODULE VERSION FILE pushes only.
 	"template": command((*scenario).template),
 	"push":     command((*scenario).push),
-	// channels MODULE CHANNEL=VERSION… makes the channels of a module point at versions; others go. The ModuleReleaseMeta is made if needed.
+	// channels MODULE CHANNEL=VERSION… makes the channels of a module point at versions; others go. The
+	// ModuleReleaseMeta is made if needed.
 	"channels": command((*scenario).channels),
-	// registry down|up lets the registry fail with 503; registry swap|restore MODULE:VERSION lets it serve other bytes for the module's manifest.
+	// registry down|up lets the registry fail with 503; registry swap|restore MODULE:VERSION lets it serve other bytes
+	// for the module's manifest.
 	"registry": command((*scenario).playRegistry),
-	// archive FILE NAME=CONTENT… writes a tar archive with entries of exactly these names and contents of the files CONTENT.
+	// archive FILE NAME=CONTENT… writes a tar archive with entries of exactly these names and contents of the files
+	// CONTENT.
 	"archive": command((*scenario).archive),
 	// bomb FILE MIB writes a gzip file that unpacks to so many MiB of YAML comments.
 	"bomb": command((*scenario).bomb),
@@ -129,38 +142,45 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"soon": command((*scenario).soon),
 	// expand FROM TO writes the file FROM with variables of the script replaced.
 	"expand": command((*scenario).expand),
-	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder; its files are in a folder NAME of the archive.
+	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder; its files are in a folder NAME of the
+	// archive.
 	"pack": command((*scenario).pack),
 	// sample VERSION FOLDER writes the manifest of the sample module into a folder, as manifest.yaml.
 	"sample": command((*scenario).sample),
 	// layer [-tag=TAG] VARIABLE REPOSITORY FILE pushes a file as a layer and sets the variable to its digest.
 	"layer": command((*scenario).layer),
-	// chart [-version=VERSION] [-registry=PATH] FOLDER packs a chart, in this version, into the chart repository, or pushes it to PATH/NAME in the registry.
+	// chart [-version=VERSION] [-registry=PATH] FOLDER packs a chart, in this version, into the chart repository, or
+	// pushes it to PATH/NAME in the registry.
 	"chart": command((*scenario).chart),
-	// charts down|up lets the chart repository fail with 503; charts swap|restore FILE lets it serve other bytes for a file, such as index.yaml.
+	// charts down|up lets the chart repository fail with 503; charts swap|restore FILE lets it serve other bytes for a
+	// file, such as index.yaml.
 	"charts": command((*scenario).playCharts),
-	// trust FILE enforce|warn|off writes a trust policy with one key for all artefacts; sign COMPONENT VERSION signs with that key, as cosign does.
+	// trust FILE enforce|warn|off writes a trust policy with one key for all artefacts; sign COMPONENT VERSION signs
+	// with that key, as cosign does.
 	"trust": command((*scenario).trust),
 	"sign":  command((*scenario).sign),
-	// install CLUSTER istio|gateway-api creates the definitions of gateways and routes as these projects release them, and waits until they are
-	// served; uninstall deletes them, and with them all objects.
+	// install CLUSTER istio|gateway-api creates the definitions of gateways and routes as these projects release them,
+	// and waits until they are served; uninstall deletes them, and with them all objects.
 	"install":   command((*scenario).install),
 	"uninstall": command((*scenario).uninstall),
 	// guide CLUSTER PAGE creates or changes what is in the YAML blocks of a page of docs/guide.
 	"guide": command((*scenario).guide),
-	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and the login, by default the right one.
+	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and the login, by default the
+	// right one.
 	"login": command((*scenario).login),
 
 	// What people do.
 
-	// enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY] puts the module into the Kyma in the runtime; what it said of that module before is replaced.
+	// enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY] puts the module into the Kyma in the
+	// runtime; what it said of that module before is replaced.
 	"enable": command((*scenario).enable),
 	// disable RUNTIME MODULE takes it out again.
 	"disable": command((*scenario).disable),
-	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file, in which variables of the script are replaced if asked to. OWNER is
-	// the field manager.
+	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file, in which variables of the
+	// script are replaced if asked to. OWNER is the field manager.
 	"apply": command((*scenario).apply),
-	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has its spec, in which variables of the script are replaced.
+	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has its spec, in which variables of
+	// the script are replaced.
 	"manifest": command((*scenario).manifest),
 	// patch [-status] OBJECT JSON merges.
 	"patch": command((*scenario).patch),
@@ -182,26 +202,30 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"event": command((*scenario).event),
 	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML without what differs from run to run.
 	"show": command((*scenario).show),
-	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster with the label of what the manager made; with -unrecorded only
-	// those that no Manifest has in its inventory, and only with -catalog those of the catalog.
+	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster with the label of what the manager made;
+	// with -unrecorded only those that no Manifest has in its inventory, and only with -catalog those of the catalog.
 	"ours": command((*scenario).ours),
 
 	// What is counted.
 
 	// mark waits until the manager has nothing to do, and begins to count anew.
 	"mark": command((*scenario).mark),
-	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has worked so many times since the mark and has nothing to do any more.
+	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has worked so many times since the mark
+	// and has nothing to do any more.
 	"passes": command((*scenario).awaitPasses),
-	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change something, one a line, in the order of their answers; of
-	// the manager, or of whoever has that user agent. Leases and events are left out. requests prints reads too, users the names of the users.
+	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change something, one a line, in the order
+	// of their answers; of the manager, or of whoever has that user agent. Leases and events are left out. requests
+	// prints reads too, users the names of the users.
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),
-	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, as requests prints them.
+	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, as requests prints
+	// them.
 	"underway": command((*scenario).underway),
 	// pulls [-charts] prints the requests to the registry, or to the chart repository, since the mark.
 	"pulls": command((*scenario).printPulls),
-	// order REGEXP… fails unless in the last output every line that matches an expression comes before all that match the next; each has to match.
+	// order REGEXP… fails unless in the last output every line that matches an expression comes before all that match
+	// the next; each has to match.
 	"order": command((*scenario).order),
 	// once REGEXP fails if lines of the last output that match are the same, or none match.
 	"once": command((*scenario).once),
@@ -281,22 +305,23 @@ func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool,
 // poll looks again and again until look says yes. When waitTimeout ends it fails with what look said last.
 func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 	var last string
-	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
-		var ok bool
-		if ok, last = look(ctx); ok {
-			return true, nil
-		}
-		if s.land.Manager != nil {
-			select {
-			case <-s.land.Manager.Done():
-				if !s.land.Manager.Asked() {
-					return false, fmt.Errorf("the manager has ended: %w", s.land.Manager.Err())
-				}
-			default:
+	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, waitTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			var ok bool
+			if ok, last = look(ctx); ok {
+				return true, nil
 			}
-		}
-		return false, nil
-	})
+			if s.land.Manager != nil {
+				select {
+				case <-s.land.Manager.Done():
+					if !s.land.Manager.Asked() {
+						return false, fmt.Errorf("the manager has ended: %w", s.land.Manager.Err())
+					}
+				default:
+				}
+			}
+			return false, nil
+		})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("not seen in %s; seen last: %s", waitTimeout, last)
 	}

@@ -41,7 +41,8 @@ func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 		who = c.args[1]
 	}
 	return slices.DeleteFunc(of.Requests(s.marks[c.args[0]]), func(r cluster.Request) bool {
-		return r.UserAgent != who || r.Resource == "leases" || r.Resource == "events" || strings.HasSuffix(r.Resource, "reviews")
+		return r.UserAgent != who || r.Resource == "leases" || r.Resource == "events" ||
+			strings.HasSuffix(r.Resource, "reviews")
 	}), nil
 }
 
@@ -242,7 +243,10 @@ func (s *scenario) ours(c *call) error {
 			return err
 		}
 	}
-	c.print(slices.DeleteFunc(found, func(o string) bool { return recorded[o] || !c.has("catalog") && ofCatalog(o) })...)
+	c.print(slices.DeleteFunc(found, func(o string) bool {
+		return recorded[o] ||
+			!c.has("catalog") && ofCatalog(o)
+	})...)
 	return nil
 }
 
@@ -251,7 +255,8 @@ func ofCatalog(identity string) bool {
 	return strings.HasPrefix(identity, "ModuleTemplate.") || strings.HasPrefix(identity, "ModuleReleaseMeta.")
 }
 
-// oursIn returns every object of a cluster that carries the label of what the manager made, as "Kind.group namespace/name", sorted.
+// oursIn returns every object of a cluster that carries the label of what the manager made, as "Kind.group
+// namespace/name", sorted.
 func (s *scenario) oursIn(ctx context.Context, name string) ([]string, error) {
 	of := s.land.Clusters[name]
 	if of == nil {
@@ -281,7 +286,8 @@ func (s *scenario) oursIn(ctx context.Context, name string) ([]string, error) {
 			if !slices.Contains(r.Verbs, "list") || strings.Contains(r.Name, "/") {
 				continue
 			}
-			all, err := reader.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{LabelSelector: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma})
+			all, err := reader.Resource(gv.WithResource(r.Name)).List(
+				ctx, metav1.ListOptions{LabelSelector: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma})
 			if err != nil {
 				return nil, fmt.Errorf("listing %s: %w", r.Name, err)
 			}
@@ -307,7 +313,8 @@ func identity(group, kind, namespace, name string) string {
 // recorded returns what is in the inventory of any Manifest.
 func (s *scenario) recorded() (map[string]bool, error) {
 	list := &v1beta2.ManifestList{}
-	if err := s.land.Clients[landscape.ControlPlane].List(s.ctx, list, client.InNamespace(s.land.Namespace())); err != nil {
+	if err := s.land.Clients[landscape.ControlPlane].List(
+		s.ctx, list, client.InNamespace(s.land.Namespace())); err != nil {
 		return nil, err
 	}
 	all := map[string]bool{}

@@ -20,8 +20,8 @@ import (
 // logLines is how much of the manager's log a failure shows, without what is said again and again.
 const logLines = 40
 
-// describe returns what there is to see when a scenario has failed: Kymas, Manifests, the end of the manager's log, and at last the command
-// that failed.
+// describe returns what there is to see when a scenario has failed: Kymas, Manifests, the end of the manager's log, and
+// at last the command that failed.
 func (s *scenario) describe() string {
 	if s.land == nil {
 		return ""
@@ -43,7 +43,8 @@ func (s *scenario) describe() string {
 		case *v1beta2.ManifestList:
 			for _, m := range list.Items {
 				m.Status.Synced = nil
-				fmt.Fprintf(&b, "--- Manifest %s, deleted %v, spec.version %s\n%s", m.Name, m.DeletionTimestamp, m.Spec.Version, text(m.Status))
+				fmt.Fprintf(&b, "--- Manifest %s, deleted %v, spec.version %s\n%s", m.Name, m.DeletionTimestamp,
+					m.Spec.Version, text(m.Status))
 			}
 		}
 	}
@@ -52,13 +53,14 @@ func (s *scenario) describe() string {
 		fmt.Fprintf(&b, "%v\n", err)
 	}
 	lines := condense(string(log))
-	fmt.Fprintf(&b, "--- the manager's log, %d kinds of lines, the last of them\n%s\n", len(lines), strings.Join(lines[max(0, len(lines)-logLines):], "\n"))
+	fmt.Fprintf(&b, "--- the manager's log, %d kinds of lines, the last of them\n%s\n", len(lines),
+		strings.Join(lines[max(0, len(lines)-logLines):], "\n"))
 	fmt.Fprintf(&b, "--- what failed\n%s", s.failed)
 	return b.String()
 }
 
-// condense makes lines for a reader of a log in JSON: time, message, and the values that identify an object. What was said of the
-// same object before is left out, but for the last time, with the number of times.
+// condense makes lines for a reader of a log in JSON: time, message, and the values that identify an object. What was
+// said of the same object before is left out, but for the last time, with the number of times.
 func condense(log string) []string {
 	var said []string
 	var times, last = map[string]int{}, map[string]string{}
@@ -67,7 +69,8 @@ func condense(log string) []string {
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			entry.Msg = strings.TrimSpace(line)
 		}
-		what := strings.Join(slices.DeleteFunc([]string{entry.Msg, entry.Name, entry.Module, entry.Problem, entry.Error}, func(s string) bool { return s == "" }), " · ")
+		what := strings.Join(slices.DeleteFunc([]string{entry.Msg, entry.Name, entry.Module, entry.Problem,
+			entry.Error}, func(s string) bool { return s == "" }), " · ")
 		if i := slices.Index(said, what); i >= 0 {
 			said = slices.Delete(said, i, i+1)
 		}

@@ -23,9 +23,11 @@ var projects = map[string]struct {
 	module, files string
 	names         []string
 }{
-	"istio": {"istio.io/api", "kubernetes/customresourcedefinitions.gen.yaml", []string{"gateways.networking.istio.io", "virtualservices.networking.istio.io"}},
+	"istio": {"istio.io/api", "kubernetes/customresourcedefinitions.gen.yaml",
+		[]string{"gateways.networking.istio.io", "virtualservices.networking.istio.io"}},
 	"gateway-api": {"sigs.k8s.io/gateway-api", "config/crd/standard/*.yaml", []string{
-		"gateways.gateway.networking.k8s.io", "httproutes.gateway.networking.k8s.io", "tlsroutes.gateway.networking.k8s.io", "referencegrants.gateway.networking.k8s.io",
+		"gateways.gateway.networking.k8s.io", "httproutes.gateway.networking.k8s.io",
+		"tlsroutes.gateway.networking.k8s.io", "referencegrants.gateway.networking.k8s.io",
 	}},
 }
 
@@ -75,7 +77,8 @@ func (s *scenario) install(c *call) error {
 	}
 	to := s.land.Clients[c.args[0]]
 	for _, o := range all {
-		if err := to.Apply(s.ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
+		if err := to.Apply(s.ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"),
+			client.ForceOwnership); err != nil {
 			return fmt.Errorf("installing %s: %w", o.GetName(), err)
 		}
 	}
@@ -145,7 +148,8 @@ func (s *scenario) guide(c *call) error {
 		}
 		for _, o := range objects {
 			u := (*unstructured.Unstructured)(o)
-			if err := s.land.Clients[c.args[0]].Apply(s.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
+			if err := s.land.Clients[c.args[0]].Apply(s.ctx, client.ApplyConfigurationFromUnstructured(u),
+				client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
 				return fmt.Errorf("%s: applying %s %s: %w", c.args[1], u.GetKind(), u.GetName(), err)
 			}
 		}

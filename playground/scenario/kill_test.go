@@ -51,10 +51,12 @@ const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata:
 
 // The steps of the stories, as the controllers have them. That none is missing is checked against the metric of steps.
 var (
-	kymaInstall     = []string{"adopt", "assume", "connect", "sync", "remember", "resolve", "install", "remove", "catalog", "settle", "watchlist", "agent", "requeue", "publish"}
+	kymaInstall = []string{"adopt", "assume", "connect", "sync", "remember", "resolve", "install", "remove",
+		"catalog", "settle", "watchlist", "agent", "requeue", "publish"}
 	kymaDelete      = []string{"announce", "connect", "admission", "modules", "runtime", "release", "publish"}
-	manifestInstall = []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune", "observe", "audit", "publish"}
-	manifestDelete  = []string{"connect", "blockers", "resource", "teardown", "release"}
+	manifestInstall = []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune",
+		"observe", "audit", "publish"}
+	manifestDelete = []string{"connect", "blockers", "resource", "teardown", "release"}
 )
 
 // chapter is a part of the story: what people do, and the steps that the manager then takes.
@@ -83,8 +85,8 @@ type killing struct {
 	specs map[string]*v1beta2.Manifest // as the Kyma controller writes them, by version
 }
 
-// TestKilledAtEveryStep runs the life cycle of a module and of a Kyma again and again, and kills the manager after each of its steps once.
-// Started again, it comes to the same end as the one that was never killed.
+// TestKilledAtEveryStep runs the life cycle of a module and of a Kyma again and again, and kills the manager after each
+// of its steps once. Started again, it comes to the same end as the one that was never killed.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	k := &killing{scenario: bringUp(t, alive...), ends: map[string]picture{}, specs: map[string]*v1beta2.Manifest{}}
@@ -101,7 +103,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds := func(chapters ...chapter) {
-		for i := 0; !t.Failed() && slices.ContainsFunc(chapters, func(c chapter) bool { return i < len(c.steps) }); i++ {
+		for i := 0; !t.Failed() && slices.ContainsFunc(
+			chapters, func(c chapter) bool { return i < len(c.steps) }); i++ {
 			for _, c := range chapters {
 				step := ""
 				if i < len(c.steps) {
@@ -121,8 +124,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	rounds(enable, upgrade, disable)
 }
 
-// alive are the flags of the manager. There is one at a time, so that nobody has to wait for the lease of one that was killed; and nobody
-// sets the state of the module's custom resource.
+// alive are the flags of the manager. There is one at a time, so that nobody has to wait for the lease of one that was
+// killed; and nobody sets the state of the module's custom resource.
 var alive = []string{"--leader-elect=false", "--custom-state-check=false"}
 
 // bringUp starts a landscape with runtime-a, which goes with the test.
@@ -144,7 +147,8 @@ func bringUp(t testing.TB, flags ...string) *scenario {
 	starting <- struct{}{}
 	defer func() { <-starting }()
 	var err error
-	if s.land, err = landscape.Up(ctx, landscape.Options{Dir: s.dir, Bin: bin, Runtimes: []string{"runtime-a"}, ManagerArgs: flags}); err != nil {
+	if s.land, err = landscape.Up(ctx, landscape.Options{Dir: s.dir, Bin: bin, Runtimes: []string{"runtime-a"},
+		ManagerArgs: flags}); err != nil {
 		s.land = nil // it was stopped again
 		t.Fatal(err)
 	}
@@ -161,44 +165,53 @@ func (k *killing) prepare() error {
 			return err
 		}
 	}
-	if err := k.land.Assign(k.ctx, "fragile", "kyma-project.io/module/fragile", map[string]string{"regular": "1.0.0", "fast": "2.0.0"}); err != nil {
+	if err := k.land.Assign(k.ctx, "fragile", "kyma-project.io/module/fragile",
+		map[string]string{"regular": "1.0.0", "fast": "2.0.0"}); err != nil {
 		return err
 	}
 	return k.land.SetAccess(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
 }
 
-// chapters returns the story. What the other controller does first is done here, where a step has a namesake in another story: with
-// the manager away, nobody else can.
+// chapters returns the story. What the other controller does first is done here, where a step has a namesake in another
+// story: with the manager away, nobody else can.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
 	want := func(modules ...v1beta2.Module) error {
 		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
 	}
-	create = chapter{name: "a Kyma with a module is created", controller: "kyma", steps: append(slices.Clone(kymaInstall), "install:2"), end: "installed", reached: k.isAt("1/1", "1.0.0"),
+	create = chapter{name: "a Kyma with a module is created", controller: "kyma",
+		steps: append(slices.Clone(kymaInstall), "install:2"), end: "installed", reached: k.isAt("1/1", "1.0.0"),
 		do: func(ctx context.Context) error {
 			return k.kcp().Create(ctx, &v1beta2.Kyma{
 				ObjectMeta: metav1.ObjectMeta{Name: "runtime-a", Namespace: k.land.Namespace()},
-				Spec:       v1beta2.KymaSpec{Channel: v1beta2.DefaultChannel, Modules: []v1beta2.Module{{Name: "fragile"}}},
+				Spec: v1beta2.KymaSpec{Channel: v1beta2.DefaultChannel,
+					Modules: []v1beta2.Module{{Name: "fragile"}}},
 			})
 		}}
-	enable = chapter{name: "a module is enabled", controller: "manifest", steps: manifestInstall, end: "installed", reached: k.isAt("1/1", "1.0.0"),
-		do: func(context.Context) error { return want(v1beta2.Module{Name: "fragile"}) }}
-	upgrade = chapter{name: "a module changes its channel", controller: "manifest", steps: manifestInstall, end: "upgraded", reached: k.isAt("1/1", "2.0.0"),
+	enable = chapter{name: "a module is enabled", controller: "manifest", steps: manifestInstall, end: "installed",
+		reached: k.isAt("1/1", "1.0.0"),
+		do:      func(context.Context) error { return want(v1beta2.Module{Name: "fragile"}) }}
+	upgrade = chapter{name: "a module changes its channel", controller: "manifest", steps: manifestInstall,
+		end: "upgraded", reached: k.isAt("1/1", "2.0.0"),
 		do: func(ctx context.Context) error {
 			if err := want(v1beta2.Module{Name: "fragile", Channel: "fast"}); err != nil {
 				return err
 			}
 			return k.order(ctx, "2.0.0")
 		}}
-	disable = chapter{name: "a module is disabled", controller: "manifest", steps: manifestDelete, end: "empty", reached: k.isAt("0/0", ""),
+	disable = chapter{name: "a module is disabled", controller: "manifest", steps: manifestDelete, end: "empty",
+		reached: k.isAt("0/0", ""),
 		do: func(ctx context.Context) error {
 			if err := want(); err != nil {
 				return err
 			}
-			return client.IgnoreNotFound(k.kcp().DeleteAllOf(ctx, &v1beta2.Manifest{}, client.InNamespace(k.land.Namespace())))
+			return client.IgnoreNotFound(k.kcp().DeleteAllOf(ctx, &v1beta2.Manifest{},
+				client.InNamespace(k.land.Namespace())))
 		}}
-	remove = chapter{name: "the Kyma is deleted", controller: "kyma", steps: append(slices.Clone(kymaDelete), "modules:2"), end: "nothing", reached: k.isGone,
+	remove = chapter{name: "the Kyma is deleted", controller: "kyma",
+		steps: append(slices.Clone(kymaDelete), "modules:2"), end: "nothing", reached: k.isGone,
 		do: func(ctx context.Context) error {
-			return k.kcp().Delete(ctx, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a", Namespace: k.land.Namespace()}})
+			return k.kcp().Delete(ctx, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a",
+				Namespace: k.land.Namespace()}})
 		}}
 	return create, upgrade, disable, enable, remove
 }
@@ -225,7 +238,8 @@ func (k *killing) isAt(ready, version string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		for name, key := range k.copies() {
 			copied := &v1beta2.Kyma{}
-			if err := k.land.Clients[name].Get(ctx, key, copied); err != nil || copied.Status.State != v1beta2.StateReady || copied.Status.ModulesReady != ready {
+			if err := k.land.Clients[name].Get(ctx, key, copied); err != nil ||
+				copied.Status.State != v1beta2.StateReady || copied.Status.ModulesReady != ready {
 				return false
 			}
 			for _, m := range copied.Status.Modules {
@@ -246,7 +260,8 @@ func (k *killing) isGone(ctx context.Context) bool {
 // copies are where the two copies of the Kyma are, by cluster.
 func (k *killing) copies() map[string]client.ObjectKey {
 	_, remote := k.land.RequestKey("runtime-a")
-	return map[string]client.ObjectKey{landscape.ControlPlane: {Namespace: k.land.Namespace(), Name: "runtime-a"}, "runtime-a": remote}
+	return map[string]client.ObjectKey{landscape.ControlPlane: {Namespace: k.land.Namespace(), Name: "runtime-a"},
+		"runtime-a": remote}
 }
 
 // play runs a chapter without a fault. The first time, its end is what others with that end have to come to.
@@ -257,8 +272,8 @@ func (k *killing) play(c chapter) error {
 	return k.await(c)
 }
 
-// playKilled runs a chapter with a manager that is killed after a step, which is CONTROLLER/STEP, and then with another one. What the first
-// one has installed is in the inventory when it dies. Without a step nobody is killed.
+// playKilled runs a chapter with a manager that is killed after a step, which is CONTROLLER/STEP, and then with another
+// one. What the first one has installed is in the inventory when it dies. Without a step nobody is killed.
 func (k *killing) playKilled(c chapter, step string) error {
 	if step == "" {
 		return k.play(c)
@@ -291,7 +306,8 @@ func (k *killing) playKilled(c chapter, step string) error {
 	return k.await(c)
 }
 
-// checkRecorded fails if the manager that was killed has left something of a module in the runtime that is in no inventory.
+// checkRecorded fails if the manager that was killed has left something of a module in the runtime that is in no
+// inventory.
 func (k *killing) checkRecorded() error {
 	if err := k.land.Manager.Kill(); err != nil { // it has ended; this marks its end as expected
 		return err
@@ -306,7 +322,8 @@ func (k *killing) checkRecorded() error {
 		return err
 	}
 	known := k.ends["installed"].Unrecorded
-	if lost := slices.DeleteFunc(left.Unrecorded, func(o string) bool { return slices.Contains(known, o) }); len(lost) > 0 {
+	if lost := slices.DeleteFunc(left.Unrecorded, func(o string) bool { return slices.Contains(known, o) }); len(
+		lost) > 0 {
 		return fmt.Errorf("what it left behind is in no inventory: %s", strings.Join(lost, ", "))
 	}
 	return nil
@@ -314,7 +331,10 @@ func (k *killing) checkRecorded() error {
 
 // await waits until a chapter has come to its end.
 func (k *killing) await(c chapter) error {
-	if err := k.poll(func(ctx context.Context) (bool, string) { return c.reached(ctx), "it does not get there" }); err != nil {
+	if err := k.poll(func(ctx context.Context) (bool, string) {
+		return c.reached(ctx),
+			"it does not get there"
+	}); err != nil {
 		return err
 	}
 	if err := k.settle(); err != nil {
@@ -363,7 +383,8 @@ func (k *killing) look(ctx context.Context) (p picture, err error) {
 	p.Unrecorded = slices.DeleteFunc(slices.Clone(p.Ours), func(o string) bool { return recorded[o] })
 	p.Objects, p.Kymas, p.Manifests = map[string]any{}, map[string]any{}, map[string]any{}
 	for _, name := range []string{
-		"crd/fragiles.fragile.example.com", "configmap/fragile", "serviceaccount/fragile-1.0.0", "serviceaccount/fragile-2.0.0",
+		"crd/fragiles.fragile.example.com", "configmap/fragile", "serviceaccount/fragile-1.0.0",
+		"serviceaccount/fragile-2.0.0",
 		"Fragile.v1.fragile.example.com/fragile", "kyma/default",
 	} {
 		o, err := k.object("runtime-a:" + name)
@@ -387,12 +408,14 @@ func (k *killing) look(ctx context.Context) (p picture, err error) {
 		return p, err
 	}
 	for i := range kymas.Items {
-		p.Kymas[landscape.ControlPlane] = map[string]any{"finalizers": kymas.Items[i].Finalizers, "status": still(generic(kymas.Items[i].Status))}
+		p.Kymas[landscape.ControlPlane] = map[string]any{"finalizers": kymas.Items[i].Finalizers,
+			"status": still(generic(kymas.Items[i].Status))}
 	}
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
 		p.Manifests[m.Name] = map[string]any{
-			"finalizers": m.Finalizers, "labels": m.Labels, "annotations": m.Annotations, "spec": generic(m.Spec), "status": still(generic(m.Status)),
+			"finalizers": m.Finalizers, "labels": m.Labels, "annotations": m.Annotations, "spec": generic(m.Spec),
+			"status": still(generic(m.Status)),
 		}
 	}
 	return p, nil
@@ -400,7 +423,8 @@ func (k *killing) look(ctx context.Context) (p picture, err error) {
 
 // checkSteps fails if the steps that the manager took are others than the ones it will be killed after.
 func (k *killing) checkSteps() error {
-	for controller, lists := range map[string][][]string{"kyma": {kymaInstall, kymaDelete}, "manifest": {manifestInstall, manifestDelete}} {
+	for controller, lists := range map[string][][]string{"kyma": {kymaInstall, kymaDelete},
+		"manifest": {manifestInstall, manifestDelete}} {
 		const metric = "lifecycle_mgr_step_duration_seconds_count"
 		of := fmt.Sprintf("controller=%q", controller)
 		all, err := k.land.Metric(k.ctx, metric, of)
@@ -415,7 +439,8 @@ func (k *killing) checkSteps() error {
 				return err
 			}
 			if n == 0 {
-				return fmt.Errorf("controller %s has no step %s any more: take it out of the lists above", controller, step)
+				return fmt.Errorf("controller %s has no step %s any more: take it out of the lists above", controller,
+					step)
 			}
 			all -= n
 		}

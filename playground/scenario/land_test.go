@@ -34,7 +34,8 @@ func (s *scenario) up(c *call) error {
 	defer func() { <-starting }()
 	var err error
 	s.land, err = landscape.Up(s.ctx, landscape.Options{
-		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), Ingress: c.has("ingress"), ManagerArgs: c.flags["manager"],
+		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), Ingress: c.has("ingress"),
+		ManagerArgs: c.flags["manager"],
 	})
 	if err != nil {
 		s.land = nil // it was stopped again
@@ -62,7 +63,8 @@ func (s *scenario) kyma(c *call) error {
 	if err := c.want(2, 2, "kyma NAME CHANNEL"); err != nil {
 		return err
 	}
-	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: c.args[0], Namespace: s.land.Namespace()}, Spec: v1beta2.KymaSpec{Channel: c.args[1]}}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: c.args[0], Namespace: s.land.Namespace()},
+		Spec: v1beta2.KymaSpec{Channel: c.args[1]}}
 	return s.land.Clients[landscape.ControlPlane].Create(s.ctx, k)
 }
 
@@ -112,8 +114,9 @@ func (s *scenario) kubeconfig(name, sort string) ([]byte, error) {
 	case "good":
 	case "exec":
 		*user = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-			APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-			Args: []string{"-c", "touch " + s.dir + "/exec-was-run"},
+			APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh",
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			Args:            []string{"-c", "touch " + s.dir + "/exec-was-run"},
 		}}
 	case "file":
 		user.ClientKeyData, user.ClientKey = nil, "/etc/ssl/private/key.pem"
@@ -132,13 +135,15 @@ func (s *scenario) withdraw(c *call) error {
 		return err
 	}
 	admin := s.land.Clients[c.args[0]]
-	if err := admin.Delete(s.ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: c.args[1]}}); err != nil {
+	if err := admin.Delete(s.ctx,
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: c.args[1]}}); err != nil {
 		return err
 	}
 	return s.poll(func(ctx context.Context) (bool, string) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:default:" + c.args[1],
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1beta2.GroupVersion.Group, Resource: "kymas", Verb: "get"},
+			User: "system:serviceaccount:default:" + c.args[1],
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1beta2.GroupVersion.Group,
+				Resource: "kymas", Verb: "get"},
 		}}
 		if err := admin.Create(ctx, review); err != nil {
 			return false, err.Error()
@@ -203,7 +208,8 @@ func (s *scenario) agent(c *call) error {
 	if pods == nil || c.args[1] != "kill" {
 		return fmt.Errorf("usage: agent RUNTIME kill")
 	}
-	return pods.DeleteAllOf(s.ctx, &corev1.Pod{}, client.InNamespace(v1beta2.RuntimeNamespace), client.MatchingLabels{"app": "skr-webhook"}, client.GracePeriodSeconds(0))
+	return pods.DeleteAllOf(s.ctx, &corev1.Pod{}, client.InNamespace(v1beta2.RuntimeNamespace),
+		client.MatchingLabels{"app": "skr-webhook"}, client.GracePeriodSeconds(0))
 }
 
 // component is the name in the registry of the modules that scripts bring.
@@ -232,14 +238,17 @@ func (s *scenario) publishSample(c *call) error {
 	versions := sample.Versions()
 	for _, v := range versions {
 		err := s.land.Publish(s.ctx, landscape.Module{
-			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR,
-			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: sample.Namespace, Name: sample.Operator},
+			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true,
+			Manifest: v.Manifest, DefaultCR: v.DefaultCR,
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
+				Namespace: sample.Namespace, Name: sample.Operator},
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return s.land.Assign(s.ctx, sample.Module, component(c, sample.Module), map[string]string{"regular": versions[0].Version, "fast": versions[len(versions)-1].Version})
+	return s.land.Assign(s.ctx, sample.Module, component(c, sample.Module),
+		map[string]string{"regular": versions[0].Version, "fast": versions[len(versions)-1].Version})
 }
 
 // module makes a module out of the arguments MODULE VERSION [FILE].
@@ -325,7 +334,8 @@ func (s *scenario) archive(c *call) error {
 	for _, arg := range c.args[1:] {
 		name, file, _ := strings.Cut(arg, "=")
 		data := c.script.ReadFile(file)
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)),
+			Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
 		if _, err := w.Write([]byte(data)); err != nil {
@@ -386,7 +396,8 @@ func (s *scenario) disable(c *call) error {
 	if err := c.want(2, 2, "disable RUNTIME MODULE"); err != nil {
 		return err
 	}
-	return s.land.Edit(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) { spec.Modules = without(spec.Modules, c.args[1]) })
+	return s.land.Edit(s.ctx, c.args[0],
+		func(spec *v1beta2.KymaSpec) { spec.Modules = without(spec.Modules, c.args[1]) })
 }
 
 // without returns the modules but one.
@@ -408,8 +419,11 @@ func (s *scenario) apply(c *call) error {
 	}
 	for _, o := range objects {
 		var refused error
-		err := s.poll(func(ctx context.Context) (bool, string) { // a kind that has just come may be served by fits and starts
-			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner(cmp.Or(c.flag("as"), "somebody")), client.ForceOwnership)
+		// a kind that has just come may be served by fits and starts
+		err := s.poll(func(ctx context.Context) (bool, string) {
+			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured(
+				(*unstructured.Unstructured)(o)), client.FieldOwner(cmp.Or(c.flag("as"), "somebody")),
+				client.ForceOwnership)
 			return !apierrors.IsNotFound(refused), fmt.Sprint(refused)
 		})
 		if err := cmp.Or(err, refused); err != nil {

@@ -54,8 +54,8 @@ type usage struct {
 	Manifests                      int      // in the control plane
 }
 
-// TestNothingLeaks enables and disables a module many times, each time with another credential for the runtime. What is in use afterwards is
-// what was in use after the first few times.
+// TestNothingLeaks enables and disables a module many times, each time with another credential for the runtime. What is
+// in use afterwards is what was in use after the first few times.
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
 	s := bringUp(t)
@@ -66,11 +66,13 @@ func TestNothingLeaks(t *testing.T) {
 
 // cycle enables and disables the module and compares.
 func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
-	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small", Manifest: []byte(small)}
+	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small",
+		Manifest: []byte(small)}
 	if err := s.land.Publish(ctx, m); err != nil {
 		return err
 	}
-	if err := s.land.Assign(ctx, m.Name, m.Component, map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
+	if err := s.land.Assign(ctx, m.Name, m.Component,
+		map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
 		return err
 	}
 	if err := s.land.Register(ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
@@ -84,7 +86,10 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		if err := s.rotate(ctx, i); err != nil {
 			return err
 		}
-		if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules = []v1beta2.Module{{Name: m.Name}} }); err != nil {
+		if err := s.land.Edit(ctx, "runtime-a", func(
+			k *v1beta2.KymaSpec) {
+			k.Modules = []v1beta2.Module{{Name: m.Name}}
+		}); err != nil {
 			return err
 		}
 		if err := s.seeReady("1/1"); err != nil {
@@ -108,10 +113,12 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		return err
 	}
 	t.Logf("after %d cycles: %+v; after %d: %+v", warm, before, cycles, after)
-	// A few goroutines and files more or less are requests and connections that come and go. A leak of one a cycle is more.
+	// A few goroutines and files more or less are requests and connections that come and go. A leak of one a cycle is
+	// more.
 	const some = (cycles - warm) / 2
 	if after.Goroutines > before.Goroutines+some || after.Files > before.Files+some {
-		t.Errorf("the manager has %v goroutines and %v files, it had %v and %v", after.Goroutines, after.Files, before.Goroutines, before.Files)
+		t.Errorf("the manager has %v goroutines and %v files, it had %v and %v", after.Goroutines, after.Files,
+			before.Goroutines, before.Files)
 	}
 	before.Goroutines, before.Files, after.Goroutines, after.Files = 0, 0, 0, 0
 	if diff := cmp.Diff(before, after); diff != "" {

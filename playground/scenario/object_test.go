@@ -45,12 +45,16 @@ var kinds = map[string]schema.GroupVersionKind{
 	"rolebinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 	"clusterrole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	"clusterrolebinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
-	"webhooks":           {Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"},
-	"cronjob":            {Group: "batch", Version: "v1", Kind: "CronJob"},
-	"virtualservice":     {Group: "networking.istio.io", Version: "v1", Kind: "VirtualService"},
-	"istiogateway":       {Group: "networking.istio.io", Version: "v1", Kind: "Gateway"},
-	"httproute":          {Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"},
-	"crd":                {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+	"webhooks": {
+		Group:   "admissionregistration.k8s.io",
+		Version: "v1",
+		Kind:    "ValidatingWebhookConfiguration",
+	},
+	"cronjob":        {Group: "batch", Version: "v1", Kind: "CronJob"},
+	"virtualservice": {Group: "networking.istio.io", Version: "v1", Kind: "VirtualService"},
+	"istiogateway":   {Group: "networking.istio.io", Version: "v1", Kind: "Gateway"},
+	"httproute":      {Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"},
+	"crd":            {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 }
 
 // clusterScoped are those of them that are in no namespace.
@@ -83,7 +87,8 @@ func (s *scenario) object(text string) (object, error) {
 		gvk, known = *full, true
 	}
 	if !known || len(parts) < 2 || len(parts) > 3 {
-		return object{}, fmt.Errorf("%q is no object: write [CLUSTER:]KIND/[NAMESPACE/]NAME with a kind of %s", text, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+		return object{}, fmt.Errorf("%q is no object: write [CLUSTER:]KIND/[NAMESPACE/]NAME with a kind of %s", text,
+			strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
 	o.gvk, o.key.Name = gvk, parts[len(parts)-1]
 	switch {
@@ -212,7 +217,8 @@ func (s *scenario) gone(c *call) error {
 			if err != nil || u == nil {
 				return err == nil, fmt.Sprint(err)
 			}
-			return false, fmt.Sprintf("it is there, deleted %v, with finalizers %q\n%s", u.GetDeletionTimestamp(), u.GetFinalizers(), text(u.Object["status"]))
+			return false, fmt.Sprintf("it is there, deleted %v, with finalizers %q\n%s", u.GetDeletionTimestamp(),
+				u.GetFinalizers(), text(u.Object["status"]))
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", arg, err)
@@ -240,7 +246,8 @@ func (s *scenario) never(c *call) error {
 
 // volatile are fields that differ from run to run.
 var volatile = map[string]bool{
-	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true, "lastTransitionTime": true, "lastUpdateTime": true,
+	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true,
+	"lastTransitionTime": true, "lastUpdateTime": true,
 	"caBundle": true,
 }
 
@@ -318,13 +325,15 @@ func (s *scenario) patch(c *call) error {
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(c.args[1]))
 	var refused error
-	err = s.poll(func(ctx context.Context) (bool, string) { // a kind that has just come may be served by fits and starts
+	// a kind that has just come may be served by fits and starts
+	err = s.poll(func(ctx context.Context) (bool, string) {
 		if c.has("status") {
 			refused = o.client.Status().Patch(ctx, o.empty(), patch)
 		} else {
 			refused = o.client.Patch(ctx, o.empty(), patch)
 		}
-		return refused == nil || !strings.Contains(refused.Error(), "could not find the requested resource"), fmt.Sprint(refused)
+		return refused == nil || !strings.Contains(refused.Error(), "could not find the requested resource"),
+			fmt.Sprint(refused)
 	})
 	return cmp.Or(err, refused)
 }

@@ -49,7 +49,8 @@ func (s *scenario) certificate(c *call) error {
 	}
 	sort, name, _ := strings.Cut(c.args[1], "=")
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(time.Hour),
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	var made tls.Certificate
@@ -59,8 +60,9 @@ func (s *scenario) certificate(c *call) error {
 		made, err = s.certificateOf(name)
 	case "stranger":
 		root := &x509.Certificate{
-			Subject: pkix.Name{CommonName: "lifecycle-manager"}, NotBefore: template.NotBefore, NotAfter: template.NotAfter,
-			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			Subject: pkix.Name{CommonName: "lifecycle-manager"}, NotBefore: template.NotBefore,
+			NotAfter: template.NotAfter,
+			IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		}
 		var authority tls.Certificate
 		if authority, err = landscape.SignWith(nil, nil, root); err == nil {
@@ -91,7 +93,8 @@ func (s *scenario) certificateOf(runtime string) (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("there is no cluster %q", runtime)
 	}
 	secret := &corev1.Secret{}
-	if err := from.Get(s.ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "skr-webhook-tls"}, secret); err != nil {
+	if err := from.Get(s.ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "skr-webhook-tls"},
+		secret); err != nil {
 		return tls.Certificate{}, err
 	}
 	return tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
@@ -109,7 +112,8 @@ func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 		if !known {
 			return nil, nil, fmt.Errorf("there is no certificate %q: make it first", name)
 		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil } // whatever roots the listener asks for
+		// whatever roots the listener asks for
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	if name := c.flag("forwarded"); name != "" {
@@ -255,7 +259,8 @@ func (s *scenario) received(c *call) error {
 	return nil
 }
 
-// receivedLine returns a request to a component as text: who, how, and those parts of the body that say what happened to which object.
+// receivedLine returns a request to a component as text: who, how, and those parts of the body that say what happened
+// to which object.
 func receivedLine(t landscape.Received) string {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(t.Body, &parts); err != nil {

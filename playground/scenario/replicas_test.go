@@ -20,7 +20,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | shared N | holder VARIABLE RUNTIME | alone RUNTIME…"
+const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | shared N | holder VARIABLE " +
+	"RUNTIME | alone RUNTIME…"
 
 // replicas plays with several replicas that work. Their names are those of --pod-name; that of the first is one.
 func (s *scenario) replicas(c *call) error {
@@ -85,7 +86,8 @@ func (s *scenario) closeReplicas() error {
 // leases returns who holds which shard, "" for nobody, and the names of the replicas that have a Lease of their own.
 func (s *scenario) leases(ctx context.Context) (holders map[int]string, there map[string]bool, err error) {
 	var list coordinationv1.LeaseList
-	if err := s.land.Clients[landscape.ControlPlane].List(ctx, &list, client.InNamespace(s.land.Namespace()), client.HasLabels{v1beta2.LabelLease}); err != nil {
+	if err := s.land.Clients[landscape.ControlPlane].List(ctx, &list, client.InNamespace(s.land.Namespace()),
+		client.HasLabels{v1beta2.LabelLease}); err != nil {
 		return nil, nil, err
 	}
 	holders, there = map[int]string{}, map[string]bool{}
@@ -119,7 +121,8 @@ func (s *scenario) shared(n int) error {
 				right++
 			}
 		}
-		return len(there) == n && right == shard.Count, fmt.Sprintf("%d replicas, %d shards are held by whom they should", len(there), right)
+		return len(there) == n && right == shard.Count,
+			fmt.Sprintf("%d replicas, %d shards are held by whom they should", len(there), right)
 	})
 }
 
@@ -136,8 +139,9 @@ func (s *scenario) holder(c *call, variable, runtime string) error {
 	})
 }
 
-// alone fails unless, since the mark, each write for one of these runtimes, in the control plane and in the runtime, was of the replica that had
-// written the Lease of its shard last: one never works before it has the shard, or after another one got it. It fails, too, if nobody wrote.
+// alone fails unless, since the mark, each write for one of these runtimes, in the control plane and in the runtime,
+// was of the replica that had written the Lease of its shard last: one never works before it has the shard, or after
+// another one got it. It fails, too, if nobody wrote.
 func (s *scenario) alone(runtimes []string) error {
 	for _, name := range runtimes {
 		all := slices.Clone(s.land.Clusters[landscape.ControlPlane].Requests(0))
@@ -158,7 +162,8 @@ func (s *scenario) alone(runtimes []string) error {
 			if !ours || !isWrite(r) || r.Code >= 300 {
 				continue
 			}
-			if i < here && r.Resource == "leases" && strings.HasPrefix(cmp.Or(r.Name, lease), "lifecycle-manager-shard-") {
+			if i < here && r.Resource == "leases" &&
+				strings.HasPrefix(cmp.Or(r.Name, lease), "lifecycle-manager-shard-") {
 				if r.Name == lease {
 					holder = who
 				}
@@ -179,7 +184,8 @@ func (s *scenario) alone(runtimes []string) error {
 	return nil
 }
 
-// isAbout reports whether a request to the control plane changes a Kyma or one of its Manifests, other than by its label.
+// isAbout reports whether a request to the control plane changes a Kyma or one of its Manifests, other than by its
+// label.
 func isAbout(r cluster.Request, kyma string) bool {
 	return r.Resource == "kymas" && r.Name == kyma || r.Resource == "manifests" && strings.HasPrefix(r.Name, kyma+"-")
 }

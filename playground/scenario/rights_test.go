@@ -19,13 +19,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// In every landscape the manager is the service account of folder deploy, with the roles of folder deploy. What it asks of its control plane in
-// all scenarios is put together here: nothing of that may be forbidden, and no right may be there for nothing.
+// In every landscape the manager is the service account of folder deploy, with the roles of folder deploy. What it asks
+// of its control plane in all scenarios is put together here: nothing of that may be forbidden, and no right may be
+// there for nothing.
 
 // unasked are rights that no scenario needs, "VERB RESOURCE", each with the reason why the manager has it all the same.
 var unasked = map[string]string{
-	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion needs it where OwnerReferencesPermissionEnforcement is on",
-	"get modulereleasemetas.operator.kyma-project.io":  "the orphan sweep makes sure that one is gone, when the cache has lost it",
+	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion " +
+		"needs it where OwnerReferencesPermissionEnforcement is on",
+	"get modulereleasemetas.operator.kyma-project.io": "the orphan sweep makes sure that one is gone, when the cache " +
+		"has lost it",
 	"update configmaps": "a tombstone may be there already, from a try that was interrupted",
 }
 
@@ -49,17 +52,23 @@ func (s *scenario) recordRights() error {
 	altered := false
 	for _, r := range s.land.Clusters[landscape.ControlPlane].Requests(0) {
 		switch {
-		case r.User != user: // what is not the landscape's own is the script's, which tests what the manager does without some right
-			altered = altered || r.Resource == "roles" && isWrite(r) && !strings.Contains(r.Path, "fieldManager=landscape")
+		case r.User != user:
+			// what is not the landscape's own is the script's, which tests what the manager does without some right
+			altered = altered || r.Resource == "roles" && isWrite(r) &&
+				!strings.Contains(r.Path, "fieldManager=landscape")
 		case r.Code == http.StatusForbidden:
 			refused = append(refused, line(r))
-		case !slices.ContainsFunc(rights.used, func(u cluster.Request) bool { return right(u) == right(r) && u.Name == r.Name }):
+		case !slices.ContainsFunc(rights.used, func(
+			u cluster.Request) bool {
+			return right(u) == right(r) && u.Name == r.Name
+		}):
 			rights.used = append(rights.used, r)
 		}
 	}
 	if len(refused) > 0 && !altered {
 		slices.Sort(refused)
-		return fmt.Errorf("the roles of folder deploy do not let the manager do this:\n%s", strings.Join(slices.Compact(refused), "\n"))
+		return fmt.Errorf("the roles of folder deploy do not let the manager do this:\n%s",
+			strings.Join(slices.Compact(refused), "\n"))
 	}
 	return nil
 }
@@ -92,7 +101,8 @@ func checkRights(t *testing.T) {
 	for _, rule := range managerRules(t) {
 		for _, have := range rightsIn(rule) {
 			used := slices.ContainsFunc(rights.used, func(r cluster.Request) bool {
-				return right(r) == have && (len(rule.ResourceNames) == 0 || r.Name == "" || slices.Contains(rule.ResourceNames, r.Name))
+				return right(r) == have && (len(rule.ResourceNames) == 0 || r.Name == "" ||
+					slices.Contains(rule.ResourceNames, r.Name))
 			})
 			// A first list comes by the watch where API servers can do that; they can since Kubernetes 1.34.
 			if verb, of, _ := strings.Cut(have, " "); !used && verb == "list" && slices.Contains(rule.Verbs, "watch") {
@@ -103,7 +113,8 @@ func checkRights(t *testing.T) {
 				continue
 			}
 			if !used {
-				t.Errorf("folder deploy gives the manager the right to %s %v, which no scenario needs: take it back, or say in unasked what it is for", have, rule.ResourceNames)
+				t.Errorf("folder deploy gives the manager the right to %s %v, which no scenario needs: take it back, "+
+					"or say in unasked what it is for", have, rule.ResourceNames)
 			}
 		}
 	}
@@ -128,10 +139,12 @@ func rightsIn(rule rbacv1.PolicyRule) []string {
 	return all
 }
 
-// managerRules returns the rules of all roles that are bound to the manager's service account in the control-plane flavour.
+// managerRules returns the rules of all roles that are bound to the manager's service account in the control-plane
+// flavour.
 func managerRules(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
-	objects, err := deploy.Objects(context.Background(), deploy.Options{Set: []string{"webhooks.enabled=true", "agents.address=listener.example.com:8445"}})
+	objects, err := deploy.Objects(context.Background(),
+		deploy.Options{Set: []string{"webhooks.enabled=true", "agents.address=listener.example.com:8445"}})
 	if err != nil {
 		t.Fatal(err)
 	}

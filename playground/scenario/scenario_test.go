@@ -26,8 +26,9 @@ var failures struct {
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots bounds the number of landscapes to two, which mostly wait. starting lets one start at a time: each has two or three API servers, which
-// fill two cores while they start, and an API server that cannot start in half a minute ends the process.
+// slots bounds the number of landscapes to two, which mostly wait. starting lets one start at a time: each has two or
+// three API servers, which fill two cores while they start, and an API server that cannot start in half a minute ends
+// the process.
 var (
 	slots    = make(chan struct{}, 2)
 	starting = make(chan struct{}, 1)
@@ -47,7 +48,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
-	for _, program := range []struct{ module, folder string }{{"../..", "./cmd/lifecycle-manager"}, {"../..", "./cmd/runtime-watcher"}, {"..", "./sample/operator"}} {
+	for _, program := range []struct{ module, folder string }{{"../..", "./cmd/lifecycle-manager"},
+		{"../..", "./cmd/runtime-watcher"}, {"..", "./sample/operator"}} {
 		name := filepath.Base(program.folder)
 		if name == "operator" {
 			name = "sample-operator"

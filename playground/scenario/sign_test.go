@@ -36,7 +36,8 @@ func (s *scenario) trust(c *call) error {
 		return err
 	}
 	key := strings.ReplaceAll(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), "\n", "\n    ")
-	policy := fmt.Sprintf("keys:\n  release: |\n    %s\nrules:\n- {prefix: \"\", mode: %s, keys: [release]}\n", key, c.args[1])
+	policy := fmt.Sprintf("keys:\n  release: |\n    %s\nrules:\n- {prefix: \"\", mode: %s, keys: [release]}\n", key,
+		c.args[1])
 	return os.WriteFile(c.script.MkAbs(c.args[0]), []byte(policy), 0o600)
 }
 
@@ -62,11 +63,14 @@ func (s *scenario) sign(c *call) error {
 		return err
 	}
 	image, err := mutate.Append(empty.Image, mutate.Addendum{
-		Layer:       static.NewLayer([]byte(payload), types.MediaType("application/vnd.dev.cosign.simplesigning.v1+json")),
-		Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(signature)},
+		Layer: static.NewLayer([]byte(payload),
+			types.MediaType("application/vnd.dev.cosign.simplesigning.v1+json")),
+		Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(
+			signature)},
 	})
 	if err != nil {
 		return err
 	}
-	return remote.Write(ref.Context().Tag(strings.Replace(manifest.Digest.String(), ":", "-", 1)+".sig"), image, remote.WithContext(s.ctx))
+	return remote.Write(ref.Context().Tag(strings.Replace(manifest.Digest.String(), ":", "-", 1)+".sig"),
+		image, remote.WithContext(s.ctx))
 }

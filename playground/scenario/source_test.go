@@ -158,7 +158,8 @@ func (s *scenario) manifest(c *call) error {
 	m.SetNamespace(s.land.Namespace())
 	m.SetName(c.args[1])
 	m.SetLabels(map[string]string{v1beta2.LabelKymaName: c.args[0]})
-	return s.land.Clients[landscape.ControlPlane].Apply(s.ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner("somebody"), client.ForceOwnership)
+	return s.land.Clients[landscape.ControlPlane].Apply(s.ctx, client.ApplyConfigurationFromUnstructured(m),
+		client.FieldOwner("somebody"), client.ForceOwnership)
 }
 
 func (s *scenario) login(c *call) error {

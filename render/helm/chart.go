@@ -117,20 +117,24 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 	}
 	parsed, err := common.ParseKubeVersion(version)
 	if err != nil {
-		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: fmt.Sprintf("%q is not a version of Kubernetes", version), Cause: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues,
+			Problem: fmt.Sprintf("%q is not a version of Kubernetes", version), Cause: err}
 	}
-	return &common.Capabilities{KubeVersion: *parsed, APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
+	return &common.Capabilities{KubeVersion: *parsed, APIVersions: apis,
+		HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
 
 // Render renders a chart to objects. leftOut names what is left out, one sentence each.
-func Render(ctx context.Context, files []input.File, settings Settings) ([]*unstructured.Unstructured, []string, error) {
+func Render(ctx context.Context, files []input.File, settings Settings) (
+	[]*unstructured.Unstructured, []string, error) {
 	chart, err := loadChart(files)
 	if err != nil {
 		return nil, nil, err
 	}
 	if supported := chart.Metadata.KubeVersion; supported != "" && !settings.Capabilities.inRange(supported) {
 		return nil, nil, &input.Error{Operation: operationChart, Code: input.KubernetesTooOld, Problem: fmt.Sprintf(
-			"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another version of the chart",
+			"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another version "+
+				"of the chart",
 			chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
 	}
 	values, err := renderValues(files, chart, settings)
@@ -163,11 +167,13 @@ func Render(ctx context.Context, files []input.File, settings Settings) ([]*unst
 func loadChart(files []input.File) (*helmchart.Chart, error) {
 	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
 	for _, f := range files {
-		bufferedFiles = append(bufferedFiles, &buffered.BufferedFile{Name: f.Path, Data: bytes.TrimPrefix(f.Data, []byte("\ufeff"))})
+		bufferedFiles = append(bufferedFiles, &buffered.BufferedFile{Name: f.Path,
+			Data: bytes.TrimPrefix(f.Data, []byte("\ufeff"))})
 	}
 	chart, err := loader.LoadFiles(bufferedFiles)
 	if err != nil {
-		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: "it is not a valid chart: correct it and package it again", Cause: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart,
+			Problem: "it is not a valid chart: correct it and package it again", Cause: err}
 	}
 	if chart.Metadata.Type == "library" {
 		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf(
@@ -184,14 +190,17 @@ func settleDependencies(chart *helmchart.Chart) error {
 	slices.SortFunc(subcharts, func(a, b *helmchart.Chart) int { return strings.Compare(id(a), id(b)) })
 	for i := 1; i < len(subcharts); i++ {
 		if id(subcharts[i]) == id(subcharts[i-1]) {
-			return &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
+			return &input.Error{Operation: operationChart, Code: input.InvalidChart,
+				Problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
 		}
 	}
 	chart.SetDependencies(subcharts...)
 	for _, wanted := range chart.Metadata.Dependencies {
-		if wanted != nil && !slices.ContainsFunc(subcharts, func(c *helmchart.Chart) bool { return c.Name() == wanted.Name }) {
+		if wanted != nil && !slices.ContainsFunc(subcharts,
+			func(c *helmchart.Chart) bool { return c.Name() == wanted.Name }) {
 			return &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf(
-				"chart %s needs chart %s %s, which is not in its folder charts: run helm dependency build and package it again", chart.Name(), wanted.Name, wanted.Version)}
+				"chart %s needs chart %s %s, which is not in its folder charts: run helm dependency build and "+
+					"package it again", chart.Name(), wanted.Name, wanted.Version)}
 		}
 	}
 	for _, subchart := range subcharts {
@@ -204,7 +213,8 @@ func settleDependencies(chart *helmchart.Chart) error {
 
 // renderValues returns what templates see: values, release and capabilities.
 func renderValues(files []input.File, chart *helmchart.Chart, settings Settings) (common.Values, error) {
-	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace, Revision: 1, IsInstall: true}
+	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace,
+		Revision: 1, IsInstall: true}
 	if release.Name == "" {
 		release.Name = chart.Name()
 	}
@@ -212,7 +222,8 @@ func renderValues(files []input.File, chart *helmchart.Chart, settings Settings)
 		release.Namespace = "default"
 	}
 	if err := chartutil.ValidateReleaseName(release.Name); err != nil {
-		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), Cause: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues,
+			Problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), Cause: err}
 	}
 	values, err := settings.values()
 	if err != nil {
@@ -223,11 +234,13 @@ func renderValues(files []input.File, chart *helmchart.Chart, settings Settings)
 		return nil, err
 	}
 	if err := chartutil.ProcessDependencies(chart, values); err != nil {
-		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: "its dependencies cannot be resolved: correct them", Cause: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart,
+			Problem: "its dependencies cannot be resolved: correct them", Cause: err}
 	}
 	out, err := commonutil.ToRenderValuesWithSchemaValidation(chart, values, release, capabilities, true)
 	if err != nil {
-		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: "the values do not fit the chart: correct them", Cause: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues,
+			Problem: "the values do not fit the chart: correct them", Cause: err}
 	}
 	all, _ := out["Values"].(common.Values)
 	return out, validateValues(chart, all)
@@ -254,7 +267,8 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 		return nil
 	}
 	refuse := func(reason, problem string, err error) error {
-		return &input.Error{Operation: operationChart, Code: reason, File: chart.ChartFullPath() + "/values.schema.json", Problem: problem, Cause: err}
+		return &input.Error{Operation: operationChart, Code: reason,
+			File: chart.ChartFullPath() + "/values.schema.json", Problem: problem, Cause: err}
 	}
 	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(chart.Schema))
 	if err != nil {
@@ -270,7 +284,9 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	}
 	switch {
 	case nothing.refused != "":
-		return refuse(input.RefusedFeature, fmt.Sprintf("the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.refused), nil)
+		return refuse(input.RefusedFeature, fmt.Sprintf(
+			"the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.refused),
+			nil)
 	case err != nil:
 		return refuse(input.InvalidChart, "it is not a valid schema: correct it", err)
 	}
@@ -280,7 +296,8 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	}
 	if err != nil {
 		text := strings.TrimPrefix(err.Error(), "jsonschema validation failed with '"+location+"#'\n")
-		return &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
+		return &input.Error{Operation: operationChart, Code: input.InvalidValues,
+			Problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
 	}
 	return nil
 }
@@ -318,7 +335,8 @@ const notesFile = "NOTES.txt"
 
 // prepareTemplates removes the notes and makes all other templates interruptible.
 func prepareTemplates(chart *helmchart.Chart) {
-	chart.Templates = slices.DeleteFunc(chart.Templates, func(f *common.File) bool { return path.Base(f.Name) == notesFile })
+	chart.Templates = slices.DeleteFunc(chart.Templates,
+		func(f *common.File) bool { return path.Base(f.Name) == notesFile })
 	for _, f := range chart.Templates {
 		f.Data = []byte(interruptible(string(f.Data)))
 	}
@@ -343,7 +361,8 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 }
 
 // collectRendered decodes the objects in the output of templates, in the order of the templates' paths.
-func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured, leftOut []string, err error) {
+func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured,
+	leftOut []string, err error) {
 	size := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if size += int64(len(texts[name])); size > input.DefaultMaxBytes {
@@ -412,9 +431,11 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 	case !comes:
 		return fmt.Sprintf("it is a hook for %q, which does not occur here", moments), nil
 	case kind.Group == "batch" && kind.Kind == "Job" || kind.Group == "" && kind.Kind == "Pod":
-		return "", &input.Error{Operation: operationChart, Code: input.RefusedFeature, Object: input.Describe(o.Object), Problem: fmt.Sprintf(
-			"it is a hook for %q, which would have to run once at that moment, but objects are applied continuously: "+
-				"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
+		return "", &input.Error{Operation: operationChart, Code: input.RefusedFeature,
+			Object: input.Describe(o.Object), Problem: fmt.Sprintf(
+				"it is a hook for %q, which would have to run once at that moment, but objects are applied "+
+					"continuously: "+
+					"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
 	}
 	return "", nil
 }
@@ -424,7 +445,8 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 func translateKeepPolicy(o *unstructured.Unstructured) {
 	const prune = "operator.kyma-project.io/prune"
 	annotations := o.GetAnnotations()
-	if _, decided := annotations[prune]; !decided && strings.EqualFold(strings.TrimSpace(annotations["helm.sh/resource-policy"]), "keep") {
+	if _, decided := annotations[prune]; !decided &&
+		strings.EqualFold(strings.TrimSpace(annotations["helm.sh/resource-policy"]), "keep") {
 		annotations[prune] = "keep"
 		o.SetAnnotations(annotations)
 	}

@@ -85,7 +85,8 @@ func ParseConfig(layer []byte) ([]Config, error) {
 		return nil, err
 	}
 	refuse := func(format string, args ...any) error {
-		return &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: fmt.Sprintf(format, args...)}
+		return &input.Error{Operation: operationConfig, Code: input.InvalidConfig,
+			Problem: fmt.Sprintf(format, args...)}
 	}
 	tree, err := input.Decode(data)
 	if err != nil {
@@ -168,7 +169,8 @@ func overrides(value any) (document []byte, set string, err error) {
 			set = value
 		}
 	default:
-		return nil, "", &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "overrides is neither a text nor a map: write it as path=value,path=value or as a map of values"}
+		return nil, "", &input.Error{Operation: operationConfig, Code: input.InvalidConfig,
+			Problem: "overrides is neither a text nor a map: write it as path=value,path=value or as a map of values"}
 	}
 	settings := Settings{Values: document}
 	if set != "" {
@@ -188,11 +190,13 @@ func clientConfig(value any) (ClientConfig, error) {
 	case string:
 		flags := map[string]any{}
 		if err := parseSet(value, flags); err != nil {
-			return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "clientConfig is not of the form Name=value,Name=value: correct it", Cause: err}
+			return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig,
+				Problem: "clientConfig is not of the form Name=value,Name=value: correct it", Cause: err}
 		}
 		return ParseClientConfig(flags)
 	}
-	return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
+	return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig,
+		Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
 // ParseClientConfig parses options by the names of the fields of Helm's install action, such as "CreateNamespace":
@@ -232,7 +236,8 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 			c.Ignored = append(c.Ignored, name)
 		}
 		if !ok {
-			return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: fmt.Sprintf("unsupported flag value: %s cannot be %q: correct it", name, fmt.Sprint(value))}
+			return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig,
+				Problem: fmt.Sprintf("unsupported flag value: %s cannot be %q: correct it", name, fmt.Sprint(value))}
 		}
 	}
 	return c, nil

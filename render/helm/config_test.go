@@ -20,22 +20,32 @@ func TestParseConfig(t *testing.T) {
 		layer  string
 		want   []Config
 	}{
-		"Empty":      {"no config", "", nil},
-		"Comment":    {"", "# nothing\n---\n", nil},
-		"NoConfigs":  {"the key is optional", "other: 1\n", nil},
-		"Null":       {"", "configs:\n", nil},
-		"NameOnly":   {"both may be missing", "configs: [{name: a}]", []Config{{Name: "a"}}},
-		"Overrides":  {"as Helm's --set", "configs:\n- name: redis\n  overrides: replica.count=2,auth.enabled=false\n", []Config{{Name: "redis", Set: "replica.count=2,auth.enabled=false"}}},
-		"Document":   {"a text with a document", "configs:\n- name: a\n  overrides: |\n    b: {c: 1}\n    d: x=y\n", []Config{{Name: "a", Values: []byte("b: {c: 1}\nd: x=y")}}},
-		"Map":        {"", "configs: [{name: a, overrides: {c: 1, b: [x]}}]", []Config{{Name: "a", Values: []byte(`{"b":["x"],"c":1}`)}}},
-		"ColonInSet": {"one line is never a document", "configs: [{name: a, overrides: 'a=b: c'}]", []Config{{Name: "a", Set: "a=b: c"}}},
-		"Client": {"durations as people write them", "configs: [{name: a, clientConfig: 'CreateNamespace=true,Namespace=cache,Timeout=10s,Wait=true'}]",
-			[]Config{{Name: "a", Client: ClientConfig{CreateNamespace: true, Namespace: "cache", Timeout: 10 * time.Second, Wait: true}}}},
+		"Empty":     {"no config", "", nil},
+		"Comment":   {"", "# nothing\n---\n", nil},
+		"NoConfigs": {"the key is optional", "other: 1\n", nil},
+		"Null":      {"", "configs:\n", nil},
+		"NameOnly":  {"both may be missing", "configs: [{name: a}]", []Config{{Name: "a"}}},
+		"Overrides": {"as Helm's --set", "configs:\n- name: redis\n  overrides: replica.count=2,auth.enabled=false\n",
+			[]Config{{Name: "redis", Set: "replica.count=2,auth.enabled=false"}}},
+		"Document": {"a text with a document", "configs:\n- name: a\n  overrides: |\n    b: {c: 1}\n    d: x=y\n",
+			[]Config{{Name: "a", Values: []byte("b: {c: 1}\nd: x=y")}}},
+		"Map": {"", "configs: [{name: a, overrides: {c: 1, b: [x]}}]",
+			[]Config{{Name: "a", Values: []byte(`{"b":["x"],"c":1}`)}}},
+		"ColonInSet": {"one line is never a document", "configs: [{name: a, overrides: 'a=b: c'}]",
+			[]Config{{Name: "a", Set: "a=b: c"}}},
+		"Client": {"durations as people write them",
+			"configs: [{name: a, clientConfig: 'CreateNamespace=true,Namespace=cache,Timeout=10s,Wait=true'}]",
+			[]Config{{Name: "a", Client: ClientConfig{CreateNamespace: true, Namespace: "cache",
+				Timeout: 10 * time.Second, Wait: true}}}},
 		"ClientMap": {"", "configs: [{name: a, clientConfig: {DisableHooks: true, Timeout: 1m30s, Version: 1.5}}]",
 			[]Config{{Name: "a", Client: ClientConfig{DisableHooks: true, Timeout: 90 * time.Second, Version: "1.5"}}}},
-		"Nanoseconds": {"as the first module manager wanted them", "configs: [{name: a, clientConfig: Timeout=10000000000}]", []Config{{Name: "a", Client: ClientConfig{Timeout: 10 * time.Second}}}},
-		"Unknown":     {"other options do nothing", "configs: [{name: a, clientConfig: 'Zeta=1,Atomic=true', other: 1}]", []Config{{Name: "a", Client: ClientConfig{Ignored: []string{"Atomic", "Zeta"}}}}},
-		"Two":         {"in their order", "configs: [{name: a, overrides: x=1}, {name: a, overrides: x=2}, {name: b}]", []Config{{Name: "a", Set: "x=1"}, {Name: "a", Set: "x=2"}, {Name: "b"}}},
+		"Nanoseconds": {"as the first module manager wanted them",
+			"configs: [{name: a, clientConfig: Timeout=10000000000}]",
+			[]Config{{Name: "a", Client: ClientConfig{Timeout: 10 * time.Second}}}},
+		"Unknown": {"other options do nothing", "configs: [{name: a, clientConfig: 'Zeta=1,Atomic=true', other: 1}]",
+			[]Config{{Name: "a", Client: ClientConfig{Ignored: []string{"Atomic", "Zeta"}}}}},
+		"Two": {"in their order", "configs: [{name: a, overrides: x=1}, {name: a, overrides: x=2}, {name: b}]",
+			[]Config{{Name: "a", Set: "x=1"}, {Name: "a", Set: "x=2"}, {Name: "b"}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,10 +77,11 @@ func TestParseConfigFails(t *testing.T) {
 		"OverrideType": {"configs: [{name: a, overrides: 5}]", input.InvalidConfig, "neither"},
 		"Client":       {"configs: [{name: a, clientConfig: novalue}]", input.InvalidConfig, "Name=value"},
 		"ClientType":   {"configs: [{name: a, clientConfig: [a]}]", input.InvalidConfig, "neither"},
-		"Flag":         {"configs: [{name: a, clientConfig: CreateNamespace=maybe}]", input.InvalidConfig, "unsupported flag value: CreateNamespace"},
-		"Duration":     {"configs: [{name: a, clientConfig: Timeout=soon}]", input.InvalidConfig, "Timeout"},
-		"Negative":     {"configs: [{name: a, clientConfig: Timeout=-5s}]", input.InvalidConfig, "Timeout"},
-		"Large":        {"# " + strings.Repeat("x", maxConfigBytes), input.ArchiveTooLarge, "larger"},
+		"Flag": {"configs: [{name: a, clientConfig: CreateNamespace=maybe}]", input.InvalidConfig,
+			"unsupported flag value: CreateNamespace"},
+		"Duration": {"configs: [{name: a, clientConfig: Timeout=soon}]", input.InvalidConfig, "Timeout"},
+		"Negative": {"configs: [{name: a, clientConfig: Timeout=-5s}]", input.InvalidConfig, "Timeout"},
+		"Large":    {"# " + strings.Repeat("x", maxConfigBytes), input.ArchiveTooLarge, "larger"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -84,19 +95,23 @@ func TestParseConfigFails(t *testing.T) {
 
 // TestConfigApplyTo: the chart is rendered with the values of the config.
 func TestConfigApplyTo(t *testing.T) {
-	configs, err := ParseConfig([]byte("configs:\n- {name: shop, overrides: {a: 1}, clientConfig: 'Namespace=n,ReleaseName=r,CreateNamespace=true,SkipCRDs=true'}\n- {name: shop, overrides: a=2}"))
+	configs, err := ParseConfig(
+		[]byte("configs:\n- {name: shop, overrides: {a: 1}, clientConfig: " +
+			"'Namespace=n,ReleaseName=r,CreateNamespace=true,SkipCRDs=true'}\n- {name: shop, overrides: a=2}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := FindConfig(configs, "shop").ApplyTo(Settings{Release: "x", Namespace: "y", Set: []string{"b=1"}})
-	want := Settings{Release: "r", Namespace: "n", CreateNamespace: true, SkipCRDs: true, Values: []byte(`{"a":1}`), Set: []string{"b=1"}}
+	want := Settings{Release: "r", Namespace: "n", CreateNamespace: true, SkipCRDs: true,
+		Values: []byte(`{"a":1}`), Set: []string{"b=1"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, FindConfig(configs, "other").ApplyTo(want)); diff != "" {
 		t.Errorf("no config changes something:\n%s", diff)
 	}
-	if _, err := ParseClientConfig(map[string]any{"Timeout": 5 * time.Second, "Wait": true, "Namespace": nil}); err != nil {
+	if _, err := ParseClientConfig(map[string]any{"Timeout": 5 * time.Second, "Wait": true,
+		"Namespace": nil}); err != nil {
 		t.Error(err)
 	}
 }

@@ -43,7 +43,8 @@ func (f *functions) table() template.FuncMap {
 		checkContextName: f.checkContext,
 		"lookup":         f.lookup,
 		"getHostByName": func(string) (string, error) {
-			return "", f.refuse("getHostByName is refused, because rendering does not use the network: pass the address as a value")
+			return "", f.refuse(
+				"getHostByName is refused, because rendering does not use the network: pass the address as a value")
 		},
 		"keys": func(dicts ...map[string]any) []string {
 			var keys []string
@@ -61,7 +62,8 @@ func (f *functions) table() template.FuncMap {
 		},
 		"repeat": func(count int, text string) (string, error) {
 			if count < 0 || count > maxRepeat || count*len(text) > maxRepeat {
-				return "", f.refuse(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes", maxRepeat))
+				return "", f.refuse(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes",
+					maxRepeat))
 			}
 			return original["repeat"].(func(int, string) string)(count, text), nil
 		},
@@ -95,7 +97,9 @@ func (f *functions) table() template.FuncMap {
 	}
 	for _, name := range nonDeterministic {
 		table[name] = func(...any) (any, error) {
-			return nil, f.refuse(name + " is refused, because its result differs each time, and one rendering is for all clusters: pass the result as a value")
+			return nil, f.refuse(
+				name + " is refused, because its result differs each time, and one rendering is for all clusters: " +
+					"pass the result as a value")
 		}
 	}
 	return table
@@ -117,7 +121,8 @@ func (f *functions) count(start, stop, step int) ([]int, error) {
 
 // lookup returns an empty map, as in helm template, and records the call.
 func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
-	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters", apiVersion, kind, namespace, name)
+	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters",
+		apiVersion, kind, namespace, name)
 	if !slices.Contains(f.lookups, call) && len(f.lookups) < 100 {
 		f.lookups = append(f.lookups, call)
 	}

@@ -10,10 +10,15 @@ import (
 // TestInterruptible: the output of a template stays the same, on the same lines.
 func TestInterruptible(t *testing.T) {
 	for _, text := range []string{
-		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}", "a {{- range .l -}}  b {{- . }} c {{- end }} d",
-		"{{range .l}}{{/* c */}} x{{else}} none {{end}}", "{{range .n}}{{else}} none {{- end}}", "{{range .l}} {{- /* c */ -}} x{{end}}", "{{range .l}}   {{- end}}!",
-		"{{range .l}}{{range $.l}} {{- .}}{{end}}{{end}}", `{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`, `{{block "b" .}}  {{- .n }} {{end}}`,
-		"{{range .l}}{{if .}}\n{{continue}}{{end}}y{{end}}", "{{with .l}}{{range .}}z{{end}}{{end}}", `{{range .l}}{{"}}{{range"}}{{end}}`, "{{range .l}}\n{{- \"x\" }}\n\n{{end}}{{ bad }}",
+		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}",
+		"a {{- range .l -}}  b {{- . }} c {{- end }} d",
+		"{{range .l}}{{/* c */}} x{{else}} none {{end}}", "{{range .n}}{{else}} none {{- end}}",
+		"{{range .l}} {{- /* c */ -}} x{{end}}", "{{range .l}}   {{- end}}!",
+		"{{range .l}}{{range $.l}} {{- .}}{{end}}{{end}}",
+		`{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`,
+		`{{block "b" .}}  {{- .n }} {{end}}`,
+		"{{range .l}}{{if .}}\n{{continue}}{{end}}y{{end}}", "{{with .l}}{{range .}}z{{end}}{{end}}",
+		`{{range .l}}{{"}}{{range"}}{{end}}`, "{{range .l}}\n{{- \"x\" }}\n\n{{end}}{{ bad }}",
 		"{{- /* c */}}\n{{range .l}}{{- /* d */}}\n{{.}}{{end}}",
 	} {
 		if want, got := execute(text), execute(interruptible(text)); want != got {
@@ -30,12 +35,14 @@ func TestInterruptible(t *testing.T) {
 
 // execute returns the output of a template, or its kind of error, without positions.
 func execute(text string) string {
-	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" }, "bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
+	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" },
+		"bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
 	if err != nil {
 		return "cannot be parsed"
 	}
 	var out strings.Builder
-	if err := parsed.Execute(&limited{&out, 10_000}, map[string]any{"l": []int{1, 0, 2}, "n": nil, "s": "text"}); err != nil {
+	if err := parsed.Execute(&limited{&out, 10_000}, map[string]any{"l": []int{1, 0, 2}, "n": nil,
+		"s": "text"}); err != nil {
 		return "fails after " + out.String()
 	}
 	return out.String()
@@ -59,7 +66,8 @@ func FuzzInterruptible(f *testing.F) {
 	f.Add(`{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`)
 	f.Add("{{range .l}} {{- /* c */ -}} x{{else}}{{break}}{{end}}")
 	f.Fuzz(func(t *testing.T, text string) {
-		if strings.Contains(text, "template") && strings.Contains(text, "define") || strings.ContainsAny(text, "0123456789") {
+		if strings.Contains(text, "template") && strings.Contains(text, "define") ||
+			strings.ContainsAny(text, "0123456789") {
 			return // recursion and counting are for the timeout
 		}
 		if want, got := execute(text), execute(interruptible(text)); want != got {

@@ -59,7 +59,8 @@ const (
 )
 
 // capabilityUse matches uses of .Capabilities. What follows decides the query; unknown forms query everything.
-var capabilityUse = regexp.MustCompile("[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
+var capabilityUse = regexp.MustCompile(
+	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
 // appendQueries appends the queries in a text of templates.
 func appendQueries(queries []string, text []byte) []string {
@@ -114,12 +115,14 @@ func (c Capabilities) apis() []string {
 // Digest of the Options of package render. It is "" if artefact is, and artefact if there are neither settings nor
 // queries.
 func (s Settings) Digest(artefact string, queries []string) string {
-	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace && len(s.Values) == 0 && len(s.Set) == 0 &&
+	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
+		len(s.Values) == 0 && len(s.Set) == 0 &&
 		!s.DisableHooks && !s.SkipCRDs {
 		return artefact
 	}
 	sum := sha256.New()
-	input.Hash(sum, input.EncodingVersion, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
+	input.Hash(sum, input.EncodingVersion, artefact, s.Release, s.Namespace, string(s.Values),
+		strconv.FormatBool(s.CreateNamespace),
 		strconv.FormatBool(s.DisableHooks), strconv.FormatBool(s.SkipCRDs), strconv.Itoa(len(s.Set)))
 	input.Hash(sum, s.Set...)
 	input.Hash(sum, queries...)
@@ -153,11 +156,14 @@ func (s Settings) values() (map[string]any, error) {
 func parseSet(expression string, into map[string]any) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // the parser may index out of range
-			err = &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: "the expression makes the parser panic: correct it"}
+			err = &input.Error{Operation: "reading the values", Code: input.InvalidValues,
+				Problem: "the expression makes the parser panic: correct it"}
 		}
 	}()
 	if len(expression) > maxExpressionBytes || largeIndex.MatchString(strings.ReplaceAll(expression, `\`, "")) {
-		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document", maxExpressionBytes, maxIndexDigits)}
+		return &input.Error{Operation: "reading the values", Code: input.InvalidValues,
+			Problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document",
+				maxExpressionBytes, maxIndexDigits)}
 	}
 	return strvals.ParseInto(expression, into)
 }

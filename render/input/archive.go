@@ -45,7 +45,8 @@ func Decompress(data []byte, limit int64) ([]byte, error) {
 			stream = unzip
 		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 			// Without goroutines. A window may be larger than the content: every reader should support 8 MiB.
-			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
+			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
+				zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
 			if err != nil {
 				return nil, damagedError("zstd", err)
 			}
@@ -55,7 +56,8 @@ func Decompress(data []byte, limit int64) ([]byte, error) {
 			return data, CheckSize(int64(len(data)), limit)
 		}
 		out, err := io.ReadAll(io.LimitReader(stream, limit+1))
-		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || int64(len(out)) > limit {
+		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) ||
+			int64(len(out)) > limit {
 			return nil, CheckSize(limit+1, limit)
 		}
 		if err != nil {
@@ -75,7 +77,8 @@ func CheckSize(have, limit int64) error {
 	if have <= limit {
 		return nil
 	}
-	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
+	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf(
+		"unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
 }
 
 // IsTar reports whether data begins with a tar header. Its checksum makes a wrong result all but impossible.
@@ -85,7 +88,8 @@ func IsTar(data []byte) bool {
 	}
 	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
 	// A header that continues in the next block (long names, extensions) ends this short input, but is a tar header.
-	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || bytes.Equal(data[257:262], []byte("ustar"))
+	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		bytes.Equal(data[257:262], []byte("ustar"))
 }
 
 // File is one regular file of an archive or folder.
@@ -112,7 +116,8 @@ func NewBudget(limits Limits) *Budget {
 // TakeEntry deducts one entry of an archive or folder from the budget.
 func (b *Budget) TakeEntry() error {
 	if b.Files--; b.Files < 0 {
-		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.Limits.MaxFiles)}
+		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf(
+			"it has more than %d entries: split the module or raise the limit", b.Limits.MaxFiles)}
 	}
 	return nil
 }
@@ -182,7 +187,8 @@ func safePath(header *tar.Header) (string, error) {
 		target = ""
 	}
 	if outside(header.Name) || outside(target) {
-		return "", &Error{Code: UnsafeArchive, File: header.Name, Problem: "the entry leaves the archive's folder: package the module again without it"}
+		return "", &Error{Code: UnsafeArchive, File: header.Name,
+			Problem: "the entry leaves the archive's folder: package the module again without it"}
 	}
 	return path.Clean(header.Name), nil
 }

@@ -10,9 +10,11 @@ import (
 func Guard[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &Error{Operation: doing, Code: RefusedFeature, Problem: fmt.Sprintf("it makes the renderer panic: %v", p)}
+			err = &Error{Operation: doing, Code: RefusedFeature,
+				Problem: fmt.Sprintf("it makes the renderer panic: %v", p)}
 		} else if ctx.Err() != nil {
-			err = &Error{Operation: doing, Code: RenderTimeout, Problem: "it did not complete in time: simplify it or allow more time", Cause: context.Cause(ctx)}
+			err = &Error{Operation: doing, Code: RenderTimeout,
+				Problem: "it did not complete in time: simplify it or allow more time", Cause: context.Cause(ctx)}
 		}
 	}()
 	if ctx.Err() == nil {

@@ -43,7 +43,8 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 			return objects, nil
 		}
 		if err != nil {
-			return nil, &Error{Code: InvalidYAML, Document: number, Problem: "it is not valid YAML, correct it", Cause: syntaxError{err}}
+			return nil, &Error{Code: InvalidYAML, Document: number, Problem: "it is not valid YAML, correct it",
+				Cause: syntaxError{err}}
 		}
 		tree, err := (&converter{}).value(&document, 0)
 		if err == nil {
@@ -88,14 +89,16 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	}
 	tree, ok := value.(map[string]any)
 	if !ok {
-		return nil, &Error{Code: InvalidObject, Problem: "the document is not a map: every document must be a Kubernetes object"}
+		return nil, &Error{Code: InvalidObject,
+			Problem: "the document is not a map: every document must be a Kubernetes object"}
 	}
 	kind, _ := tree["kind"].(string)
 	items, isList := tree["items"].([]any)
 	if itemKind, ok := strings.CutSuffix(kind, "List"); ok && (isList || tree["items"] == nil && itemKind == "") {
 		for _, item := range items {
 			if object, ok := item.(map[string]any); ok && itemKind != "" && object["kind"] == nil {
-				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind // items of a typed list may have none
+				// items of a typed list may have none
+				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind
 			}
 			var err error
 			if objects, err = appendObjects(objects, item); err != nil {

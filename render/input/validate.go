@@ -40,7 +40,8 @@ func ValidateObject(tree map[string]any) error {
 		case map[string]any:
 			for _, key := range slices.Sorted(maps.Keys(set)) {
 				if _, ok := set[key].(string); !ok {
-					return refuse("the value of metadata." + field + "[" + strconv.Quote(key) + "] is not a string: put it in quotes")
+					return refuse("the value of metadata." + field + "[" + strconv.Quote(
+						key) + "] is not a string: put it in quotes")
 				}
 			}
 		default:

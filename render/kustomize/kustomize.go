@@ -30,7 +30,8 @@ const operationKustomize = "building the Kustomize directory"
 // Build runs Kustomize on the directory root of files, in a file system in memory. References that lead out of it are
 // refused before: Kustomize would fetch them with its own HTTP client or with git.
 func Build(ctx context.Context, files []input.File, root string) ([]*unstructured.Unstructured, error) {
-	guard := &referenceChecker{files: make(map[string][]byte, len(files)), folders: map[string]bool{".": true}, seen: map[string]bool{}}
+	guard := &referenceChecker{files: make(map[string][]byte, len(files)),
+		folders: map[string]bool{".": true}, seen: map[string]bool{}}
 	disk := filesys.MakeFsInMemory()
 	for _, f := range files {
 		guard.files[f.Path] = f.Data
@@ -38,7 +39,8 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 			guard.folders[dir] = true
 		}
 		if err := disk.WriteFile("/"+f.Path, f.Data); err != nil {
-			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidArchive, File: f.Path, Problem: "it cannot be unpacked: rename it", Cause: err}
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidArchive, File: f.Path,
+				Problem: "it cannot be unpacked: rename it", Cause: err}
 		}
 	}
 	if err := guard.checkFolder(root, 0); err != nil {
@@ -47,11 +49,13 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	return input.Guard(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
 		resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, path.Join("/", root))
 		if err != nil {
-			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, Problem: "it cannot be built: correct it", Cause: err}
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization,
+				Problem: "it cannot be built: correct it", Cause: err}
 		}
 		text, err := resources.AsYaml()
 		if err != nil {
-			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, Problem: "its result cannot be encoded", Cause: err}
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization,
+				Problem: "its result cannot be encoded", Cause: err}
 		}
 		if err := input.CheckSize(int64(len(text)), input.DefaultMaxBytes); err != nil {
 			return nil, err
@@ -81,7 +85,8 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	}
 	g.seen[dir] = true
 	if depth > maxFolders {
-		return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: dir, Problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
+		return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: dir,
+			Problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
 	}
 	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
 		file := path.Join(dir, name)
@@ -111,7 +116,8 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 	for name, value := range fields {
 		switch strings.ToLower(name) {
 		case "helmcharts", "helmchartinflationgenerator", "helmglobals":
-			return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: file, Problem: name + " is refused, because Kustomize runs Helm for it: use the chart itself as the source"}
+			return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: file,
+				Problem: name + " is refused, because Kustomize runs Helm for it: use the chart itself as the source"}
 		case "resources", "bases", "components":
 			for _, ref := range stringsOf(value) {
 				if err := g.checkReference(file, ref, depth, false); err != nil {
@@ -152,20 +158,25 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 	case isFile:
 		return nil
 	case g.folders[target] && plugins: // patches in it could change the plugins
-		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("the directory %q of plugins is refused: list the files in it", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from,
+			Problem: fmt.Sprintf("the directory %q of plugins is refused: list the files in it", ref)}
 	case g.folders[target]:
 		return g.checkFolder(target, depth+1)
 	case target == ".." || strings.HasPrefix(target, "../") || path.IsAbs(ref):
-		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is outside of the artefact: add it to the artefact", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from,
+			Problem: fmt.Sprintf("%q is outside of the artefact: add it to the artefact", ref)}
 	}
-	return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: from, Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}
+	return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: from,
+		Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}
 }
 
 // checkLocal refuses references that Kustomize would take for a remote file or repository.
 func (g *referenceChecker) checkLocal(from, ref string) error {
 	lower := strings.ToLower(ref)
-	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") || strings.HasSuffix(lower, ".git") {
-		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: add it to the artefact", ref)}
+	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") ||
+		strings.HasSuffix(lower, ".git") {
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from,
+			Problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: add it to the artefact", ref)}
 	}
 	return nil
 }
@@ -181,8 +192,10 @@ func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 		plugin, _ := document.(map[string]any)
 		version, kind := plugin["apiVersion"], plugin["kind"]
 		if version != "builtin" || kind == "HelmChartInflationGenerator" {
-			return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: file, Problem: fmt.Sprintf(
-				"the plugin of apiVersion %q and kind %q is refused, because it is a program or container: only what Kustomize has built in can be used", version, kind)}
+			return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature,
+				File: file, Problem: fmt.Sprintf(
+					"the plugin of apiVersion %q and kind %q is refused, because it is a program or container: only "+
+						"what Kustomize has built in can be used", version, kind)}
 		}
 		if err := g.checkPaths(file, plugin); err != nil {
 			return err
@@ -209,7 +222,8 @@ func (g *referenceChecker) checkPaths(file string, tree any) error {
 					if !named {
 						after = ref
 					}
-					if lower := strings.ToLower(after); strings.HasPrefix(lower, "http:") || strings.HasPrefix(lower, "https:") {
+					if lower := strings.ToLower(after); strings.HasPrefix(lower, "http:") ||
+						strings.HasPrefix(lower, "https:") {
 						return g.checkLocal(file, after)
 					}
 				}

@@ -24,10 +24,13 @@ func NewMetrics() Metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	return Metrics{
-		Events: counter("watcher_kcp_requests_total", "Events for the control plane, each once however often it had to be sent."),
-		Lost:   counter("watcher_lost_events_total", "Events that were dropped: the listener refuses them, or there was no room."),
+		Events: counter("watcher_kcp_requests_total",
+			"Events for the control plane, each once however often it had to be sent."),
+		Lost: counter("watcher_lost_events_total",
+			"Events that were dropped: the listener refuses them, or there was no room."),
 		Failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "watcher_failed_kcp_total", Help: "What went wrong on the way to the control plane; each lost attempt counts.",
+			Name: "watcher_failed_kcp_total",
+			Help: "What went wrong on the way to the control plane; each lost attempt counts.",
 		}, []string{"error_reason"}),
 	}
 }

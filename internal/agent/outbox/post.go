@@ -46,7 +46,10 @@ func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certifica
 			MinVersion: tls.VersionTLS13, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
 			// The certificate is sent whatever roots the listener requests: a refusal is a better error than a missing
 			// certificate.
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil },
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate,
+				error) {
+				return certificate, nil
+			},
 		},
 		ForceAttemptHTTP2:      true,
 		MaxConnsPerHost:        2,
@@ -105,7 +108,8 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be used again
 	a = Reply{
-		Status: response.StatusCode, RetryAfter: seconds(response, "Retry-After", time.Minute), NextHeartbeat: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
+		Status: response.StatusCode, RetryAfter: seconds(response, "Retry-After", time.Minute),
+		NextHeartbeat: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // other answers come from processes that did not act on the request
 		p.answered(response.Header.Get(protocol.HeaderInstance))
@@ -156,7 +160,8 @@ func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) 
 	p.metrics.Failed.WithLabelValues(ReasonRequest).Inc()
 	switch {
 	case refused:
-		p.log.Info("the listener refused an event; it is dropped", "manager", manager, "status", a.Status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
+		p.log.Info("the listener refused an event; it is dropped", "manager", manager, "status", a.Status, "kind",
+			e.WatchedGVK.Kind, "object", e.Watched)
 	case err != nil:
 		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "error", err.Error())
 	default:

@@ -44,13 +44,15 @@ const (
 	MinRetryDelay = 250 * time.Millisecond
 	maxRetryDelay = 15 * time.Second // after many failures
 
-	minEventInterval   = 500 * time.Millisecond // between two events about one object to one manager
-	redeliveryPeriod   = time.Minute            // before the last answer: deliveries in it are repeated to a new listener
-	drainTimeout       = 3 * time.Second        // for pending events when the agent ends
-	maxLanes           = 64                     // managers
-	maxLaneEntries     = 1000                   // pending events for one manager: the listener accepts 100 a second from a runtime
-	maxMetadataEntries = 500                    // pending events that contain metadata
-	maxRequests        = 15                     // at the same time; the listener accepts 16 from a runtime, and heartbeats need one
+	minEventInterval = 500 * time.Millisecond // between two events about one object to one manager
+	// before the last answer: deliveries in it are repeated to a new listener
+	redeliveryPeriod = time.Minute
+	drainTimeout     = 3 * time.Second // for pending events when the agent ends
+	maxLanes         = 64              // managers
+	// pending events for one manager: the listener accepts 100 a second from a runtime
+	maxLaneEntries     = 1000
+	maxMetadataEntries = 500 // pending events that contain metadata
+	maxRequests        = 15  // at the same time; the listener accepts 16 from a runtime, and heartbeats need one
 )
 
 // Result is the result of one attempt to deliver an event.
@@ -95,8 +97,9 @@ type lane struct {
 	lost     int // events that were dropped, and not replaced by an event about their resource
 
 	delivered map[key]delivery
-	log       []logged          // of deliveries, oldest first; a second delivery is a second entry
-	forgotten map[key]time.Time // resources whose deliveries were forgotten early for lack of memory, and when they were made
+	log       []logged // of deliveries, oldest first; a second delivery is a second entry
+	// resources whose deliveries were forgotten early for lack of memory, and when they were made
+	forgotten map[key]time.Time
 }
 
 // key identifies the object of an event. Without a name, it is the whole resource.
@@ -175,7 +178,8 @@ func (q *Queue) Add(manager string, c Change) {
 func (q *Queue) laneLocked(manager string) *lane {
 	l := q.lanes[manager]
 	if l == nil && len(q.lanes) < maxLanes {
-		l = &lane{manager: manager, entries: map[key]*entry{}, delivered: map[key]delivery{}, forgotten: map[key]time.Time{}}
+		l = &lane{manager: manager, entries: map[key]*entry{}, delivered: map[key]delivery{},
+			forgotten: map[key]time.Time{}}
 		q.lanes[manager] = l
 	}
 	return l
@@ -187,8 +191,10 @@ func (q *Queue) addLocked(l *lane, c Change) {
 		q.replaceLocked(l, e, c, now)
 		return
 	}
-	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 && c.Delay == 0 && c.RepeatAfter == 0 {
-		whole.event.ObjectsComplete, whole.event.Objects = false, nil // the event about the resource is sent later and includes this change
+	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 &&
+		c.Delay == 0 && c.RepeatAfter == 0 {
+		// the event about the resource is sent later and includes this change
+		whole.event.ObjectsComplete, whole.event.Objects = false, nil
 		return
 	}
 	if q.pending >= q.limit || len(l.entries) >= maxLaneEntries {
@@ -355,7 +361,8 @@ func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manag
 }
 
 // dispatch starts requests for the events that are due. It returns when the next one is due, zero if none is known.
-func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
+func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
+	deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()

@@ -85,7 +85,8 @@ func (s *sink) tried() int {
 // about returns an event about an object with a resourceVersion.
 func about(name, state string) Change {
 	return Change{Event: protocol.Event{
-		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, Resource: "things",
+		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1",
+			Kind: "Thing"}, Resource: "things",
 		Object: &metav1.ObjectMeta{ResourceVersion: state},
 	}}
 }
@@ -319,16 +320,48 @@ func TestQueueThrottled(t *testing.T) {
 // TestQueueOverflow checks that too many events become events about whole resources, and that memory stays limited.
 func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
-		reason            string
-		limit, objects    int
-		others            int // objects of another kind whose delivery failed before, so that nothing is sent while objects are added
+		reason         string
+		limit, objects int
+		// objects of another kind whose delivery failed before, so that nothing is sent while objects are added
+		others            int
 		pending           int // at most
 		began, individual int // delivered in the end
 	}{
-		"Fits":     {"nothing is dropped without need", 10_000, 900, 1, 901, 0, 901},
-		"Backlog":  {"one manager has a limit of its own", 10_000, 5000, 1, maxLaneEntries, 1, 1},
-		"All":      {"and all together", 100, 1000, 1, 100, 1, 1},
-		"TwoKinds": {"the larger one makes room", 100, 150, 2, 100, 1, 2},
+		"Fits": {
+			reason:     "nothing is dropped without need",
+			limit:      10_000,
+			objects:    900,
+			others:     1,
+			pending:    901,
+			individual: 901,
+		},
+		"Backlog": {
+			reason:     "one manager has a limit of its own",
+			limit:      10_000,
+			objects:    5000,
+			others:     1,
+			pending:    maxLaneEntries,
+			began:      1,
+			individual: 1,
+		},
+		"All": {
+			reason:     "and all together",
+			limit:      100,
+			objects:    1000,
+			others:     1,
+			pending:    100,
+			began:      1,
+			individual: 1,
+		},
+		"TwoKinds": {
+			reason:     "the larger one makes room",
+			limit:      100,
+			objects:    150,
+			others:     2,
+			pending:    100,
+			began:      1,
+			individual: 2,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +391,8 @@ func TestQueueOverflow(t *testing.T) {
 					}
 				}
 				if began != c.began || individual != c.individual {
-					t.Errorf("%s: delivered %d events about resources and %d about objects", c.reason, began, individual)
+					t.Errorf("%s: delivered %d events about resources and %d about objects",
+						c.reason, began, individual)
 				}
 			})
 		})
@@ -406,7 +440,8 @@ func TestQueueRedelivers(t *testing.T) {
 		deleted := about("gone", "1")
 		deleted.Event.Deleted = true
 		s.Add("m", deleted)
-		s.Add("other", Change{Event: resourceEvent(key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
+		s.Add("other", Change{Event: resourceEvent(
+			key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
 		time.Sleep(30 * time.Second)
 		before := s.all()
 		s.set(nil)
@@ -426,7 +461,10 @@ func TestQueueRedelivers(t *testing.T) {
 			t.Fatalf("delivered again was %+v", got)
 		}
 		for _, g := range got {
-			at := slices.IndexFunc(before, func(b sunk) bool { return b.manager == g.manager && b.event.Watched == g.event.Watched })
+			at := slices.IndexFunc(before, func(b sunk) bool {
+				return b.manager == g.manager &&
+					b.event.Watched == g.event.Watched
+			})
 			want := before[at].event
 			want.Object = nil
 			if diff := cmp.Diff(want, g.event); diff != "" {
@@ -510,7 +548,8 @@ func TestQueueDelay(t *testing.T) {
 		for _, g := range s.all() {
 			at = append(at, g.at-began)
 		}
-		if diff := cmp.Diff([]time.Duration{200 * time.Millisecond, 700 * time.Millisecond, 3700 * time.Millisecond}, at); diff != "" {
+		if diff := cmp.Diff([]time.Duration{200 * time.Millisecond, 700 * time.Millisecond, 3700 * time.Millisecond},
+			at); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -12,9 +12,11 @@ import (
 
 // podPaths are the paths of pod specs, by kind.
 var podPaths = map[string][]string{
-	"Deployment": {"spec", "template", "spec"}, "StatefulSet": {"spec", "template", "spec"}, "DaemonSet": {"spec", "template", "spec"},
-	"ReplicaSet": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"}, "CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
-	"Pod": {"spec"},
+	"Deployment": {"spec", "template", "spec"}, "StatefulSet": {"spec", "template", "spec"},
+	"DaemonSet":  {"spec", "template", "spec"},
+	"ReplicaSet": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"},
+	"CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
+	"Pod":     {"spec"},
 }
 
 // ContainersOf returns the containers of a workload, init containers first.
@@ -65,12 +67,16 @@ func imagesInEnv(container map[string]any, where string) (images []string, findi
 		named := strings.HasSuffix(strings.ToUpper(key), "IMAGE")
 		if value == "" || !named && !looksLikeImage(value) {
 			if tag := value[strings.LastIndex(value, ":")+1:]; isMoving(tag) && imageForm.MatchString(value) {
-				findings = append(findings, Finding{Warning, where, fmt.Sprintf("environment variable %s=%q: if that is an image, name the variable …_IMAGE, and give it a version", key, value)})
+				findings = append(findings, Finding{Warning, where,
+					fmt.Sprintf(
+						"environment variable %s=%q: if that is an image, name the variable …_IMAGE, and give it a "+
+							"version", key, value)})
 			}
 			continue
 		}
 		if problem := imageProblem(value); problem != "" {
-			findings = append(findings, Finding{Error, where, fmt.Sprintf("image %q in environment variable %s: %s", value, key, problem)})
+			findings = append(findings, Finding{Error, where,
+				fmt.Sprintf("image %q in environment variable %s: %s", value, key, problem)})
 			continue
 		}
 		images = append(images, value)
@@ -83,7 +89,8 @@ var imageForm = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*:\w[\w.-]*$`)
 // looksLikeImage reports whether a text has the form of an image reference with a path, and a tag or a digest.
 func looksLikeImage(text string) bool {
 	const longest = 256
-	if len(text) > longest || strings.ContainsAny(text, " \t\n") || strings.Contains(text, "://") || strings.HasPrefix(text, "/") {
+	if len(text) > longest || strings.ContainsAny(text, " \t\n") || strings.Contains(text, "://") ||
+		strings.HasPrefix(text, "/") {
 		return false
 	}
 	last := text[strings.LastIndex(text, "/")+1:]
@@ -119,9 +126,11 @@ func imageProblem(image string) string {
 	case !ok:
 		return ""
 	case isMoving(tag.TagStr()) && strings.Contains(last, ":"):
-		return fmt.Sprintf("the tag %s moves, so the running version is unknown: use a version or a digest", tag.TagStr())
+		return fmt.Sprintf("the tag %s moves, so the running version is unknown: use a version or a digest",
+			tag.TagStr())
 	case !strings.Contains(last, ":"):
-		return "without a tag it means latest, which moves, so the running version is unknown: use a version or a digest"
+		return "without a tag it means latest, which moves, so the running version is unknown: use a version or " +
+			"a digest"
 	}
 	return ""
 }

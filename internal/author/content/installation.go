@@ -74,7 +74,8 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 		}
 	}
 	for _, resource := range installedResources(c) {
-		if err := add(resource, false, render.FindConfig(configs, resource).ApplyTo(render.Settings{Release: resource})); err != nil {
+		if err := add(resource, false, render.FindConfig(configs, resource).ApplyTo(
+			render.Settings{Release: resource})); err != nil {
 			return nil, err
 		}
 	}
@@ -95,7 +96,8 @@ func installedResources(c *registry.Component) []string {
 }
 
 // Bundle renders the part. capabilities returns the facts about the cluster that a chart needs.
-func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(context.Context, []string) (render.Capabilities, error)) (b *render.Bundle, err error) {
+func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(context.Context, []string) (
+	render.Capabilities, error)) (b *render.Bundle, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
 	defer cancel()
 	settings := p.Settings
@@ -107,7 +109,9 @@ func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(co
 	} else {
 		var objects []*unstructured.Unstructured
 		if objects, _, err = p.artefact.RenderObjects(ctx, settings); err == nil {
-			b, err = render.Build(slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" }), o)
+			b, err = render.Build(slices.DeleteFunc(
+				objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" }),
+				o)
 		}
 	}
 	if err != nil {

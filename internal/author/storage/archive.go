@@ -80,7 +80,8 @@ func OpenArchive(path string) (*Archive, error) {
 	}
 	text, err := read()
 	if err == nil && text == nil {
-		err = fmt.Errorf("it has no %s: it is not a Common Transport Format archive, or it was not copied completely", indexFile)
+		err = fmt.Errorf("it has no %s: it is not a Common Transport Format archive, or it was not copied completely",
+			indexFile)
 	}
 	var i index
 	if err == nil {
@@ -194,7 +195,8 @@ func (a *Archive) addVerified(name, digest string, b blob) error {
 func (a *Archive) checkComplete() error {
 	for _, e := range a.entries {
 		if _, ok := a.blobs[e.Digest]; !ok {
-			return fmt.Errorf("it is not complete: the manifest %s of %s:%s is missing: copy it again", e.Digest, e.Repository, e.Tag)
+			return fmt.Errorf("it is not complete: the manifest %s of %s:%s is missing: copy it again",
+				e.Digest, e.Repository, e.Tag)
 		}
 		named, err := a.requiredBy(e)
 		if err != nil {
@@ -202,7 +204,8 @@ func (a *Archive) checkComplete() error {
 		}
 		for _, digest := range named {
 			if _, ok := a.blobs[digest]; !ok {
-				return fmt.Errorf("it is not complete: blob %s of %s:%s is missing: copy it again", digest, e.Repository, e.Tag)
+				return fmt.Errorf("it is not complete: blob %s of %s:%s is missing: copy it again",
+					digest, e.Repository, e.Tag)
 			}
 		}
 	}
@@ -252,7 +255,8 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 		if err != nil {
 			return nil, err
 		}
-		art := &ocm.Artifact{Repository: e.Repository, Tag: e.Tag, MediaType: e.MediaType, Manifest: manifest, Blobs: map[string][]byte{}}
+		art := &ocm.Artifact{Repository: e.Repository, Tag: e.Tag, MediaType: e.MediaType, Manifest: manifest,
+			Blobs: map[string][]byte{}}
 		if !art.IsComponent() {
 			continue
 		}
@@ -275,7 +279,9 @@ func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
 		if i := a.find(e); i >= 0 && a.entries[i].Digest != e.Digest && !replace {
-			return fmt.Errorf("adding %s:%s to archive %s: it exists with other content (%s, this is %s): raise the version, or use --overwrite",
+			return fmt.Errorf(
+				"adding %s:%s to archive %s: it exists with other content (%s, this is %s): raise the version, or "+
+					"use --overwrite",
 				e.Repository, e.Tag, a.path, a.entries[i].Digest, e.Digest)
 		}
 		a.setEntry(e)
@@ -301,7 +307,8 @@ func (a *Archive) setEntry(e entry) {
 	}
 	a.entries = append(a.entries, e)
 	slices.SortFunc(a.entries, func(x, y entry) int {
-		return cmp.Or(strings.Compare(x.Repository, y.Repository), strings.Compare(x.Tag, y.Tag), strings.Compare(x.Digest, y.Digest))
+		return cmp.Or(strings.Compare(x.Repository, y.Repository), strings.Compare(x.Tag, y.Tag),
+			strings.Compare(x.Digest, y.Digest))
 	})
 }
 
@@ -406,7 +413,8 @@ func replaceFile(path string, write func(io.Writer) error) error {
 
 // saveFile writes the archive as one file. Equal content has equal bytes.
 func (a *Archive) saveFile(text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil { //nolint:gosec // the archive may be readable for everybody
+	//nolint:gosec // the archive may be readable for everybody
+	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil {
 		return err
 	}
 	return replaceFile(a.path, func(out io.Writer) error {
@@ -425,7 +433,8 @@ func (a *Archive) saveFile(text []byte) error {
 func (a *Archive) writeTar(out io.Writer, text []byte) error {
 	w := tar.NewWriter(out)
 	put := func(name string, b blob) error {
-		h := &tar.Header{Name: name, Mode: 0o644, Size: b.size, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)}
+		h := &tar.Header{Name: name, Mode: 0o644, Size: b.size, Typeflag: tar.TypeReg,
+			Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)}
 		if b.size > maxUSTAR {
 			h.Format = tar.FormatGNU
 		}

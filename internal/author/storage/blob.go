@@ -58,7 +58,8 @@ func (b blob) copyTo(w io.Writer) error {
 
 // fileBlob returns a file as a blob, and its digest.
 func fileBlob(path string) (b blob, digest string, err error) {
-	open := func() (io.ReadCloser, error) { return os.Open(path) } //nolint:gosec // below the archive in the command line
+	//nolint:gosec // below the archive in the command line
+	open := func() (io.ReadCloser, error) { return os.Open(path) }
 	f, err := open()
 	if err != nil {
 		return blob{}, "", err

@@ -88,7 +88,8 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	if err == nil && to.archive == nil && len(c.Images) > 0 {
 		var unknown error
 		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy is whole
-			o.Progress(fmt.Sprintf("%s:%s is copied, but its image references could not be read: %v", c.Name, c.Version, unknown))
+			o.Progress(fmt.Sprintf("%s:%s is copied, but its image references could not be read: %v",
+				c.Name, c.Version, unknown))
 		}
 	}
 	return c, err
@@ -106,8 +107,10 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	case c.Signatures == 0:
 		return relocateImages(made, c.Images)
 	case made != a:
-		return nil, fmt.Errorf("copying %s:%s: its descriptor has no repository context, and needs one in a registry; but then its cosign signature is worth nothing: "+
-			"push it before it is signed, or build it with --registry", a.Name(), a.Version())
+		return nil, fmt.Errorf(
+			"copying %s:%s: its descriptor has no repository context, and needs one in a registry; but then its "+
+				"cosign signature is worth nothing: "+
+				"push it before it is signed, or build it with --registry", a.Name(), a.Version())
 	}
 	return a, nil
 }
@@ -124,7 +127,10 @@ func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifa
 // signature exists without its artifact. An archive must be saved afterwards.
 func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
-		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool { return e.Digest == artifacts[0].Digest() && e.Tag == artifacts[0].Tag })
+		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {
+			return e.Digest == artifacts[0].Digest() &&
+				e.Tag == artifacts[0].Tag
+		})
 		if err := p.archive.Add(replace, artifacts[0]); err != nil {
 			return false, err
 		}

@@ -40,7 +40,8 @@ func (c imageCopier) copyAll(ctx context.Context, a *ocm.Artifact) ([]CopiedImag
 	for _, i := range images {
 		copied, err := c.copyImage(ctx, i)
 		if err != nil {
-			return done, fmt.Errorf("copying image %s, resource %s of %s:%s: %w; --images=false leaves images out", i.Reference, i.Resource, a.Name(), a.Version(), err)
+			return done, fmt.Errorf("copying image %s, resource %s of %s:%s: %w; --images=false leaves images out",
+				i.Reference, i.Resource, a.Name(), a.Version(), err)
 		}
 		done = append(done, copied)
 	}
@@ -69,14 +70,17 @@ func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, e
 		return done, err
 	}
 	if standing != "" && !c.replace {
-		return done, fmt.Errorf("%s exists with other content (%s, this is %s): use --overwrite if the existing content is not needed", strings.TrimSuffix(text, "@"+digest), standing, digest)
+		return done, fmt.Errorf(
+			"%s exists with other content (%s, this is %s): use --overwrite if the existing content is not needed",
+			strings.TrimSuffix(text, "@"+digest), standing, digest)
 	}
 	c.say(fmt.Sprintf("copying image %s", i.Reference))
 	if err := writeImage(target, found, options); err != nil {
 		return done, registry.ClassifyError("pushing", target.Name(), err)
 	}
 	if standing, err = digestAt(target, options); err == nil && standing != digest {
-		err = fmt.Errorf("the digest of %s after writing is %q, not %s: check whether another client writes to the same repository", target, standing, digest)
+		err = fmt.Errorf("the digest of %s after writing is %q, not %s: check whether another client writes to the "+
+			"same repository", target, standing, digest)
 	}
 	done.New = true
 	return done, err

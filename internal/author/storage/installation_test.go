@@ -17,9 +17,11 @@ import (
 // TestInstallation: which layers of a component version the manager installs, in which order, and with which settings.
 func TestInstallation(t *testing.T) {
 	const (
-		config      = "configs: [{name: raw-manifest, clientConfig: {Namespace: here}}, {name: operator, clientConfig: {Namespace: there}}]"
-		definitions = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a.example.com}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
-		object      = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"
+		config = "configs: [{name: raw-manifest, clientConfig: {Namespace: here}}, {name: operator, " +
+			"clientConfig: {Namespace: there}}]"
+		definitions = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " +
+			"a.example.com}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+		object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"
 	)
 	cases := map[string]struct {
 		reason string
@@ -27,10 +29,14 @@ func TestInstallation(t *testing.T) {
 		layers map[string]string
 		want   []string
 	}{
-		"RawManifest": {"others are for people", "raw-manifest", map[string]string{"default-cr": object, "moduletemplate": object}, []string{"raw-manifest of raw-manifest in : 1"}},
-		"All": {"definitions come first, and nothing else of their layer", "raw-manifest", map[string]string{"config": config, "crds": definitions},
+		"RawManifest": {"others are for people", "raw-manifest",
+			map[string]string{"default-cr": object, "moduletemplate": object},
+			[]string{"raw-manifest of raw-manifest in : 1"}},
+		"All": {"definitions come first, and nothing else of their layer", "raw-manifest",
+			map[string]string{"config": config, "crds": definitions},
 			[]string{"crds of  in : 1", "raw-manifest of raw-manifest in here: 1"}},
-		"Early": {"without raw-manifest all others, by name", "operator", map[string]string{"config": config, "default-cr": object, "agent": object},
+		"Early": {"without raw-manifest all others, by name", "operator",
+			map[string]string{"config": config, "default-cr": object, "agent": object},
 			[]string{"agent of agent in : 1", "operator of operator in there: 1"}},
 	}
 	for name, c := range cases {
@@ -43,11 +49,15 @@ func TestInstallation(t *testing.T) {
 			}
 			var got []string
 			for _, part := range i.Parts {
-				b, err := part.Bundle(t.Context(), render.Options{}, func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil })
+				b, err := part.Bundle(t.Context(), render.Options{}, func(context.Context, []string) (
+					render.Capabilities, error) {
+					return render.Capabilities{}, nil
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				got = append(got, fmt.Sprintf("%s of %s in %s: %d", part.Resource, part.Settings.Release, part.Settings.Namespace, len(b.Objects)))
+				got = append(got, fmt.Sprintf("%s of %s in %s: %d", part.Resource, part.Settings.Release,
+					part.Settings.Namespace, len(b.Objects)))
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -59,7 +69,8 @@ func TestInstallation(t *testing.T) {
 // layered writes a component version with these layers.
 func layered(t *testing.T, p *storage.Place, rename, manifest string, layers map[string]string) {
 	t.Helper()
-	made, err := ocm.Pack(ocm.Archive{Name: "example.com/module/widget", Version: "2.0.1", RawManifest: []byte(manifest), RepositoryContext: "https://example.com"})
+	made, err := ocm.Pack(ocm.Archive{Name: "example.com/module/widget", Version: "2.0.1",
+		RawManifest: []byte(manifest), RepositoryContext: "https://example.com"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +82,8 @@ func layered(t *testing.T, p *storage.Place, rename, manifest string, layers map
 		for name, text := range layers {
 			digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
 			blobs[digest] = []byte(text)
-			resources = append(resources, map[string]any{"name": name, "version": "2.0.1", "type": "plainText", "relation": "local",
+			resources = append(resources, map[string]any{"name": name, "version": "2.0.1",
+				"type": "plainText", "relation": "local",
 				"access": map[string]any{"type": "localBlob", "localReference": digest, "mediaType": "text/plain"}})
 		}
 		component["resources"] = resources

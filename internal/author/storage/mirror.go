@@ -155,7 +155,8 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 	if p.archive == nil {
 		return p.otherClientOptions(ctx, ref)
 	}
-	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(http.RoundTripper(p.archive)), remote.WithAuth(authn.Anonymous)}
+	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(http.RoundTripper(p.archive)),
+		remote.WithAuth(authn.Anonymous)}
 }
 
 // otherClientOptions returns the options for requests to any registry: with the credentials of the place if it is the
@@ -165,7 +166,8 @@ func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []re
 	if keychain == nil || !p.isHost(ref.Context()) {
 		keychain = authn.DefaultKeychain
 	}
-	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain), remote.WithUserAgent("lifecycle-manager")}
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain),
+		remote.WithUserAgent("lifecycle-manager")}
 }
 
 // relocateImages returns a component version whose descriptor names its images at their new location. The content that

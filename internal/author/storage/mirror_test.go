@@ -111,7 +111,8 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	t.Helper()
 	config := writeModule(t, okConfig, deployment, "")
 	manifest := strings.ReplaceAll(okWorkload, "IMAGE", deployment) + "---\n" +
-		strings.NewReplacer("Deployment", "DaemonSet", "name: widget", "name: agent", "IMAGE", daemonSet).Replace(okWorkload)
+		strings.NewReplacer("Deployment", "DaemonSet", "name: widget", "name: agent", "IMAGE",
+			daemonSet).Replace(okWorkload)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "manifest.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,8 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	return p
 }
 
-// TestMirrorImages carries a signed version with its images over an air gap: there is no way back to where they come from.
+// TestMirrorImages carries a signed version with its images over an air gap: there is no way back to where they come
+// from.
 func TestMirrorImages(t *testing.T) {
 	from := images(t)
 	index, single := from.index(t), from.image(t)
@@ -149,25 +151,63 @@ func TestMirrorImages(t *testing.T) {
 		isNew            bool
 		want             string // where the first image is then
 	}{
-		{"images come from where they lie", built.String(), filepath.Join(dir, "carried.tgz"), true, "team/widget:2.0.1@"},
-		{"an archive has all of it", filepath.Join(dir, "carried.tgz"), filepath.Join(dir, "folder"), true, "team/widget:2.0.1@"},
-		{"below the path of the place", filepath.Join(dir, "folder"), inside, true, strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1@"},
-		{"what is there is passed over", filepath.Join(dir, "carried.tgz"), inside, false, strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1@"},
-		{"the path of the place is not a part of that of the image", inside + "//example.com/module/widget", filepath.Join(dir, "again.tar"), true, "team/widget:2.0.1@"},
-		{"an archive that has it", inside + "//example.com/module/widget", filepath.Join(dir, "again.tar"), false, "team/widget:2.0.1@"},
+		{
+			reason: "images come from where they lie",
+			from:   built.String(),
+			to:     filepath.Join(dir, "carried.tgz"),
+			isNew:  true,
+			want:   "team/widget:2.0.1@",
+		},
+		{
+			reason: "an archive has all of it",
+			from:   filepath.Join(dir, "carried.tgz"),
+			to:     filepath.Join(dir, "folder"),
+			isNew:  true,
+			want:   "team/widget:2.0.1@",
+		},
+		{
+			reason: "below the path of the place",
+			from:   filepath.Join(dir, "folder"),
+			to:     inside,
+			isNew:  true,
+			want:   strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1@",
+		},
+		{
+			reason: "what is there is passed over",
+			from:   filepath.Join(dir, "carried.tgz"),
+			to:     inside,
+			want:   strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1@",
+		},
+		{
+			reason: "the path of the place is not a part of that of the image",
+			from:   inside + "//example.com/module/widget",
+			to:     filepath.Join(dir, "again.tar"),
+			isNew:  true,
+			want:   "team/widget:2.0.1@",
+		},
+		{
+			reason: "an archive that has it",
+			from:   inside + "//example.com/module/widget",
+			to:     filepath.Join(dir, "again.tar"),
+			want:   "team/widget:2.0.1@",
+		},
 	} {
-		done, err := storage.Copy(t.Context(), place(t, step.from, storage.Access{}), place(t, step.to, storage.Access{}), storage.CopyOptions{Images: true})
+		done, err := storage.Copy(t.Context(), place(t, step.from, storage.Access{}),
+			place(t, step.to, storage.Access{}), storage.CopyOptions{Images: true})
 		if err != nil || len(done) != 1 || len(done[0].Images) != 2 {
 			t.Fatalf("%s: to %s: %+v, %v", step.reason, step.to, done, err)
 		}
 		i := slices.IndexFunc(done[0].Images, func(i storage.CopiedImage) bool { return i.Digest == index })
-		if i < 0 || done[0].Images[i].At != step.want+index || done[0].Images[i].New != step.isNew || done[0].New != step.isNew {
+		if i < 0 || done[0].Images[i].At != step.want+index || done[0].Images[i].New != step.isNew ||
+			done[0].New != step.isNew {
 			t.Errorf("%s: to %s: %+v", step.reason, step.to, done[0])
 		}
 		if step.to == filepath.Join(dir, "carried.tgz") {
 			from.Close()
 		}
-		if old := done[0].OldNames; step.to == inside && (len(old) != 1 || old[0].Object != "DaemonSet kyma-system/agent" || !strings.HasSuffix(old[0].At, "/team/agent@"+single)) {
+		if old := done[0].OldNames; step.to == inside &&
+			(len(old) != 1 || old[0].Object != "DaemonSet kyma-system/agent" ||
+				!strings.HasSuffix(old[0].At, "/team/agent@"+single)) {
 			t.Errorf("%s: old names %+v, want that of the DaemonSet", step.reason, old)
 		}
 	}
@@ -213,7 +253,8 @@ func TestHalfOfImages(t *testing.T) {
 	from.index(t)
 	built := withImages(t, from.host+"/"+tagged, from.host+"/"+untagged+"@"+from.image(t))
 	dir := filepath.Join(t.TempDir(), "a.ctf")
-	if _, err := storage.Copy(t.Context(), built, place(t, dir, storage.Access{}), storage.CopyOptions{Images: true}); err != nil {
+	if _, err := storage.Copy(t.Context(), built, place(t, dir, storage.Access{}),
+		storage.CopyOptions{Images: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, blob := range must(filepath.Glob(filepath.Join(dir, "blobs", "*"))) {
@@ -244,10 +285,16 @@ func TestMirrorRefused(t *testing.T) {
 		image  string
 		want   []string
 	}{
-		"Missing":  {"names image and resource", from.host + "/team/gone:1.0.0", []string{"/team/gone:1.0.0, resource gone of example.com/module/widget:2.0.1", "not found", "--images=false"}},
-		"Login":    {"another registry than that of the login", strings.Replace(from.host, "127.0.0.1", "localhost", 1) + "/team/widget:2.0.1", []string{"401 Unauthorized"}},
-		"Reserved": {"an image that would be a component version", from.host + "/component-descriptors/example.com/module/widget:2.0.1", []string{"one of component versions"}},
-		"Taken":    {"another image has this name there", from.host + "/team/widget:2.0.1", []string{"exists with other content", "--overwrite"}},
+		"Missing": {"names image and resource", from.host + "/team/gone:1.0.0",
+			[]string{"/team/gone:1.0.0, resource gone of example.com/module/widget:2.0.1",
+				"not found", "--images=false"}},
+		"Login": {"another registry than that of the login", strings.Replace(from.host, "127.0.0.1", "localhost",
+			1) + "/team/widget:2.0.1", []string{"401 Unauthorized"}},
+		"Reserved": {"an image that would be a component version",
+			from.host + "/component-descriptors/example.com/module/widget:2.0.1",
+			[]string{"one of component versions"}},
+		"Taken": {"another image has this name there", from.host + "/team/widget:2.0.1",
+			[]string{"exists with other content", "--overwrite"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +303,8 @@ func TestMirrorRefused(t *testing.T) {
 				g := gallery{host: strings.TrimPrefix(to, "http://")}
 				g.index(t)
 			}
-			_, err := storage.Copy(t.Context(), withImages(t, c.image, agent), place(t, to, storage.Access{}), storage.CopyOptions{Images: true})
+			_, err := storage.Copy(t.Context(), withImages(t, c.image, agent), place(t, to, storage.Access{}),
+				storage.CopyOptions{Images: true})
 			for _, want := range c.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: got %v, want %q", c.reason, err, want)
@@ -283,7 +331,8 @@ func TestLoginStaysHome(t *testing.T) {
 	from.index(t)
 	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+from.image(t))
 	asked, to := spy{}, serve(t)
-	if _, err := storage.Copy(t.Context(), place(t, built.String(), storage.Access{Keychain: asked}), place(t, to, storage.Access{Keychain: asked}), storage.CopyOptions{Images: true}); err != nil {
+	if _, err := storage.Copy(t.Context(), place(t, built.String(), storage.Access{Keychain: asked}),
+		place(t, to, storage.Access{Keychain: asked}), storage.CopyOptions{Images: true}); err != nil {
 		t.Fatal(err)
 	}
 	if asked[from.host] || !asked[strings.TrimPrefix(to, "http://")] {
@@ -308,23 +357,27 @@ func TestSignTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := signed.Images()
-	if err != nil || len(found) != 2 || !slices.ContainsFunc(found, func(i ocm.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
+	if err != nil || len(found) != 2 || !slices.ContainsFunc(
+		found, func(i ocm.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
 		t.Errorf("signed %+v, %v, want the digest of the index", found, err)
 	}
 	from.index(t) // the tag moves
-	if _, err := storage.Copy(t.Context(), p, place(t, serve(t), storage.Access{}), storage.CopyOptions{Images: true}); err != nil {
+	if _, err := storage.Copy(t.Context(), p, place(t, serve(t), storage.Access{}),
+		storage.CopyOptions{Images: true}); err != nil {
 		t.Errorf("got %v, want that what was signed is copied", err)
 	}
 	if _, err := storage.Verify(t.Context(), p, false); err != nil {
 		t.Errorf("got %v, want that images are not checked", err)
 	}
-	if _, err := storage.Verify(t.Context(), p, true); err == nil || !strings.Contains(err.Error(), "the tag was moved") {
+	if _, err := storage.Verify(t.Context(), p, true); err == nil ||
+		!strings.Contains(err.Error(), "the tag was moved") {
 		t.Errorf("got %v, want that the tag has moved", err)
 	}
 
 	p = withImages(t, from.host+"/team/gone:1.0.0", from.host+"/team/agent@"+single)
 	_, err = storage.Sign(t.Context(), p, storage.SignOptions{Key: k})
-	for _, want := range []string{`resource "gone"`, "/team/gone:1.0.0", "not found", "push the image first", "--kind cosign"} {
+	for _, want := range []string{`resource "gone"`, "/team/gone:1.0.0", "not found",
+		"push the image first", "--kind cosign"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

@@ -55,7 +55,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 		return nil, err
 	}
 	p.text = place
-	options := registry.Options{Host: place, Keychain: access.Keychain, Trust: access.Trust, MaxLayerBytes: maxLayer, MaxDescriptorBytes: 1 << 20}
+	options := registry.Options{Host: place, Keychain: access.Keychain, Trust: access.Trust, MaxLayerBytes: maxLayer,
+		MaxDescriptorBytes: 1 << 20}
 	if options.Keychain == nil {
 		options.Keychain = authn.DefaultKeychain
 	}
@@ -78,7 +79,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 // "registry".
 func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
-	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive", "oci::": "registry", "OCIRegistry::": "registry"} {
+	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
+		"oci::": "registry", "OCIRegistry::": "registry"} {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
 			text, is = rest, kind
 		}
@@ -101,7 +103,8 @@ func (p *Place) parseReference(reference string) (place, is string, err error) {
 	if is == "" {
 		is = "registry"
 		_, err := os.Stat(place)
-		if err == nil || isFile(place) || strings.HasSuffix(place, ".ctf") || strings.HasPrefix(place, ".") || strings.HasPrefix(place, "/") {
+		if err == nil || isFile(place) || strings.HasSuffix(place, ".ctf") || strings.HasPrefix(place, ".") ||
+			strings.HasPrefix(place, "/") {
 			is = "archive"
 		}
 	}
@@ -150,7 +153,8 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 			return nil, err
 		}
 		if len(versions) == 0 {
-			return nil, &NotFound{fmt.Sprintf("%s has no version of component %s: check the name, and that it was pushed there", p, p.Component)}
+			return nil, &NotFound{fmt.Sprintf(
+				"%s has no version of component %s: check the name, and that it was pushed there", p, p.Component)}
 		}
 	}
 	for _, v := range versions {
@@ -212,7 +216,8 @@ func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 		for _, a := range all {
 			names = append(names, a.Name()+":"+a.Version())
 		}
-		return nil, fmt.Errorf("%s has several component versions (%s): add //COMPONENT:VERSION", p, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s has several component versions (%s): add //COMPONENT:VERSION",
+			p, strings.Join(names, ", "))
 	}
 	return all[0], nil
 }

@@ -28,7 +28,8 @@ import (
 // pack builds the good module.
 func pack(t *testing.T, home, commit string) *ocm.Artifact {
 	t.Helper()
-	m, err := author.Build(t.Context(), author.Source{File: writeModule(t, okConfig, "example.com/widget@sha256:"+strings.Repeat("0", 64), ""), Commit: commit, Home: home})
+	m, err := author.Build(t.Context(), author.Source{File: writeModule(
+		t, okConfig, "example.com/widget@sha256:"+strings.Repeat("0", 64), ""), Commit: commit, Home: home})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,8 @@ func TestSameDigest(t *testing.T) {
 	}
 }
 
-// TestRound brings a signed version from an archive through registries and an archive of another form, and finds it as it was.
+// TestRound brings a signed version from an archive through registries and an archive of another form, and finds it as
+// it was.
 func TestRound(t *testing.T) {
 	dir := t.TempDir()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,17 +86,20 @@ func TestRound(t *testing.T) {
 	if _, err := storage.Sign(t.Context(), first, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
-	at := []string{first.String(), serve(t), filepath.Join(dir, "second.tgz"), serve(t) + "/below", filepath.Join(dir, "third.tar")}
+	at := []string{first.String(), serve(t), filepath.Join(dir, "second.tgz"), serve(t) + "/below",
+		filepath.Join(dir, "third.tar")}
 	for i := 1; i < len(at); i++ {
 		from := at[i-1]
 		if i%2 == 0 {
 			from += "//example.com/module/widget"
 		}
-		done, err := storage.Copy(t.Context(), place(t, from, storage.Access{}), place(t, at[i], storage.Access{}), storage.CopyOptions{})
+		done, err := storage.Copy(t.Context(), place(t, from, storage.Access{}),
+			place(t, at[i], storage.Access{}), storage.CopyOptions{})
 		if err != nil {
 			t.Fatalf("to %s: %v", at[i], err)
 		}
-		if len(done) != 1 || done[0].Digest != made.Digest() || done[0].Signatures != 1 || !done[0].New || done[0].Was != "" {
+		if len(done) != 1 || done[0].Digest != made.Digest() || done[0].Signatures != 1 ||
+			!done[0].New || done[0].Was != "" {
 			t.Errorf("to %s: got %+v, want it byte for byte with one signature", at[i], done)
 		}
 	}
@@ -139,7 +144,8 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := storage.Verify(t.Context(), place(t, to+"//example.com/module/widget", storage.Access{Trust: policy}), false)
+	found, err := storage.Verify(t.Context(), place(t, to+"//example.com/module/widget", storage.Access{Trust: policy}),
+		false)
 	if err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v", found, err)
 	}
@@ -177,10 +183,17 @@ func TestDamagedArchive(t *testing.T) {
 		harm   func(dir string, blobs []string) error
 		want   string
 	}{
-		"BlobGone":  {"a copy broke off", func(_ string, blobs []string) error { return os.Remove(blobs[0]) }, "it is not complete"},
-		"BlobHalf":  {"a copy broke off", func(_ string, blobs []string) error { return os.Truncate(blobs[0], 3) }, "is damaged"},
-		"IndexGone": {"the index is written last", func(dir string, _ []string) error { return os.Remove(filepath.Join(dir, "artifact-index.json")) }, "it has no artifact-index.json"},
-		"IndexHalf": {"a copy broke off", func(dir string, _ []string) error { return os.Truncate(filepath.Join(dir, "artifact-index.json"), 9) }, "is not JSON"},
+		"BlobGone": {"a copy broke off", func(_ string, blobs []string) error { return os.Remove(blobs[0]) },
+			"it is not complete"},
+		"BlobHalf": {"a copy broke off", func(_ string, blobs []string) error { return os.Truncate(blobs[0], 3) },
+			"is damaged"},
+		"IndexGone": {"the index is written last",
+			func(dir string, _ []string) error { return os.Remove(filepath.Join(dir, "artifact-index.json")) },
+			"it has no artifact-index.json"},
+		"IndexHalf": {"a copy broke off", func(dir string, _ []string) error {
+			return os.Truncate(
+				filepath.Join(dir, "artifact-index.json"), 9)
+		}, "is not JSON"},
 		"Foreign": {"files of others do no harm", func(dir string, _ []string) error {
 			return os.WriteFile(filepath.Join(dir, "blobs", ".new-1"), nil, 0o600)
 		}, ""},
@@ -206,8 +219,8 @@ func TestDamagedArchive(t *testing.T) {
 	}
 }
 
-// TestBrokenPush: a push that breaks off before the manifest leaves nothing to be seen, and the next one completes it; a tag that somebody else
-// moves at the same time is noticed.
+// TestBrokenPush: a push that breaks off before the manifest leaves nothing to be seen, and the next one completes it;
+// a tag that somebody else moves at the same time is noticed.
 func TestBrokenPush(t *testing.T) {
 	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
 	var broken, moved atomic.Bool
@@ -216,7 +229,8 @@ func TestBrokenPush(t *testing.T) {
 		switch {
 		case broken.Load() && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/"):
 			http.Error(w, "quota", http.StatusForbidden)
-		case moved.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/2.0.1"): // somebody else is faster, and wins
+		case moved.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/2.0.1"):
+			// somebody else is faster, and wins
 			w.WriteHeader(http.StatusCreated)
 		default:
 			inside.ServeHTTP(w, r)
@@ -224,7 +238,8 @@ func TestBrokenPush(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	first := pack(t, "https://a", "0123")
-	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !ocm.IsReason(err, ocm.RegistryUnauthorized) {
+	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !ocm.IsReason(
+		err, ocm.RegistryUnauthorized) {
 		t.Fatalf("got %v, want the refusal", err)
 	}
 	broken.Store(false)
@@ -235,7 +250,8 @@ func TestBrokenPush(t *testing.T) {
 		t.Errorf("going on: %v, %v", isNew, err)
 	}
 	moved.Store(true)
-	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); !ocm.IsReason(err, ocm.DigestMismatch) {
+	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), true,
+		pack(t, "https://b", "4567")); !ocm.IsReason(err, ocm.DigestMismatch) {
 		t.Errorf("got %v, want that the tag was moved", err)
 	}
 }

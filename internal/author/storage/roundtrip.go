@@ -101,7 +101,8 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 	if err != nil {
 		return nil, err
 	}
-	e := entry{Repository: repository, Tag: reference, Digest: digestOf(data), MediaType: request.Header.Get("Content-Type")}
+	e := entry{Repository: repository, Tag: reference, Digest: digestOf(data),
+		MediaType: request.Header.Get("Content-Type")}
 	if strings.Contains(reference, ":") {
 		e.Tag = ""
 	}
@@ -117,7 +118,8 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 	}
 	for _, digest := range named {
 		if _, ok := a.blobs[digest]; !ok {
-			return reply(request, http.StatusBadRequest, jsonType, memoryBlob(`{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"`+digest+`"}]}`))
+			return reply(request, http.StatusBadRequest, jsonType,
+				memoryBlob(`{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"`+digest+`"}]}`))
 		}
 	}
 	a.setEntry(e)
@@ -141,12 +143,14 @@ func (a *Archive) storeBlob(request *http.Request, upload string) (*http.Respons
 	defer a.mu.Unlock()
 	if request.Method == http.MethodPost {
 		a.begun++
-		return reply(request, http.StatusAccepted, jsonType, blob{}, "Location", fmt.Sprintf("%s%d", request.URL.Path, a.begun))
+		return reply(request, http.StatusAccepted, jsonType, blob{}, "Location",
+			fmt.Sprintf("%s%d", request.URL.Path, a.begun))
 	}
 	digest := request.URL.Query().Get("digest")
 	b, ok := a.uploads[upload+" "+digest]
 	if !ok {
-		return reply(request, http.StatusBadRequest, jsonType, memoryBlob(`{"errors":[{"code":"DIGEST_INVALID","message":"the content is another"}]}`))
+		return reply(request, http.StatusBadRequest, jsonType,
+			memoryBlob(`{"errors":[{"code":"DIGEST_INVALID","message":"the content is another"}]}`))
 	}
 	delete(a.uploads, upload+" "+digest)
 	if _, there := a.blobs[digest]; !there {

@@ -81,7 +81,9 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 // cosign writes a cosign signature next to a component version.
 func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) error {
 	if has, err := a.HasRepositoryContext(); err != nil || !has {
-		return errors.Join(err, errors.New("its descriptor has no repository context, and would get one with the first push, which makes another digest: push it before, or build it with --registry"))
+		return errors.Join(err,
+			errors.New("its descriptor has no repository context, and would get one with the first push, which makes "+
+				"another digest: push it before, or build it with --registry"))
 	}
 	var old *ocm.Artifact
 	signatures, err := p.registry.Signatures(ctx, a)
@@ -110,7 +112,8 @@ func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 			return found.Digest.String(), nil
 		}
 	}
-	return "", fmt.Errorf("reading the digest of image %s, which the signature must cover: %w; push the image first, use its digest in the manifest, or sign with --kind cosign", image, err)
+	return "", fmt.Errorf("reading the digest of image %s, which the signature must cover: %w; push the image first, "+
+		"use its digest in the manifest, or sign with --kind cosign", image, err)
 }
 
 // Verified is a component version and its result under a trust policy.
@@ -146,7 +149,8 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 				return done, err
 			}
 		}
-		v := Verified{Name: a.Name(), Version: a.Version(), Digest: a.Digest(), Kind: c.Signature.Kind, Key: c.Signature.Key, Problem: c.Signature.Problem}
+		v := Verified{Name: a.Name(), Version: a.Version(), Digest: a.Digest(), Kind: c.Signature.Kind,
+			Key: c.Signature.Key, Problem: c.Signature.Problem}
 		if images {
 			if v.Images, err = p.verifyImages(ctx, a); err != nil {
 				return done, err
@@ -167,7 +171,8 @@ func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) ([]string, er
 	for _, i := range images {
 		digest, err := p.verifyImage(ctx, i)
 		if err != nil {
-			return nil, fmt.Errorf("verifying image %s, resource %s of %s:%s: %w", i.Reference, i.Resource, a.Name(), a.Version(), err)
+			return nil, fmt.Errorf("verifying image %s, resource %s of %s:%s: %w", i.Reference, i.Resource,
+				a.Name(), a.Version(), err)
 		}
 		name, _, _ := strings.Cut(i.Reference, "@")
 		found = append(found, name+"@"+digest)
@@ -189,7 +194,8 @@ func (p *Place) verifyImage(ctx context.Context, i ocm.Image) (digest string, er
 	}
 	l.digest = ""
 	if found, err = p.findImage(ctx, l); err == nil && found.Digest.String() != digest {
-		err = fmt.Errorf("its tag has digest %s, but the signed digest is %s: the tag was moved; release a version with the intended image", found.Digest, digest)
+		err = fmt.Errorf("its tag has digest %s, but the signed digest is %s: the tag was moved; release a version "+
+			"with the intended image", found.Digest, digest)
 	}
 	return digest, err
 }

@@ -69,7 +69,8 @@ type Request struct {
 //
 // Objects of kinds and in namespaces that the installation creates cannot be sent as a dry run; they are reported as
 // created.
-func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (changes []Change, same int, err error) {
+func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (
+	changes []Change, same int, err error) {
 	p, err := newPreview(config)
 	if err != nil {
 		return nil, 0, err
@@ -85,7 +86,8 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 	for _, one := range i.Parts {
 		bundle, err := one.Bundle(ctx, options, cluster.Capabilities)
 		if err == nil {
-			err = p.addSet(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.Settings.Namespace, Owner: v1beta2.FieldOwnerApplier})
+			err = p.addSet(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.Settings.Namespace,
+				Owner: v1beta2.FieldOwnerApplier})
 		}
 		if err != nil {
 			return nil, 0, err
@@ -104,7 +106,8 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 
 // PreviewSet returns the changes that applying a set of objects would make in a cluster. old are the objects that were
 // applied before; those that the set does not contain would be deleted.
-func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (changes []Change, same int, err error) {
+func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (
+	changes []Change, same int, err error) {
 	p, err := newPreview(config)
 	if err == nil {
 		err = p.addSet(ctx, set)
@@ -239,21 +242,25 @@ func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured
 func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	var refs []apply.Ref
 	for _, r := range m.Status.Synced {
-		refs = append(refs, apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep})
+		refs = append(refs, apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
+			Name: r.Name, Keep: r.Keep})
 	}
 	return refs
 }
 
 // options returns the render options of the manager. A scenario test compares both: the preview of an installed version
 // is empty.
-func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (render.Options, render.Overlay, error) {
+func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (
+	render.Options, render.Overlay, error) {
 	o := render.Options{
-		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
+		Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,
+			v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
 		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
 		Images:      i.Images,
 	}
 	if m := w.Manager; m != nil {
-		o.Manager = &render.Manager{Group: m.Group, Version: m.Version, Kind: m.Kind, Namespace: m.Namespace, Name: m.Name}
+		o.Manager = &render.Manager{Group: m.Group, Version: m.Version, Kind: m.Kind,
+			Namespace: m.Namespace, Name: m.Name}
 	}
 	if w.Installed != nil && w.Installed.Spec.Manager != nil {
 		secret, err := p.pullSecret(ctx, w.Installed.Spec.Manager)
@@ -291,7 +298,8 @@ func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, e
 }
 
 // changeOf returns the change of one object that owner would apply; nil if it is unchanged.
-func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string, served bool) (*Change, error) {
+func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string,
+	served bool) (*Change, error) {
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
 	if !served {
 		return create, nil
@@ -307,7 +315,8 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 		return nil, nil
 	}
 	would := want.DeepCopy()
-	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(owner), client.ForceOwnership, client.DryRunAll)
+	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(owner),
+		client.ForceOwnership, client.DryRunAll)
 	switch {
 	case err != nil && !exists && apierrors.IsNotFound(err): // its namespace is part of the module
 		return create, nil
@@ -325,14 +334,16 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
 }
 
-// changedFields returns the fields in which two states of an object differ, without fields that the API server maintains.
+// changedFields returns the fields in which two states of an object differ, without fields that the API server
+// maintains.
 func changedFields(before, after *unstructured.Unstructured, ignored []string) []FieldChange {
 	was, is := map[string]any{}, map[string]any{}
 	for o, into := range map[*unstructured.Unstructured]map[string]any{before: was, after: is} {
 		content := o.DeepCopy().Object
 		delete(content, "status")
 		if metadata, ok := content["metadata"].(map[string]any); ok {
-			for _, own := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"} {
+			for _, own := range []string{"managedFields", "resourceVersion", "generation", "uid",
+				"creationTimestamp", "selfLink"} {
 				delete(metadata, own)
 			}
 		}

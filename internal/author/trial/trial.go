@@ -85,32 +85,39 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 		steps = append(steps, Step{name, result})
 		return nil
 	}
-	err = step("install", fmt.Sprintf("%s is installed and ready", first.Version), func(ctx context.Context) error { return r.install(ctx, first) })
+	err = step("install", fmt.Sprintf("%s is installed and ready", first.Version),
+		func(ctx context.Context) error { return r.install(ctx, first) })
 	if err == nil && t.Previous != nil {
-		err = step("upgrade", fmt.Sprintf("%s became %s and is ready", t.Previous.Version, t.Module.Version), func(ctx context.Context) error { return r.upgrade(ctx, t.Module) })
+		err = step("upgrade", fmt.Sprintf("%s became %s and is ready", t.Previous.Version, t.Module.Version),
+			func(ctx context.Context) error { return r.upgrade(ctx, t.Module) })
 	}
 	if err == nil {
 		err = step("uninstall", "all objects are deleted", r.uninstall)
 	}
 	if err == nil {
-		err = step("leftovers", "nothing is left", func(ctx context.Context) error { return t.checkLeftovers(ctx, before) })
+		err = step("leftovers", "nothing is left",
+			func(ctx context.Context) error { return t.checkLeftovers(ctx, before) })
 	}
 	return steps, err
 }
 
 // prepare creates the namespace of modules, and fails if the cluster already has a CRD of the module.
 func (t *Trial) prepare(ctx context.Context) error {
-	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
-	if _, err := t.cluster.Create(ctx, namespace, v1beta2.FieldOwnerApplier); err != nil && reasonOf(err) != apply.ObjectExists {
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
+	if _, err := t.cluster.Create(ctx, namespace, v1beta2.FieldOwnerApplier); err != nil &&
+		reasonOf(err) != apply.ObjectExists {
 		return fmt.Errorf("preparing the cluster: %w", err)
 	}
 	for _, o := range t.Module.Objects {
 		if o.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
-		_, err := t.cluster.Get(ctx, apply.Ref{Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Kind: o.GetKind(), Name: o.GetName()})
+		_, err := t.cluster.Get(ctx, apply.Ref{Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version,
+			Kind: o.GetKind(), Name: o.GetName()})
 		if err == nil {
-			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module", content.NameOf(o))
+			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module",
+				content.NameOf(o))
 		}
 		if reasonOf(err) != apply.ObjectNotFound {
 			return fmt.Errorf("preparing the cluster: %w", err)
@@ -206,7 +213,8 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 		if r.cr.Namespace = cr.GetNamespace(); !namespaced {
 			r.cr.Namespace = ""
 		}
-		if r.cr, err = r.cluster.Create(ctx, cr, v1beta2.FieldOwnerApplier); err != nil && apply.ClassOf(err) == apply.Terminal {
+		if r.cr, err = r.cluster.Create(ctx, cr, v1beta2.FieldOwnerApplier); err != nil &&
+			apply.ClassOf(err) == apply.Terminal {
 			return "", err
 		}
 		if err != nil {
@@ -311,7 +319,8 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 }
 
 // transientKinds are kinds whose objects are created and deleted independently of installations.
-var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true, "ControllerRevision": true, "ComponentStatus": true}
+var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
+	"ControllerRevision": true, "ComponentStatus": true}
 
 // listAll returns all objects of the cluster, by UID.
 func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
@@ -330,7 +339,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 			continue
 		}
 		for _, resource := range list.APIResources {
-			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "delete") || transientKinds[resource.Kind] {
+			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") ||
+				!slices.Contains(resource.Verbs, "delete") || transientKinds[resource.Kind] {
 				continue
 			}
 			found, err := t.cluster.List(ctx, version.WithKind(resource.Kind), "")
@@ -369,7 +379,8 @@ func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) er
 		return strings.Join(left, ", "), nil
 	})
 	if err != nil && len(left) > 0 {
-		return fmt.Errorf("%d objects remain that did not exist before the trial: %s: the operator must delete the objects that it created before it removes its finalizer", len(left), content.JoinFirst(left, ", "))
+		return fmt.Errorf("%d objects remain that did not exist before the trial: %s: the operator must delete the "+
+			"objects that it created before it removes its finalizer", len(left), content.JoinFirst(left, ", "))
 	}
 	return err
 }

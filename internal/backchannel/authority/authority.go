@@ -27,8 +27,9 @@
 // first has ended: of more than two roots, the listener uses the newest that every runtime trusts, which is the oldest
 // that a runtime connects with.
 //
-// Certificates become valid [protocol.BackdatePeriod] before they are issued. They are renewed well before they expire, each
-// at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew within one hour.
+// Certificates become valid [protocol.BackdatePeriod] before they are issued. They are renewed well before they expire,
+// each at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew within one
+// hour.
 //
 // If the Secret cannot be parsed, the previous roots stay in force in every replica that has read them, and
 // [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
@@ -216,11 +217,15 @@ func (o Options) orDefault() (Options, error) {
 	}
 	switch {
 	case o.Lifetime < time.Second || o.RenewBefore <= 0 || o.RenewSpread < 0 || o.Interval <= 0:
-		return o, errors.New("building the certificate authority: a duration is negative, or certificates live less than a second")
+		return o, errors.New("building the certificate authority: a duration is negative, or certificates live less " +
+			"than a second")
 	case o.RenewBefore+o.RenewSpread >= o.Lifetime:
-		return o, fmt.Errorf("building the certificate authority: certificates would be renewed as soon as issued: they live %s, and are renewed up to %s before their end", o.Lifetime, o.RenewBefore+o.RenewSpread)
+		return o, fmt.Errorf("building the certificate authority: certificates would be renewed as soon as issued: "+
+			"they live %s, and are renewed up to %s before their end", o.Lifetime, o.RenewBefore+o.RenewSpread)
 	case o.Overlap < o.Lifetime || o.RootLifetime <= o.Overlap:
-		return o, fmt.Errorf("building the certificate authority: roots live %s and overlap by %s: the overlap must be shorter than that, and not shorter than the lifetime of a certificate (%s)", o.RootLifetime, o.Overlap, o.Lifetime)
+		return o, fmt.Errorf("building the certificate authority: roots live %s and overlap by %s: the overlap must "+
+			"be shorter than that, and not shorter than the lifetime of a certificate (%s)",
+			o.RootLifetime, o.Overlap, o.Lifetime)
 	}
 	return o, nil
 }
@@ -328,7 +333,8 @@ func (a *Authority) notReadError() error {
 	if err := a.LastError(); err != nil {
 		return err
 	}
-	return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("the roots in Secret %s/%s are not read yet", a.Namespace, SecretName)}
+	return &Error{Code: v1beta2.ReasonAuthorityNotReady,
+		Message: fmt.Sprintf("the roots in Secret %s/%s are not read yet", a.Namespace, SecretName)}
 }
 
 // firstReadTimeout limits how long a caller waits for the first read of the Secret.
@@ -375,7 +381,8 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	if err := checkSubject(s, a.Hosts, a.Reserved); err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
-	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: runtimeHosts(s.DNSNames), uid: s.UID, now: a.Now(), lifetime: a.Lifetime})
+	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: runtimeHosts(s.DNSNames), uid: s.UID,
+		now: a.Now(), lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
@@ -393,11 +400,13 @@ func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	signer := r.roots[r.indexOf(r.listener)]
 	if block, _ := pem.Decode(held); block != nil && bytes.Equal(ca, r.pem) {
 		leaf, err := x509.ParseCertificate(block.Bytes)
-		if err == nil && leaf.CheckSignatureFrom(signer.certificate) == nil && leaf.NotAfter.Sub(a.Now()) > a.RenewBefore {
+		if err == nil && leaf.CheckSignatureFrom(signer.certificate) == nil &&
+			leaf.NotAfter.Sub(a.Now()) > a.RenewBefore {
 			return nil, nil
 		}
 	}
-	pair, err := signer.issue(template{commonName: protocol.ManagerName + "-ingress", servers: true, hosts: a.Hosts, now: a.Now(), lifetime: a.Lifetime})
+	pair, err := signer.issue(template{commonName: protocol.ManagerName + "-ingress", servers: true, hosts: a.Hosts,
+		now: a.Now(), lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", err)
 	}
@@ -415,7 +424,8 @@ func checkSubject(s Subject, hosts, reserved []string) error {
 	leaf := template{hosts: s.DNSNames}.names()
 	for _, host := range hosts {
 		if leaf.VerifyHostname(host) == nil {
-			return refused("%q is an address of the control plane: correct the annotation %s of the Kyma", host, v1beta2.AnnotationSKRDomain)
+			return refused("%q is an address of the control plane: correct the annotation %s of the Kyma", host,
+				v1beta2.AnnotationSKRDomain)
 		}
 	}
 	return nil
@@ -493,7 +503,8 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 		return s.pair, nil // another goroutine was faster
 	}
 	signer := r.roots[r.indexOf(r.listener)]
-	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts, now: now, lifetime: a.Lifetime})
+	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts,
+		now: now, lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing the certificate of the listener: %w", err)
 	}

@@ -74,7 +74,8 @@ func pass(t *testing.T, a *Authority) {
 
 func issue(t *testing.T, a *Authority) *Certificate {
 	t.Helper()
-	c, err := a.Issue(t.Context(), Subject{Kyma: "a", CommonName: "runtime-a", UID: "uid-a", DNSNames: []string{"a.example.com", ""}})
+	c, err := a.Issue(t.Context(), Subject{Kyma: "a", CommonName: "runtime-a", UID: "uid-a",
+		DNSNames: []string{"a.example.com", ""}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,17 +125,22 @@ func TestIssue(t *testing.T) {
 	}
 	leaf := key.Leaf
 	root := a.Roots()[0]
-	if got, want := leaf.DNSNames, []string{"a.example.com", "skr-webhook.kyma-system.svc", "skr-webhook.kyma-system.svc.cluster.local"}; !slices.Equal(got, want) {
+	if got, want := leaf.DNSNames, []string{"a.example.com", "skr-webhook.kyma-system.svc",
+		"skr-webhook.kyma-system.svc.cluster.local"}; !slices.Equal(got, want) {
 		t.Errorf("names: %q", got)
 	}
-	if leaf.IsCA || leaf.NotBefore.Before(root.NotBefore) || leaf.NotAfter.After(root.NotAfter) || leaf.NotAfter.Sub(clock.now.Truncate(time.Second)) != 7*day {
-		t.Errorf("valid from %s to %s, its root from %s to %s", leaf.NotBefore, leaf.NotAfter, root.NotBefore, root.NotAfter)
+	if leaf.IsCA || leaf.NotBefore.Before(root.NotBefore) || leaf.NotAfter.After(root.NotAfter) ||
+		leaf.NotAfter.Sub(clock.now.Truncate(time.Second)) != 7*day {
+		t.Errorf("valid from %s to %s, its root from %s to %s", leaf.NotBefore, leaf.NotAfter,
+			root.NotBefore, root.NotAfter)
 	}
-	want := protocol.Identity{CommonName: "runtime-a", UID: "uid-a", Issued: clock.now.Truncate(time.Second), Expires: leaf.NotAfter, Root: c.Root}
+	want := protocol.Identity{CommonName: "runtime-a", UID: "uid-a", Issued: clock.now.Truncate(time.Second),
+		Expires: leaf.NotAfter, Root: c.Root}
 	if diff := cmp.Diff(want, protocol.IdentityOf(leaf, root)); diff != "" {
 		t.Errorf("identity (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(Held{Serial: leaf.SerialNumber.Text(16), Root: protocol.Fingerprint(root), Bundle: Digest(c.CA), Issued: want.Issued, NotAfter: leaf.NotAfter}, c.Held()); diff != "" {
+	if diff := cmp.Diff(Held{Serial: leaf.SerialNumber.Text(16), Root: protocol.Fingerprint(root), Bundle: Digest(c.CA),
+		Issued: want.Issued, NotAfter: leaf.NotAfter}, c.Held()); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}
 	if other := issue(t, a); other.Serial == c.Serial || string(other.Key) == string(c.Key) {
@@ -142,7 +148,8 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestHandshake shakes hands as agent and listener do, with the clock of the runtime wrong, for the lifetime of the certificates.
+// TestHandshake shakes hands as agent and listener do, with the clock of the runtime wrong, for the lifetime of the
+// certificates.
 func TestHandshake(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -150,14 +157,16 @@ func TestHandshake(t *testing.T) {
 		after  time.Duration // since the certificate was issued
 		fails  bool
 	}{
-		"Fresh":           {"both clocks are right", 0, 0, false},
-		"Slow":            {"the certificates begin before they are issued", time.Hour, 0, false},
-		"VerySlow":        {"a day is as much as may be wrong", 23 * time.Hour, 0, false},
-		"Fast":            {"they end long after they are renewed", -time.Hour, 0, false},
-		"FastAtRenewal":   {"the last moment of renewal leaves a third of the lifetime", -time.Hour, 7 * day * 2 / 3, false},
-		"SlowAtRenewal":   {"so it does for slow clocks", time.Hour, 7 * day * 2 / 3, false},
-		"Ended":           {"nobody renewed it, so the listener refuses it", 0, 7*day + time.Second, true},
-		"EndedByOurClock": {"the clock of the control plane decides about clients", time.Hour, 7*day + time.Second, true},
+		"Fresh":    {"both clocks are right", 0, 0, false},
+		"Slow":     {"the certificates begin before they are issued", time.Hour, 0, false},
+		"VerySlow": {"a day is as much as may be wrong", 23 * time.Hour, 0, false},
+		"Fast":     {"they end long after they are renewed", -time.Hour, 0, false},
+		"FastAtRenewal": {"the last moment of renewal leaves a third of the lifetime",
+			-time.Hour, 7 * day * 2 / 3, false},
+		"SlowAtRenewal": {"so it does for slow clocks", time.Hour, 7 * day * 2 / 3, false},
+		"Ended":         {"nobody renewed it, so the listener refuses it", 0, 7*day + time.Second, true},
+		"EndedByOurClock": {"the clock of the control plane decides about clients", time.Hour,
+			7*day + time.Second, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -184,10 +193,12 @@ func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 		return errors.New("no roots")
 	}
 	server := &tls.Config{
-		Time: a.Now, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool(a.Roots()),
+		Time: a.Now, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs:      pool(a.Roots()),
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Serving() },
 	}
-	agent := &tls.Config{Time: runtime, MinVersion: tls.VersionTLS13, ServerName: "klm.example.com", RootCAs: roots, Certificates: []tls.Certificate{mine}}
+	agent := &tls.Config{Time: runtime, MinVersion: tls.VersionTLS13, ServerName: "klm.example.com", RootCAs: roots,
+		Certificates: []tls.Certificate{mine}}
 	near, far := net.Pipe()
 	ended := make(chan error, 1)
 	go func() {
@@ -210,14 +221,18 @@ func TestRefused(t *testing.T) {
 		reason  string
 		subject Subject
 	}{
-		"NoName":       {"nobody could say whose events they are", Subject{UID: "u"}},
-		"NoUID":        {"a Kyma of the same name that comes later would be taken for it", Subject{CommonName: "a"}},
-		"Listener":     {"the listener believes what its peers forward", Subject{CommonName: "lifecycle-manager", UID: "u"}},
-		"Reserved":     {"the configuration names more peers", Subject{CommonName: "ingress", UID: "u"}},
-		"OurHost":      {"it could stand in for the control plane", Subject{CommonName: "a", UID: "u", DNSNames: []string{"KLM.example.com"}}},
-		"OurAddress":   {"so it could by address", Subject{CommonName: "a", UID: "u", DNSNames: []string{"127.0.0.1"}}},
-		"OurHostByAll": {"a wildcard is this name too", Subject{CommonName: "a", UID: "u", DNSNames: []string{"*.example.com"}}},
-		"NotASCII":     {"a certificate cannot say it", Subject{CommonName: "a", UID: "u", DNSNames: []string{"ü.example.com"}}},
+		"NoName": {"nobody could say whose events they are", Subject{UID: "u"}},
+		"NoUID":  {"a Kyma of the same name that comes later would be taken for it", Subject{CommonName: "a"}},
+		"Listener": {"the listener believes what its peers forward",
+			Subject{CommonName: "lifecycle-manager", UID: "u"}},
+		"Reserved": {"the configuration names more peers", Subject{CommonName: "ingress", UID: "u"}},
+		"OurHost": {"it could stand in for the control plane",
+			Subject{CommonName: "a", UID: "u", DNSNames: []string{"KLM.example.com"}}},
+		"OurAddress": {"so it could by address", Subject{CommonName: "a", UID: "u", DNSNames: []string{"127.0.0.1"}}},
+		"OurHostByAll": {"a wildcard is this name too",
+			Subject{CommonName: "a", UID: "u", DNSNames: []string{"*.example.com"}}},
+		"NotASCII": {"a certificate cannot say it",
+			Subject{CommonName: "a", UID: "u", DNSNames: []string{"ü.example.com"}}},
 	}
 	a := build(t, Options{Reserved: []string{"ingress"}})
 	for name, c := range cases {
@@ -245,18 +260,54 @@ func TestStale(t *testing.T) {
 		mark   time.Time
 		stale  bool
 	}{
-		"Fresh":         {"it was issued just now", fresh, 0, time.Time{}, false},
-		"None":          {"nothing is recorded", Held{}, 0, time.Time{}, true},
-		"Half":          {"no certificate is renewed in its first half", fresh, 7*day/2 - time.Second, time.Time{}, false},
-		"LastThird":     {"every one is before its last third", fresh, 7 * day * 2 / 3, time.Time{}, true},
-		"OtherRoot":     {"it is of a root that went", with(func(h *Held) { h.Root = "0123" }), 0, time.Time{}, true},
-		"OtherBundle":   {"a root came or went", with(func(h *Held) { h.Bundle = "0123" }), 0, time.Time{}, true},
-		"Revoked":       {"it is older than the mark", fresh, day, start.Add(time.Hour), true},
-		"MarkBefore":    {"it is what was asked for", fresh, day, start.Add(-time.Hour), false},
-		"MarkThen":      {"certificates know no fractions of a second, so this is the mark", fresh, day, start, false},
-		"MarkTomorrow":  {"it would revoke what is issued today, again and again", fresh, 0, start.Add(day), false},
-		"MarkHasCome":   {"now it is in the past", fresh, day, start.Add(day), true},
-		"RecordedAsUTC": {"the record is JSON", recorded(t, fresh), 0, time.Time{}, false},
+		"Fresh": {reason: "it was issued just now", held: fresh, mark: time.Time{}},
+		"None":  {reason: "nothing is recorded", held: Held{}, mark: time.Time{}, stale: true},
+		"Half": {
+			reason: "no certificate is renewed in its first half",
+			held:   fresh,
+			after:  7*day/2 - time.Second,
+			mark:   time.Time{},
+		},
+		"LastThird": {
+			reason: "every one is before its last third",
+			held:   fresh,
+			after:  7 * day * 2 / 3,
+			mark:   time.Time{},
+			stale:  true,
+		},
+		"OtherRoot": {
+			reason: "it is of a root that went",
+			held:   with(func(h *Held) { h.Root = "0123" }),
+			mark:   time.Time{},
+			stale:  true,
+		},
+		"OtherBundle": {
+			reason: "a root came or went",
+			held:   with(func(h *Held) { h.Bundle = "0123" }),
+			mark:   time.Time{},
+			stale:  true,
+		},
+		"Revoked": {
+			reason: "it is older than the mark",
+			held:   fresh,
+			after:  day,
+			mark:   start.Add(time.Hour),
+			stale:  true,
+		},
+		"MarkBefore": {reason: "it is what was asked for", held: fresh, after: day, mark: start.Add(-time.Hour)},
+		"MarkThen": {
+			reason: "certificates know no fractions of a second, so this is the mark",
+			held:   fresh,
+			after:  day,
+			mark:   start,
+		},
+		"MarkTomorrow": {
+			reason: "it would revoke what is issued today, again and again",
+			held:   fresh,
+			mark:   start.Add(day),
+		},
+		"MarkHasCome":   {reason: "now it is in the past", held: fresh, after: day, mark: start.Add(day), stale: true},
+		"RecordedAsUTC": {reason: "the record is JSON", held: recorded(t, fresh), mark: time.Time{}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +366,8 @@ func TestServing(t *testing.T) {
 		numbers[pair.Leaf.SerialNumber.String()] = true
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			for _, host := range a.Hosts {
-				o := x509.VerifyOptions{Roots: pool(a.Roots()), CurrentTime: clock.now.Add(time.Hour), DNSName: host, KeyUsages: []x509.ExtKeyUsage{usage}}
+				o := x509.VerifyOptions{Roots: pool(a.Roots()), CurrentTime: clock.now.Add(time.Hour), DNSName: host,
+					KeyUsages: []x509.ExtKeyUsage{usage}}
 				if _, err := pair.Leaf.Verify(o); err != nil {
 					t.Fatalf("after %d hours, for %s: %v", hour, host, err)
 				}
@@ -371,7 +423,8 @@ func TestReplicas(t *testing.T) {
 		wg.Wait()
 		for _, a := range replicas {
 			pass(t, a)
-			if a.rootSet.Load().digest != replicas[0].rootSet.Load().digest || a.rootSet.Load().listener != replicas[0].rootSet.Load().listener {
+			if a.rootSet.Load().digest != replicas[0].rootSet.Load().digest ||
+				a.rootSet.Load().listener != replicas[0].rootSet.Load().listener {
 				t.Error("the replicas do not agree")
 			}
 			if n := len(a.Roots()); n != want {
@@ -409,14 +462,21 @@ func TestBroken(t *testing.T) {
 		reason string
 		data   func(before map[string][]byte) map[string][]byte
 	}{
-		"Empty":       {"it could have been emptied by mistake", func(map[string][]byte) map[string][]byte { return nil }},
-		"NoKeys":      {"nothing could be signed", func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRoots: d[KeyRoots]} }},
-		"NoRoots":     {"nothing could be verified", func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRootKeys: d[KeyRootKeys]} }},
-		"Text":        {"a mistake in an editor", with(KeyRoots, func([]byte) []byte { return []byte("see the vault") })},
-		"TextAfter":   {"half of a second root", with(KeyRoots, func(b []byte) []byte { return append(b, "-----BEGIN CERT"...) })},
-		"Cut":         {"a root that does not end", with(KeyRoots, func(b []byte) []byte { return b[:len(b)-40] })},
-		"Damaged":     {"PEM of something else", with(KeyRoots, func([]byte) []byte { return encodePEM(pemCertificate, []byte("x")) })},
-		"DamagedKey":  {"PEM of something else", with(KeyRootKeys, func([]byte) []byte { return encodePEM(pemKey, []byte("secret-key")) })},
+		"Empty": {"it could have been emptied by mistake",
+			func(map[string][]byte) map[string][]byte { return nil }},
+		"NoKeys": {"nothing could be signed",
+			func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRoots: d[KeyRoots]} }},
+		"NoRoots": {"nothing could be verified",
+			func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRootKeys: d[KeyRootKeys]} }},
+		"Text": {"a mistake in an editor", with(
+			KeyRoots, func([]byte) []byte { return []byte("see the vault") })},
+		"TextAfter": {"half of a second root", with(
+			KeyRoots, func(b []byte) []byte { return append(b, "-----BEGIN CERT"...) })},
+		"Cut": {"a root that does not end", with(KeyRoots, func(b []byte) []byte { return b[:len(b)-40] })},
+		"Damaged": {"PEM of something else", with(
+			KeyRoots, func([]byte) []byte { return encodePEM(pemCertificate, []byte("x")) })},
+		"DamagedKey": {"PEM of something else", with(
+			KeyRootKeys, func([]byte) []byte { return encodePEM(pemKey, []byte("secret-key")) })},
 		"KeysSwapped": {"the key of a runtime", with(KeyRootKeys, func([]byte) []byte { return foreign.Key })},
 		"KeyAsRoot": {"certificates and keys in the wrong place", func(d map[string][]byte) map[string][]byte {
 			return map[string][]byte{KeyRoots: d[KeyRootKeys], KeyRootKeys: d[KeyRoots]}
@@ -425,7 +485,8 @@ func TestBroken(t *testing.T) {
 			return map[string][]byte{KeyRoots: foreign.PEM, KeyRootKeys: foreign.Key}
 		}},
 		"Twice": {"the same root two times", func(d map[string][]byte) map[string][]byte {
-			return map[string][]byte{KeyRoots: slices.Repeat(d[KeyRoots], 2), KeyRootKeys: slices.Repeat(d[KeyRootKeys], 2)}
+			return map[string][]byte{KeyRoots: slices.Repeat(d[KeyRoots], 2),
+				KeyRootKeys: slices.Repeat(d[KeyRootKeys], 2)}
 		}},
 	}
 	for name, c := range cases {
@@ -437,7 +498,8 @@ func TestBroken(t *testing.T) {
 			alter(t, store, func(s *corev1.Secret) { good = maps.Clone(s.Data); s.Data = c.data(maps.Clone(s.Data)) })
 
 			err := a.sync(t.Context())
-			if reasonOf(err) != v1beta2.ReasonAuthorityBroken || reasonOf(a.LastError()) != v1beta2.ReasonAuthorityBroken {
+			if reasonOf(err) != v1beta2.ReasonAuthorityBroken ||
+				reasonOf(a.LastError()) != v1beta2.ReasonAuthorityBroken {
 				t.Fatalf("%s: got %v and %v", c.reason, err, a.LastError())
 			}
 			if strings.Contains(err.Error(), "secret-key") || strings.Contains(err.Error(), "BEGIN") {
@@ -454,7 +516,8 @@ func TestBroken(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = fresh.sync(t.Context())
-			if _, err := fresh.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); len(fresh.Roots()) > 0 || reasonOf(err) != v1beta2.ReasonAuthorityBroken {
+			if _, err := fresh.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); len(fresh.Roots()) > 0 ||
+				reasonOf(err) != v1beta2.ReasonAuthorityBroken {
 				t.Errorf("after a start: %d roots, %v", len(fresh.Roots()), err)
 			}
 			if _, err := fresh.Serving(); reasonOf(err) != v1beta2.ReasonAuthorityBroken || fresh.Ready(nil) == nil {
@@ -485,7 +548,8 @@ func TestDeleted(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := build(t, Options{Client: c})
 	held := issue(t, a).Held()
-	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: SecretName}}); err != nil {
+	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: SecretName}}); err != nil {
 		t.Fatal(err)
 	}
 	pass(t, a)
@@ -528,7 +592,8 @@ func firstPEM(data []byte) []byte {
 func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, build(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
-	part := []byte(c.Key)[len(head)+1+52:][:12] // 9 bytes of the number itself: what is before it says which curve it is of, which the certificate says, too
+	// 9 bytes of the number itself: what is before it says which curve it is of, which the certificate says, too
+	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)
 	data, err := json.Marshal(c)
@@ -537,9 +602,11 @@ func TestKeysAreNotShown(t *testing.T) {
 	}
 	numbers := strings.Trim(fmt.Sprintf("%d", part), "[]")
 	for _, shown := range []string{
-		fmt.Sprint(c), fmt.Sprintf("%v %+v %#v", c, *c, c), fmt.Sprintf("%s %q %x %d", c.Key, c.Key, c.Key, c.Key), string(data), log.String(),
+		fmt.Sprint(c), fmt.Sprintf("%v %+v %#v", c, *c, c), fmt.Sprintf("%s %q %x %d", c.Key, c.Key, c.Key, c.Key),
+		string(data), log.String(),
 	} {
-		if strings.Contains(shown, string(part)) || strings.Contains(shown, numbers) || strings.Contains(shown, fmt.Sprintf("%x", part)) {
+		if strings.Contains(shown, string(part)) || strings.Contains(shown, numbers) ||
+			strings.Contains(shown, fmt.Sprintf("%x", part)) {
 			t.Errorf("the key is in %s", shown)
 		}
 	}
@@ -551,12 +618,15 @@ func TestOptions(t *testing.T) {
 		reason string
 		o      Options
 	}{
-		"NoClient":      {"nothing could be read", Options{Namespace: namespace}},
-		"NoNamespace":   {"nobody would know where", Options{Client: c}},
-		"RenewedAtOnce": {"each pass would issue another", Options{Client: c, Namespace: namespace, Lifetime: time.Hour, RenewBefore: time.Hour}},
-		"ShortOverlap":  {"the root would end before what it signed last", Options{Client: c, Namespace: namespace, Overlap: day}},
-		"LongOverlap":   {"each pass would make another root", Options{Client: c, Namespace: namespace, RootLifetime: 30 * day, Overlap: 30 * day}},
-		"Negative":      {"it makes no sense", Options{Client: c, Namespace: namespace, Lifetime: -day}},
+		"NoClient":    {"nothing could be read", Options{Namespace: namespace}},
+		"NoNamespace": {"nobody would know where", Options{Client: c}},
+		"RenewedAtOnce": {"each pass would issue another",
+			Options{Client: c, Namespace: namespace, Lifetime: time.Hour, RenewBefore: time.Hour}},
+		"ShortOverlap": {"the root would end before what it signed last",
+			Options{Client: c, Namespace: namespace, Overlap: day}},
+		"LongOverlap": {"each pass would make another root",
+			Options{Client: c, Namespace: namespace, RootLifetime: 30 * day, Overlap: 30 * day}},
+		"Negative": {"it makes no sense", Options{Client: c, Namespace: namespace, Lifetime: -day}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -573,11 +643,13 @@ func TestCertManagerOptions(t *testing.T) {
 		reason string
 		o      CertManagerOptions
 	}{
-		"NoClient":      {"nothing could be read", CertManagerOptions{Namespace: namespace}},
-		"NoNamespace":   {"nobody would know where", CertManagerOptions{Client: c}},
-		"Short":         {"cert-manager does not issue such ones", CertManagerOptions{Client: c, Namespace: namespace, Lifetime: time.Minute}},
-		"RenewedAtOnce": {"each pass would ask for another", CertManagerOptions{Client: c, Namespace: namespace, RenewBefore: 60 * day}},
-		"Negative":      {"it makes no sense", CertManagerOptions{Client: c, Namespace: namespace, Interval: -day}},
+		"NoClient":    {"nothing could be read", CertManagerOptions{Namespace: namespace}},
+		"NoNamespace": {"nobody would know where", CertManagerOptions{Client: c}},
+		"Short": {"cert-manager does not issue such ones",
+			CertManagerOptions{Client: c, Namespace: namespace, Lifetime: time.Minute}},
+		"RenewedAtOnce": {"each pass would ask for another",
+			CertManagerOptions{Client: c, Namespace: namespace, RenewBefore: 60 * day}},
+		"Negative": {"it makes no sense", CertManagerOptions{Client: c, Namespace: namespace, Interval: -day}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -588,7 +660,8 @@ func TestCertManagerOptions(t *testing.T) {
 	}
 }
 
-// TestCertManagerDue: it is looked for a new certificate after cert-manager has made it, and well before the old one ends.
+// TestCertManagerDue: it is looked for a new certificate after cert-manager has made it, and well before the old one
+// ends.
 func TestCertManagerDue(t *testing.T) {
 	m, err := NewCertManager(CertManagerOptions{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {
@@ -641,7 +714,8 @@ func TestIngress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, leaf.ExtKeyUsage); diff != "" || leaf.Subject.CommonName == protocol.ManagerName {
+	if diff := cmp.Diff([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, leaf.ExtKeyUsage); diff != "" ||
+		leaf.Subject.CommonName == protocol.ManagerName {
 		t.Errorf("whoever has it could speak as the listener: %s, usage %s", leaf.Subject, diff)
 	}
 	if again, err := a.Ingress(first.PEM, first.CA); err != nil || again != nil {

@@ -48,7 +48,8 @@ type CertManagerOptions struct {
 	Client client.Client
 	// Namespace is the namespace of all objects.
 	Namespace string
-	// Issuer is the name of the Issuer, default klm-watcher-selfsigned. It must sign with the root in the Secret klm-watcher.
+	// Issuer is the name of the Issuer, default klm-watcher-selfsigned. It must sign with the root in the Secret
+	// klm-watcher.
 	Issuer string
 	// IssuerKind is its kind: Issuer (default) or ClusterIssuer.
 	IssuerKind string
@@ -120,7 +121,9 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 		o.Now = time.Now
 	}
 	if o.Lifetime < time.Hour || o.RenewBefore < 0 || o.RenewBefore >= o.Lifetime || o.Interval < 0 {
-		return nil, fmt.Errorf("building the issuer by cert-manager: certificates live %s and are renewed %s before their end: they must live an hour, and longer than that", o.Lifetime, o.RenewBefore)
+		return nil, fmt.Errorf(
+			"building the issuer by cert-manager: certificates live %s and are renewed %s before their end: they "+
+				"must live an hour, and longer than that", o.Lifetime, o.RenewBefore)
 	}
 	return &CertManager{CertManagerOptions: o, notifier: newNotifier()}, nil
 }
@@ -168,7 +171,8 @@ func (c *CertManager) Ready(*http.Request) error {
 	if err := c.LastError(); err != nil {
 		return err
 	}
-	return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
+	return &Error{Code: v1beta2.ReasonAuthorityNotReady,
+		Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
 }
 
 // Roots returns the roots to trust, newest first, or none before they were read. It is cheap. The caller must not
@@ -208,7 +212,8 @@ func (c *CertManager) sync(ctx context.Context) error {
 	}
 	if secret == nil {
 		c.declared = false // both may have been deleted
-		return notReady("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name", c.Namespace, ListenerName)
+		return notReady("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name",
+			c.Namespace, ListenerName)
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -225,7 +230,10 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 		return err
 	}
 	if root == nil {
-		return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("Secret %s/%s with the root of cert-manager is not there: create the Certificate that fills it", c.Namespace, SecretName)}
+		return &Error{Code: v1beta2.ReasonAuthorityNotReady,
+			Message: fmt.Sprintf(
+				"Secret %s/%s with the root of cert-manager is not there: create the Certificate that fills it",
+				c.Namespace, SecretName)}
 	}
 	gateway, err := c.secret(ctx, GatewaySecretName)
 	if err != nil {
@@ -242,12 +250,17 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 		}
 		found, err := readCertificates(data)
 		if err != nil {
-			return &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf("the roots in Secret %s or %s of namespace %s are broken (%v): have cert-manager issue them anew", SecretName, GatewaySecretName, c.Namespace, err)}
+			return &Error{Code: v1beta2.ReasonAuthorityBroken,
+				Message: fmt.Sprintf(
+					"the roots in Secret %s or %s of namespace %s are broken (%v): have cert-manager issue them anew",
+					SecretName, GatewaySecretName, c.Namespace, err)}
 		}
 		b.handed = appendRoots(b.handed, found, now)
 	}
 	if len(b.handed) == 0 {
-		return &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf("Secret %s/%s has no root that is valid: have cert-manager issue it anew", c.Namespace, SecretName)}
+		return &Error{Code: v1beta2.ReasonAuthorityBroken,
+			Message: fmt.Sprintf("Secret %s/%s has no root that is valid: have cert-manager issue it anew", c.Namespace,
+				SecretName)}
 	}
 	for _, r := range b.handed {
 		b.pem = append(b.pem, encodePEM(pemCertificate, r.Raw)...)
@@ -313,7 +326,8 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 	b := c.trust.Load()
 	by := signerOf(&pair, b.trusted, c.Now())
 	if by != b.newest && pair.Leaf.NotBefore.After(b.handed[0].NotBefore.Add(issuerDelay)) {
-		return nil, notReady("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: let %s %s use that Secret",
+		return nil, notReady("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: "+
+			"let %s %s use that Secret",
 			c.Namespace, name, SecretName, c.IssuerKind, c.Issuer)
 	}
 	if by != b.newest || isRevoked(Held{Issued: pair.Leaf.NotBefore}, s.NotBefore, c.Now()) {
@@ -336,7 +350,8 @@ func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) s
 	for _, r := range roots {
 		only := x509.NewCertPool()
 		only.AddCert(r)
-		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: only, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: only, Intermediates: between, CurrentTime: now,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
 			return protocol.Fingerprint(r)
 		}
 	}
@@ -344,7 +359,8 @@ func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) s
 }
 
 // applyCertificate applies the desired Certificate and returns the object as stored.
-func (c *CertManager) applyCertificate(ctx context.Context, name, commonName string, hosts []string) (*unstructured.Unstructured, error) {
+func (c *CertManager) applyCertificate(ctx context.Context, name, commonName string, hosts []string) (
+	*unstructured.Unstructured, error) {
 	t := template{hosts: hosts}.names()
 	spec := map[string]any{
 		"secretName": name, "commonName": commonName,
@@ -353,7 +369,8 @@ func (c *CertManager) applyCertificate(ctx context.Context, name, commonName str
 		"privateKey": map[string]any{"algorithm": "ECDSA", "size": int64(256), "rotationPolicy": "Always"},
 		"issuerRef":  map[string]any{"name": c.Issuer, "kind": c.IssuerKind, "group": certificateKind.Group},
 		"secretTemplate": map[string]any{"labels": map[string]any{
-			v1beta2.LabelPurpose: v1beta2.PurposeWatcherCertificate, v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager,
+			v1beta2.LabelPurpose:   v1beta2.PurposeWatcherCertificate,
+			v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager,
 		}},
 	}
 	if len(t.DNSNames) > 0 {
@@ -367,14 +384,17 @@ func (c *CertManager) applyCertificate(ctx context.Context, name, commonName str
 		spec["ipAddresses"] = toAny(addresses)
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{
-		"metadata": map[string]any{"name": name, "namespace": c.Namespace, "labels": map[string]any{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}},
-		"spec":     spec,
+		"metadata": map[string]any{"name": name, "namespace": c.Namespace,
+			"labels": map[string]any{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}},
+		"spec": spec,
 	}}
 	o.SetGroupVersionKind(certificateKind)
-	err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(v1beta2.FieldOwner), client.ForceOwnership)
+	err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o),
+		client.FieldOwner(v1beta2.FieldOwner), client.ForceOwnership)
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, notReady("cert-manager is not installed in the control plane: install it, or choose the authority of the manager")
+		return nil, notReady("cert-manager is not installed in the control plane: install it, or choose the " +
+			"authority of the manager")
 	case err != nil:
 		return nil, fmt.Errorf("writing Certificate %s/%s: %w", c.Namespace, name, err)
 	}
@@ -431,7 +451,8 @@ func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) e
 		return fields["type"] == "Issuing"
 	})
 	conditions = append(conditions, map[string]any{
-		"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "The lifecycle manager asks for another certificate",
+		"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+		"message":            "The lifecycle manager asks for another certificate",
 		"lastTransitionTime": c.Now().UTC().Format(time.RFC3339), "observedGeneration": o.GetGeneration(),
 	})
 	if err := unstructured.SetNestedSlice(o.Object, conditions, "status", "conditions"); err != nil {

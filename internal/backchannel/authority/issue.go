@@ -41,9 +41,11 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 		return root{}, fmt.Errorf("making a root: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " + now.UTC().Format(time.DateTime)},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " +
+			now.UTC().Format(time.DateTime)},
 		NotBefore: now.Add(-2 * protocol.BackdatePeriod), NotAfter: now.Add(lifetime),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

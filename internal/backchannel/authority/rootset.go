@@ -59,7 +59,8 @@ func (r *rootSet) indexOf(fingerprint string) int {
 
 // equal reports whether two sets have the same content.
 func (r *rootSet) equal(other *rootSet) bool {
-	return r.digest == other.digest && r.listener == other.listener && r.since.Equal(other.since) && r.rotated == other.rotated
+	return r.digest == other.digest && r.listener == other.listener &&
+		r.since.Equal(other.since) && r.rotated == other.rotated
 }
 
 // write stores the set in the Secret.
@@ -118,7 +119,8 @@ func read(s *corev1.Secret) (*rootSet, error) {
 	if err != nil {
 		since = time.Time{}
 	}
-	return newRootSet(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since, s.Annotations[v1beta2.AnnotationRootRotated]), nil
+	return newRootSet(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since,
+		s.Annotations[v1beta2.AnnotationRootRotated]), nil
 }
 
 // readCertificates parses PEM that contains at least one certificate and nothing else.

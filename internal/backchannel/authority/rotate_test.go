@@ -21,11 +21,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRotation draws what a rotation does. A row is one moment: the day, how many runtimes are seen on which root (? is nothing known of
-// them, - is a replica that does not know), and whether somebody asked for a rotation; and then what is in force: the roots that are
-// trusted and handed out, newest first, the one that signs for runtimes, the one that signs for the listener, and who is left behind.
-// Roots are named in the order in which they were made. A root lives 180 days and overlaps by 45; it stays an hour after the listener
-// has left it.
+// TestRotation draws what a rotation does. A row is one moment: the day, how many runtimes are seen on which root (? is
+// nothing known of them, - is a replica that does not know), and whether somebody asked for a rotation; and then what
+// is in force: the roots that are trusted and handed out, newest first, the one that signs for runtimes, the one that
+// signs for the listener, and who is left behind. Roots are named in the order in which they were made. A root lives
+// 180 days and overlaps by 45; it stays an hour after the listener has left it.
 func TestRotation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -119,7 +119,8 @@ func TestRotation(t *testing.T) {
 			for line := range strings.Lines(strings.TrimSpace(c.rows)) {
 				rotationInput, state, _ := strings.Cut(line, "|")
 				want = append(want, strings.Join(strings.Fields(rotationInput+"| "+state), " "))
-				got = append(got, strings.Join(strings.Fields(rotationInput), " ")+" | "+d.step(strings.Fields(rotationInput)))
+				got = append(got, strings.Join(strings.Fields(rotationInput), " ")+" | "+d.step(
+					strings.Fields(rotationInput)))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -254,8 +255,9 @@ func TestStragglersAreNamed(t *testing.T) {
 	}
 }
 
-// TestFleet lets a fleet live through rotations at random moments, with runtimes that are away for days: whoever has been given what is
-// due to him and whose certificate has not ended is believed at any moment, and believes the listener, by a clock that is up to an hour off.
+// TestFleet lets a fleet live through rotations at random moments, with runtimes that are away for days: whoever has
+// been given what is due to him and whose certificate has not ended is believed at any moment, and believes the
+// listener, by a clock that is up to an hour off.
 func TestFleet(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { liveThrough(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -290,7 +292,8 @@ func liveThrough(t *testing.T, random *rand.Rand) {
 	for turn := range 8 * 75 {
 		d.clock.forward(turnOf)
 		if len(fleet) < 8 && random.IntN(8) == 0 {
-			fleet = append(fleet, &member{name: fmt.Sprint("runtime-", len(fleet)), clock: time.Duration(random.IntN(121)-60) * time.Minute})
+			fleet = append(fleet, &member{name: fmt.Sprint("runtime-", len(fleet)),
+				clock: time.Duration(random.IntN(121)-60) * time.Minute})
 		}
 		if random.IntN(8*5) == 0 {
 			rotations++
@@ -326,7 +329,8 @@ func (d *drawing) visit(m *member, random *rand.Rand) int {
 	ours := m.has != nil && d.a.rootSet.Load().indexOf(m.has.Root) >= 0
 	if ours && d.clock.now.Add(time.Hour).Before(m.has.NotAfter) {
 		if err := d.verify(m); err != nil {
-			d.Errorf("%s with a certificate of root %s, clock off by %s: %v", m.name, d.letter(m.has.Root), m.clock, err)
+			d.Errorf("%s with a certificate of root %s, clock off by %s: %v", m.name,
+				d.letter(m.has.Root), m.clock, err)
 		}
 		m.heard, hands = m.has.Root, 1
 	}
@@ -360,8 +364,10 @@ func (d *drawing) verify(m *member) error {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(m.has.CA)
-	_, here := mine.Verify(x509.VerifyOptions{Roots: pool(d.a.Roots()), CurrentTime: d.clock.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	_, there := serving.Leaf.Verify(x509.VerifyOptions{Roots: trusted, CurrentTime: d.clock.now.Add(m.clock), DNSName: "klm.example.com"})
+	_, here := mine.Verify(x509.VerifyOptions{Roots: pool(d.a.Roots()), CurrentTime: d.clock.now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, there := serving.Leaf.Verify(x509.VerifyOptions{Roots: trusted, CurrentTime: d.clock.now.Add(m.clock),
+		DNSName: "klm.example.com"})
 	return errors.Join(here, there)
 }
 

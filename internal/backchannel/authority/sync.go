@@ -67,7 +67,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 		return l
 	}
 	only := func(raw *metav1.ListOptions) *client.ListOptions {
-		return &client.ListOptions{Namespace: a.Namespace, FieldSelector: fields.OneTermEqualSelector("metadata.name", SecretName), Raw: raw}
+		return &client.ListOptions{Namespace: a.Namespace, FieldSelector: fields.OneTermEqualSelector(
+			"metadata.name", SecretName), Raw: raw}
 	}
 	lw := &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -81,7 +82,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
 		ObjectType:    &metav1.PartialObjectMetadata{},
-		Logger:        new(klog.LoggerWithName(logr.Discard(), "authority")), // sync fails for the same cause and logs it
+		// sync fails for the same cause and logs it
+		Logger: new(klog.LoggerWithName(logr.Discard(), "authority")),
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { signal() },
 			UpdateFunc: func(any, any) { signal() },
@@ -145,15 +147,18 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 // rotationInput returns the input of the next decision. The fleet is inspected only if there is more than one root, or
 // will be.
 func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
-	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod, request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
-	if a.RuntimesByRoot != nil && present != nil && (len(present.roots) > 1 || present.rootNeeded(present.roots, s) != "") {
+	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
+		request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
+	if a.RuntimesByRoot != nil && present != nil &&
+		(len(present.roots) > 1 || present.rootNeeded(present.roots, s) != "") {
 		s.seen, s.known = a.RuntimesByRoot()
 	}
 	return s
 }
 
 func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *rootSet) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Type: corev1.SecretTypeOpaque}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+		Type: corev1.SecretTypeOpaque}
 	if err := r.write(secret); err != nil {
 		return err
 	}
@@ -171,7 +176,8 @@ func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSe
 // noteBroken records that the Secret cannot be parsed. It returns an error only if that is new.
 func (a *Authority) noteBroken(key client.ObjectKey, cause error) error {
 	e := &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf(
-		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it written again", key, cause)}
+		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it "+
+			"written again", key, cause)}
 	former := a.problem.Swap(e)
 	a.known()
 	metrics.AuthoritySecretInvalid.Set(1)

@@ -111,7 +111,8 @@ type Roots struct {
 }
 
 // Verify verifies the certificate of a client with its intermediate certificates.
-func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate, now time.Time) (*Certificate, *Error) {
+func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate,
+	now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256(leaf.Raw)
 	if c := r.cached(key); c != nil {
 		return c, c.Check(now)
@@ -162,7 +163,8 @@ func (r *Roots) cache(key [sha256.Size]byte, c *Certificate) {
 	r.verified[key] = c
 }
 
-func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate, now time.Time) (*Certificate, *Error) {
+func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate,
+	now time.Time) (*Certificate, *Error) {
 	options := x509.VerifyOptions{
 		Roots: r.Pool, Intermediates: x509.NewCertPool(), CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

@@ -8,10 +8,11 @@
 //
 // # How it works
 //
-// A runtime gets the objects of objects.yaml, filled in with values of flags, with the watch list, and with the rights that the watch list needs.
-// Runtimes with the same modules share one bundle of these objects. The status has the digest of the bundle, so that nothing is sent while it is
-// the same, and the list of its objects, so that they can be deleted. The certificate is not in the bundle: its key exists only in the runtime, so a
-// new certificate is issued whenever it has to be delivered again.
+// A runtime gets the objects of objects.yaml, filled in with values of flags, with the watch list, and with the rights
+// that the watch list needs. Runtimes with the same modules share one bundle of these objects. The status has the
+// digest of the bundle, so that nothing is sent while it is the same, and the list of its objects, so that they can be
+// deleted. The certificate is not in the bundle: its key exists only in the runtime, so a new certificate is issued
+// whenever it has to be delivered again.
 //
 // # What it does not do
 //
@@ -75,7 +76,8 @@ const bundlesLimit = 128
 // New checks the options.
 func New(o Options) (*Delivery, error) {
 	if o.Issuer == nil || o.Roots == nil || o.Image == "" || o.Address == "" || o.AuditInterval <= 0 {
-		return nil, fmt.Errorf("making the delivery of agents: options need Issuer, Roots, Image, Address and AuditInterval")
+		return nil, fmt.Errorf(
+			"making the delivery of agents: options need Issuer, Roots, Image, Address and AuditInterval")
 	}
 	return &Delivery{Options: o, bundles: map[string]*render.Bundle{}}, nil
 }
@@ -94,7 +96,8 @@ type Request struct {
 	NotBefore time.Time
 }
 
-// Memory is what is known of one runtime between reconciles. Losing it costs patches that change nothing. The zero value is ready for use.
+// Memory is what is known of one runtime between reconciles. Losing it costs patches that change nothing. The zero
+// value is ready for use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
@@ -110,7 +113,8 @@ type Plan struct {
 // Digest identifies the objects of the plan, without the certificate.
 func (p Plan) Digest() string { return p.bundle.Digest }
 
-// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the runtime, unless that was done within the period.
+// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the runtime, unless that was done
+// within the period.
 func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
 	if time.Since(m.audited) >= period {
 		m.audited = time.Time{}
@@ -179,9 +183,10 @@ func (d *Delivery) bundleKey(r Request) string {
 	return key
 }
 
-// Deliver applies the plan to the runtime and issues a certificate if needed. Without changes it makes no request, but for a comparison once in
-// AuditInterval. It returns what it waits for, "" if everything is delivered.
-func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (waitsFor string, err error) {
+// Deliver applies the plan to the runtime and issues a certificate if needed. Without changes it makes no request, but
+// for a comparison once in AuditInterval. It returns what it waits for, "" if everything is delivered.
+func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (
+	waitsFor string, err error) {
 	audit := time.Since(m.audited) >= d.AuditInterval*7/8
 	if waitsFor, err := d.ensureCertificate(ctx, c, p.request, audit, s); err != nil || waitsFor != "" {
 		return waitsFor, err
@@ -207,7 +212,8 @@ func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Mem
 }
 
 // send applies the objects and deletes those that no longer belong to the agent.
-func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory, s *v1beta2.AgentStatus) (waitsFor string, err error) {
+func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory, s *v1beta2.AgentStatus) (
+	waitsFor string, err error) {
 	result, err := c.Apply(ctx, set, &m.applied)
 	switch {
 	case err != nil:
@@ -218,7 +224,8 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 		return result.Waiting[0].Message, nil
 	}
 	refs := append(refsOf(set.Bundle), secretRef())
-	if extra := slices.DeleteFunc(slices.Clone(s.Synced), func(r v1beta2.Resource) bool { return slices.Contains(refs, r) }); len(extra) > 0 {
+	if extra := slices.DeleteFunc(slices.Clone(s.Synced),
+		func(r v1beta2.Resource) bool { return slices.Contains(refs, r) }); len(extra) > 0 {
 		left, err := c.Delete(ctx, Refs(extra), &m.deletion)
 		if err != nil {
 			return "", fmt.Errorf("removing former objects of the agent: %w", err)
@@ -233,7 +240,8 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 }
 
 // ensureCertificate issues and delivers a certificate if the runtime has none, or one that has to be replaced.
-func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool, s *v1beta2.AgentStatus) (waitsFor string, err error) {
+func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool,
+	s *v1beta2.AgentStatus) (waitsFor string, err error) {
 	stale, why := d.Issuer.Stale(held(s), r.NotBefore)
 	if !stale && audit && s.Certificate != nil {
 		exists, err := d.hasCertificate(ctx, c, s.Certificate.Serial)
@@ -246,7 +254,8 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 		return "", nil
 	}
 	cert, err := d.Issuer.Issue(ctx, authority.Subject{
-		Kyma: r.Kyma.Name, CommonName: CommonName(r.Kyma), UID: string(r.Kyma.UID), DNSNames: d.dnsNames(r.Kyma), NotBefore: r.NotBefore,
+		Kyma: r.Kyma.Name, CommonName: CommonName(r.Kyma), UID: string(r.Kyma.UID),
+		DNSNames: d.dnsNames(r.Kyma), NotBefore: r.NotBefore,
 	})
 	if err != nil {
 		return "", fmt.Errorf("issuing a certificate for runtime %s: %w", r.Kyma.Name, err)
@@ -272,7 +281,8 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	}
 	h := cert.Held()
 	s.Certificate = &v1beta2.AgentCertificate{
-		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root, Bundle: h.Bundle, RootInUse: rootInUse,
+		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root,
+		Bundle: h.Bundle, RootInUse: rootInUse,
 	}
 	return "", nil
 }
@@ -283,7 +293,8 @@ func held(s *v1beta2.AgentStatus) authority.Held {
 	if c == nil {
 		return authority.Held{}
 	}
-	return authority.Held{Serial: c.Serial, Root: c.Root, Bundle: c.Bundle, Issued: c.Issued.Time, NotAfter: c.NotAfter.Time}
+	return authority.Held{Serial: c.Serial, Root: c.Root, Bundle: c.Bundle,
+		Issued: c.Issued.Time, NotAfter: c.NotAfter.Time}
 }
 
 // RenewalTime returns when the certificate has to be renewed; zero if there is none.
@@ -359,7 +370,8 @@ func secretRef() v1beta2.Resource {
 func refsOf(b *render.Bundle) []v1beta2.Resource {
 	refs := make([]v1beta2.Resource, len(b.Objects))
 	for i, o := range b.Objects {
-		refs[i] = v1beta2.Resource{Name: o.Name, Namespace: o.Namespace, Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind}
+		refs[i] = v1beta2.Resource{Name: o.Name, Namespace: o.Namespace, Group: o.GVK.Group,
+			Version: o.GVK.Version, Kind: o.GVK.Kind}
 	}
 	return refs
 }

@@ -2,8 +2,9 @@ package delivery
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// KymaProjectObjects returns the objects that the Kyma project's lifecycle-manager creates in a runtime for its watcher. Ours have the same names. With
-// this list in the status, they are updated or deleted like objects that we have delivered before.
+// KymaProjectObjects returns the objects that the Kyma project's lifecycle-manager creates in a runtime for its
+// watcher. Ours have the same names. With this list in the status, they are updated or deleted like objects that we
+// have delivered before.
 func KymaProjectObjects() []v1beta2.Resource {
 	all := []v1beta2.Resource{
 		secretRef(),
@@ -15,7 +16,8 @@ func KymaProjectObjects() []v1beta2.Resource {
 	}
 	for _, policy := range []string{"seed-to-watcher", "watcher-to-apiserver", "metrics-to-watcher", "watcher-to-dns"} {
 		all = append(all, v1beta2.Resource{
-			Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Namespace: v1beta2.RuntimeNamespace, Name: "kyma-project.io--" + policy,
+			Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Namespace: v1beta2.RuntimeNamespace,
+			Name: "kyma-project.io--" + policy,
 		})
 	}
 	return all

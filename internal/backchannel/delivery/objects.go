@@ -64,7 +64,8 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 			"metadata": map[string]any{"name": name}, "webhooks": hooks,
 		}})
 	}
-	bundle, err := render.Build(objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
+	bundle, err := render.Build(
+		objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
 	if err != nil {
 		return nil, fmt.Errorf("building the objects of the agent: %w", err)
 	}
@@ -102,14 +103,16 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 		}
 	}
 	if d.PullSecret != "" {
-		if err := set(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec", "imagePullSecrets"); err != nil {
+		if err := set(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec",
+			"imagePullSecrets"); err != nil {
 			return err
 		}
 	}
 	return set(o, containers, "spec", "template", "spec", "containers")
 }
 
-// fillPolicy fills in the ports of the API server and the listener, so that the agent can reach them. Their addresses are not known here.
+// fillPolicy fills in the ports of the API server and the listener, so that the agent can reach them. Their addresses
+// are not known here.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -171,7 +174,8 @@ type Webhook struct {
 	Labels map[string]string
 }
 
-// webhooksFor returns the webhook configurations for the API server of the runtime. No webhook refuses a request, also when the agent is not available.
+// webhooksFor returns the webhook configurations for the API server of the runtime. No webhook refuses a request, also
+// when the agent is not available.
 func webhooksFor(hooks []Webhook, ca []byte) []any {
 	var all []any
 	for _, h := range hooks {
@@ -191,13 +195,15 @@ func webhooksFor(hooks []Webhook, ca []byte) []any {
 			"name": h.Name, "admissionReviewVersions": []any{"v1"},
 			"clientConfig": map[string]any{
 				"caBundle": ca64(ca),
-				"service":  map[string]any{"name": name, "namespace": v1beta2.RuntimeNamespace, "path": "/validate/" + h.Manager},
+				"service": map[string]any{"name": name, "namespace": v1beta2.RuntimeNamespace,
+					"path": "/validate/" + h.Manager},
 			},
 			"rules": []any{map[string]any{
 				"apiGroups": []any{h.Group}, "apiVersions": []any{h.Version}, "resources": []any{resource},
 				"operations": []any{"CREATE", "UPDATE", "DELETE"},
 			}},
-			"objectSelector": selector, "sideEffects": "NoneOnDryRun", "timeoutSeconds": int64(15), "failurePolicy": "Ignore",
+			"objectSelector": selector, "sideEffects": "NoneOnDryRun",
+			"timeoutSeconds": int64(15), "failurePolicy": "Ignore",
 		})
 	}
 	return all

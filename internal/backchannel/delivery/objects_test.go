@@ -32,7 +32,8 @@ func (noIssuer) Release(context.Context, string) error          { return nil }
 func newDelivery(t *testing.T) *Delivery {
 	t.Helper()
 	d, err := New(Options{
-		Issuer: noIssuer{}, Roots: func() []*x509.Certificate { return nil }, Image: "registry.example.com/runtime-watcher:1.2.3",
+		Issuer: noIssuer{}, Roots: func() []*x509.Certificate { return nil },
+		Image:   "registry.example.com/runtime-watcher:1.2.3",
 		Address: "events.example.com:444", MemoryLimit: "200Mi", CPULimit: "100m", AuditInterval: time.Hour,
 	})
 	if err != nil {
@@ -42,7 +43,8 @@ func newDelivery(t *testing.T) *Delivery {
 }
 
 func request(watches ...protocol.Watch) Request {
-	return Request{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Server: "https://api.example.com:16443", Watchlist: protocol.Watchlist{Watches: watches}}
+	return Request{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		Server: "https://api.example.com:16443", Watchlist: protocol.Watchlist{Watches: watches}}
 }
 
 // content returns an object of a bundle as an API server would get it.
@@ -73,7 +75,9 @@ func TestCompose(t *testing.T) {
 		if o.Namespace != "" && o.Namespace != v1beta2.RuntimeNamespace {
 			t.Errorf("%s %s is in %s", o.GVK.Kind, o.Name, o.Namespace)
 		}
-		if labels := content(t, b, o.GVK.Kind, o.Name)["metadata"].(map[string]any)["labels"]; labels.(map[string]any)[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma {
+		if labels := content(t, b, o.GVK.Kind,
+			o.Name)["metadata"].(map[string]any)["labels"]; labels.(map[string]any)[v1beta2.LabelManagedBy] !=
+			v1beta2.ManagedByKyma {
 			t.Errorf("%s %s does not say whose it is: %v", o.GVK.Kind, o.Name, labels)
 		}
 	}
@@ -85,7 +89,8 @@ func TestCompose(t *testing.T) {
 	if diff := cmp.Diff(rules, role["rules"]); diff != "" {
 		t.Errorf("each kind once, nothing else: -want +got:\n%s", diff)
 	}
-	policy := content(t, b, "NetworkPolicy", apiServerPort)["spec"].(map[string]any)["egress"].([]any)[0].(map[string]any)
+	policy := content(t, b, "NetworkPolicy",
+		apiServerPort)["spec"].(map[string]any)["egress"].([]any)[0].(map[string]any)
 	var ports []float64
 	for _, p := range policy["ports"].([]any) {
 		ports = append(ports, p.(map[string]any)["port"].(float64))
@@ -97,7 +102,8 @@ func TestCompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{`"image":"registry.example.com/runtime-watcher:1.2.3"`, `"limits":{"cpu":"100m","memory":"200Mi"}`, `{"name":"KCP_ADDR","value":"events.example.com:444"}`} {
+	for _, part := range []string{`"image":"registry.example.com/runtime-watcher:1.2.3"`,
+		`"limits":{"cpu":"100m","memory":"200Mi"}`, `{"name":"KCP_ADDR","value":"events.example.com:444"}`} {
 		if !strings.Contains(string(pod), part) {
 			t.Errorf("the Deployment has no %s", part)
 		}
@@ -106,7 +112,8 @@ func TestCompose(t *testing.T) {
 
 func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	d := newDelivery(t)
-	s := &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "of-a-former-version"}}}
+	s := &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system",
+		Name: "of-a-former-version"}}}
 	plan, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +130,8 @@ func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	if diff := cmp.Diff(before, s.Synced); diff != "" || again.bundle != plan.bundle {
 		t.Errorf("the same plan changes nothing, and is shared: -want +got:\n%s", diff)
 	}
-	if other, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil || other.bundle.Digest == s.Digest {
+	if other, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil ||
+		other.bundle.Digest == s.Digest {
 		t.Errorf("another watch list needs another bundle: %v", err)
 	}
 }

@@ -63,7 +63,8 @@ func listCatalog(s *connection.Catalog) catalogReport {
 			}
 		}
 		for _, t := range s.TemplatesOf(name) {
-			row.Versions = append(row.Versions, versionRow{connection.VersionOf(t), t.IsBeta(), t.IsInternal(), t.Spec.RequiresDowntime})
+			row.Versions = append(row.Versions, versionRow{connection.VersionOf(t), t.IsBeta(),
+				t.IsInternal(), t.Spec.RequiresDowntime})
 		}
 		all = append(all, row)
 	}
@@ -98,14 +99,16 @@ func (r catalogReport) Show(p *console.Page) {
 		if row.Restricted {
 			channels = append(channels, "(selected runtimes only)")
 		}
-		rows = append(rows, []string{row.Module, console.OrDash(strings.Join(channels, " ")), console.OrDash(strings.Join(versions, ", ")), console.OrDash(row.Component)})
+		rows = append(rows, []string{row.Module, console.OrDash(strings.Join(channels, " ")),
+			console.OrDash(strings.Join(versions, ", ")), console.OrDash(row.Component)})
 	}
 	p.Table([]string{"MODULE", "CHANNELS", "VERSIONS", "+COMPONENT"}, rows)
 }
 
 // String returns the version with its properties in parentheses.
 func (v versionRow) String() string {
-	notes := slices.DeleteFunc([]string{textIf(v.Beta, "beta"), textIf(v.Internal, "internal"), textIf(v.Downtime, "downtime")}, func(s string) bool { return s == "" })
+	notes := slices.DeleteFunc([]string{textIf(v.Beta, "beta"), textIf(v.Internal, "internal"),
+		textIf(v.Downtime, "downtime")}, func(s string) bool { return s == "" })
 	if len(notes) == 0 {
 		return v.Version
 	}

@@ -45,7 +45,8 @@ klm channel list -o name`,
 }
 
 func channelShowCommand(a *console.App) *cobra.Command {
-	c := a.Command("show MODULE", "the channels of a module, how many runtimes follow them, and which versions those have", "", `
+	c := a.Command("show MODULE",
+		"the channels of a module, how many runtimes follow them, and which versions those have", "", `
 klm channel show sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
@@ -81,11 +82,12 @@ type channelList []channelRow
 
 // channelRow is one channel of a module.
 type channelRow struct {
-	Channel   string         `json:"channel"`
-	Module    string         `json:"module"`
-	Version   string         `json:"version"`
-	Notes     string         `json:"notes,omitempty"`
-	Installed map[string]int `json:"installed,omitempty"` // number of runtimes that follow the channel, by installed version
+	Channel string `json:"channel"`
+	Module  string `json:"module"`
+	Version string `json:"version"`
+	Notes   string `json:"notes,omitempty"`
+	// number of runtimes that follow the channel, by installed version
+	Installed map[string]int `json:"installed,omitempty"`
 	counted   bool
 }
 
@@ -164,7 +166,10 @@ func (r *channelRow) versions() string {
 	for version := range r.Installed {
 		all = append(all, version)
 	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Or(connection.CompareVersions(b, a), strings.Compare(a, b)) })
+	slices.SortFunc(all, func(a, b string) int {
+		return cmp.Or(
+			connection.CompareVersions(b, a), strings.Compare(a, b))
+	})
 	for i, version := range all {
 		all[i] = fmt.Sprintf("%d × %s", r.Installed[version], version)
 	}

@@ -35,10 +35,12 @@ klm channel set sample experimental 3.0.0 --create`,
 			o.module, o.channel, o.version = args[0], args[1], args[2]
 			return setChannel(cmd.Context(), a, o)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a), connection.ModuleVersions(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a),
+		connection.ModuleVersions(a))
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "change nothing")
 	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
-	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "", "ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
+	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "",
+		"ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
 	return c
 }
 
@@ -51,7 +53,9 @@ type setOptions struct {
 
 func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	if !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel {
-		return console.Fail(console.ExitUsage, "CHANNEL: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved", o.channel, v1beta2.NoChannel)
+		return console.Fail(console.ExitUsage,
+			"CHANNEL: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved",
+			o.channel, v1beta2.NoChannel)
 	}
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
@@ -93,16 +97,22 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 	r := s.Releases[o.module]
 	switch {
 	case r == nil:
-		return console.Fail(console.ExitFailed, "module %s has no ModuleReleaseMeta: its ModuleTemplates name their channels themselves; create one first", o.module)
+		return console.Fail(console.ExitFailed,
+			"module %s has no ModuleReleaseMeta: its ModuleTemplates name their channels themselves; create one first",
+			o.module)
 	case r.IsMandatory():
-		return console.Fail(console.ExitFailed, "module %s is mandatory: it has one version for all runtimes, spec.mandatory.version of its ModuleReleaseMeta, and no channels", o.module)
+		return console.Fail(console.ExitFailed,
+			"module %s is mandatory: it has one version for all runtimes, spec.mandatory.version of its "+
+				"ModuleReleaseMeta, and no channels", o.module)
 	}
 	if all := s.ChannelsOf(o.module); !slices.Contains(all, o.channel) && !o.create {
-		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s; --create adds it", o.module, o.channel, console.Suggest(o.channel, all))
+		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s; --create adds it", o.module,
+			o.channel, console.Suggest(o.channel, all))
 	}
 	if s.Templates[channel.TemplateName(o.module, o.version)] == nil {
 		all := s.VersionsOf(o.module)
-		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module, o.version, console.Suggest(o.version, all))
+		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module,
+			o.version, console.Suggest(o.version, all))
 	}
 	return nil
 }
@@ -148,18 +158,20 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	versions, kymas := map[string]version{}, []*v1beta2.Kyma{}
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
-		_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+w.module, func(m *v1beta2.Manifest) {
-			if m.DeletionTimestamp.IsZero() {
-				ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
-				versions[m.KymaName()] = version{cmp.Or(m.Status.Version, ordered), ordered}
-			}
-		})
+		_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+w.module,
+			func(m *v1beta2.Manifest) {
+				if m.DeletionTimestamp.IsZero() {
+					ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
+					versions[m.KymaName()] = version{cmp.Or(m.Status.Version, ordered), ordered}
+				}
+			})
 		return err
 	})
 	both.Go(func() error {
 		_, err := fleetlist.ListAs(ctx, c, "kymas", "", func(k *v1beta2.Kyma) {
 			requested := connection.WithRequest(k)
-			if m := requested.Module(w.module); m != nil && m.Version == "" && requested.ModuleChannel(w.module) == w.channel {
+			if m := requested.Module(w.module); m != nil && m.Version == "" &&
+				requested.ModuleChannel(w.module) == w.channel {
 				k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{}
 				kymas = append(kymas, k)
 			}
@@ -174,7 +186,8 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
 	}
 	slices.SortFunc(r.Runtimes, func(a, b effect) int {
-		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Runtime, b.Runtime))
+		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason),
+			strings.Compare(a.Runtime, b.Runtime))
 	})
 	return r, nil
 }
@@ -191,7 +204,8 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	case !m.IsManaged():
 		e.Reason = v1beta2.ReasonUnmanaged
 	case b != nil && b.Code == v1beta2.ReasonWindowUnknown && w.after.Policy == nil:
-		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow, "it needs a downtime, and waits for the maintenance window"
+		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow,
+			"it needs a downtime, and waits for the maintenance window"
 	case b != nil && b.Code == v1beta2.ReasonWaitingForWindow:
 		e.Effect, e.Reason, e.Message = "waits", b.Code, b.Message
 	case b != nil:
@@ -214,7 +228,8 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, se
 		return c.Explain(err, doing)
 	}
 	if u.GetResourceVersion() != seen {
-		return console.Fail(console.ExitFailed, "%s: another client changed it in the meantime: check again with --dry-run, and try again", doing)
+		return console.Fail(console.ExitFailed,
+			"%s: another client changed it in the meantime: check again with --dry-run, and try again", doing)
 	}
 	channels, _, _ := unstructured.NestedSlice(u.Object, "spec", "channels")
 	i := slices.IndexFunc(channels, func(c any) bool {
@@ -226,11 +241,13 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, se
 	} else if entry, ok := channels[i].(map[string]any); ok {
 		entry["version"] = o.version
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": seen}, "spec": map[string]any{"channels": channels}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": seen},
+		"spec": map[string]any{"channels": channels}})
 	if err != nil {
 		return fmt.Errorf("encoding the channels: %w", err)
 	}
-	return c.Explain(c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")), doing)
+	return c.Explain(c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")), doing)
 }
 
 // setReport is the report of klm channel set.
@@ -278,9 +295,11 @@ func (r *setReport) summary() string {
 	case r.From == "":
 		return fmt.Sprintf("Channel %s of module %s was added with version %s.", r.Channel, r.Module, r.Version)
 	case r.DryRun:
-		return fmt.Sprintf("Channel %s of module %s would change from version %s to %s.", r.Channel, r.Module, r.From, r.Version)
+		return fmt.Sprintf("Channel %s of module %s would change from version %s to %s.", r.Channel,
+			r.Module, r.From, r.Version)
 	}
-	return fmt.Sprintf("Channel %s of module %s was changed from version %s to %s.", r.Channel, r.Module, r.From, r.Version)
+	return fmt.Sprintf("Channel %s of module %s was changed from version %s to %s.", r.Channel,
+		r.Module, r.From, r.Version)
 }
 
 func (r *setReport) Show(p *console.Page) {
@@ -297,7 +316,8 @@ func (r *setReport) Show(p *console.Page) {
 		if i == limit && !p.Wide {
 			break
 		}
-		rows = append(rows, []string{e.Runtime, e.Effect, console.OrDash(e.From), console.OrDash(e.To), console.OrDash(e.Reason), p.Clip(e.Message, 80)})
+		rows = append(rows, []string{e.Runtime, e.Effect, console.OrDash(e.From), console.OrDash(e.To),
+			console.OrDash(e.Reason), p.Clip(e.Message, 80)})
 	}
 	if len(rows) > 0 {
 		p.Line("")

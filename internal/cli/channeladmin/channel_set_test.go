@@ -21,8 +21,12 @@ func TestEffects(t *testing.T) {
 	backwards := preview{setOptions: back, after: withAssignment(s, back).ForResolve()}
 	beta := setOptions{module: "sample", channel: "regular", version: "3.0.0"}
 	forBeta := preview{setOptions: beta, after: withAssignment(s, beta).ForResolve()}
-	paused := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{v1beta2.AnnotationPaused: "x"}}, Spec: v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{{Name: "sample"}}}}
-	plain := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta2.KymaSpec{Channel: "regular", SkipMaintenanceWindows: true, Modules: []v1beta2.Module{{Name: "sample"}}}}
+	paused := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a",
+		Annotations: map[string]string{v1beta2.AnnotationPaused: "x"}},
+		Spec: v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{{Name: "sample"}}}}
+	plain := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: v1beta2.KymaSpec{Channel: "regular", SkipMaintenanceWindows: true,
+			Modules: []v1beta2.Module{{Name: "sample"}}}}
 	waiting := plain.DeepCopy()
 	waiting.Spec.SkipMaintenanceWindows = false
 	unmanaged := plain.DeepCopy()
@@ -37,19 +41,67 @@ func TestEffects(t *testing.T) {
 		effect string
 		code   string
 	}{
-		"Moves":     {"an update", w, plain, version{"1.0.0", "1.0.0"}, "moves", ""},
-		"Installs":  {"it is not there yet", w, plain, version{}, "moves", ""},
-		"There":     {"it has the version already", w, plain, version{"2.0.0", "2.0.0"}, "stays", ""},
-		"OnItsWay":  {"it is being updated to it", w, plain, version{"1.0.0", "2.0.0"}, "stays", ""},
-		"Window":    {"2.0.0 needs a downtime", w, waiting, version{"1.0.0", "1.0.0"}, "waits", v1beta2.ReasonWaitingForWindow},
-		"Paused":    {"nothing moves", w, paused, version{"1.0.0", "1.0.0"}, "blocked", v1beta2.ReasonKymaPaused},
-		"Unmanaged": {"it was handed over", w, unmanaged, version{"1.0.0", "1.0.0"}, "stays", v1beta2.ReasonUnmanaged},
-		"Downgrade": {"back is refused", backwards, fast, version{"2.0.0", "2.0.0"}, "blocked", v1beta2.ReasonDowngradeRefused},
-		"Beta":      {"only for some", forBeta, plain, version{"1.0.0", "1.0.0"}, "blocked", v1beta2.ReasonModuleNotAllowed},
+		"Moves":    {reason: "an update", what: w, kyma: plain, has: version{"1.0.0", "1.0.0"}, effect: "moves"},
+		"Installs": {reason: "it is not there yet", what: w, kyma: plain, has: version{}, effect: "moves"},
+		"There": {
+			reason: "it has the version already",
+			what:   w,
+			kyma:   plain,
+			has:    version{"2.0.0", "2.0.0"},
+			effect: "stays",
+		},
+		"OnItsWay": {
+			reason: "it is being updated to it",
+			what:   w,
+			kyma:   plain,
+			has:    version{"1.0.0", "2.0.0"},
+			effect: "stays",
+		},
+		"Window": {
+			reason: "2.0.0 needs a downtime",
+			what:   w,
+			kyma:   waiting,
+			has:    version{"1.0.0", "1.0.0"},
+			effect: "waits",
+			code:   v1beta2.ReasonWaitingForWindow,
+		},
+		"Paused": {
+			reason: "nothing moves",
+			what:   w,
+			kyma:   paused,
+			has:    version{"1.0.0", "1.0.0"},
+			effect: "blocked",
+			code:   v1beta2.ReasonKymaPaused,
+		},
+		"Unmanaged": {
+			reason: "it was handed over",
+			what:   w,
+			kyma:   unmanaged,
+			has:    version{"1.0.0", "1.0.0"},
+			effect: "stays",
+			code:   v1beta2.ReasonUnmanaged,
+		},
+		"Downgrade": {
+			reason: "back is refused",
+			what:   backwards,
+			kyma:   fast,
+			has:    version{"2.0.0", "2.0.0"},
+			effect: "blocked",
+			code:   v1beta2.ReasonDowngradeRefused,
+		},
+		"Beta": {
+			reason: "only for some",
+			what:   forBeta,
+			kyma:   plain,
+			has:    version{"1.0.0", "1.0.0"},
+			effect: "blocked",
+			code:   v1beta2.ReasonModuleNotAllowed,
+		},
 	}
 	a := &console.App{Now: func() time.Time { return fixture.Noon }}
 	r := &setReport{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
-	for _, name := range []string{"Beta", "Downgrade", "Paused", "Window", "Moves", "Installs", "There", "OnItsWay", "Unmanaged"} {
+	for _, name := range []string{"Beta", "Downgrade", "Paused", "Window", "Moves", "Installs",
+		"There", "OnItsWay", "Unmanaged"} {
 		c := cases[name]
 		e := c.what.effectOn(c.kyma, c.has, a)
 		if e.Effect != c.effect || e.Reason != c.code {

@@ -19,17 +19,20 @@ import (
 
 const release = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulereleasemetas/sample"
 
-// newControlPlane starts a control plane with the catalog of package fixture and two runtimes: one follows channel regular of module sample, the
-// other has pinned a version.
+// newControlPlane starts a control plane with the catalog of package fixture and two runtimes: one follows channel
+// regular of module sample, the other has pinned a version.
 func newControlPlane(t *testing.T) *fixture.Server {
 	t.Helper()
-	follows := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", Channel: "regular"})
+	follows := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
+		v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", Channel: "regular"})
 	follows.Spec.SkipMaintenanceWindows = true
-	pinned := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample", Version: "2.0.0"}, v1beta2.ModuleStatus{Name: "sample", Version: "2.0.0"})
+	pinned := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample", Version: "2.0.0"},
+		v1beta2.ModuleStatus{Name: "sample", Version: "2.0.0"})
 	pinned.Name = "runtime-b"
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = "kcp-system"
-	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken-policy", Namespace: "kcp-system"}, Data: map[string]string{"policy.json": "{"}}
+	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken-policy", Namespace: "kcp-system"},
+		Data: map[string]string{"policy.json": "{"}}
 	objects := []client.Object{follows, pinned, &manifest, policy}
 	c := fixture.Catalog()
 	for _, name := range slices.Sorted(maps.Keys(c.Releases)) {
@@ -46,24 +49,45 @@ func newControlPlane(t *testing.T) *fixture.Server {
 // TestChannelSet: what it says about runtimes, what it writes, and what it refuses before.
 func TestChannelSet(t *testing.T) {
 	channels := func(regular string, more ...any) []any {
-		return append([]any{map[string]any{"channel": "regular", "version": regular}, map[string]any{"channel": "fast", "version": "2.0.0"}}, more...)
+		return append([]any{map[string]any{"channel": "regular", "version": regular},
+			map[string]any{"channel": "fast", "version": "2.0.0"}}, more...)
 	}
 	cases := map[string]struct {
 		fixture.Case
 		want []any // spec.channels afterwards; nil for unchanged
 	}{
-		"DryRun":     {fixture.Case{Reason: "nothing is written", Args: "channel set sample regular 2.0.0 --dry-run", Want: []string{"would change from version 1.0.0 to 2.0.0.", "1 runtime of that channel: 1 to move"}}, nil},
-		"Set":        {fixture.Case{Reason: "one field is written", Args: "channel set sample regular 2.0.0", Want: []string{"Channel regular of module sample was changed from version 1.0.0 to 2.0.0.", "runtime-a   moves"}}, channels("2.0.0")},
-		"Same":       {fixture.Case{Reason: "nothing to change", Args: "channel set sample regular 1.0.0", Want: []string{"has version 1.0.0 already."}}, nil},
-		"Add":        {fixture.Case{Reason: "a new channel", Args: "channel set sample beta 3.0.0 --create", Want: []string{"Channel beta of module sample was added with version 3.0.0.", "0 runtimes of that channel"}}, channels("1.0.0", map[string]any{"channel": "beta", "version": "3.0.0"})},
-		"AddDryRun":  {fixture.Case{Reason: "a new channel, later", Args: "channel set sample beta 3.0.0 --create --dry-run", Want: []string{"would be added with version 3.0.0."}}, nil},
-		"NoCreate":   {fixture.Case{Reason: "a typing error adds no channel", Args: "channel set sample fats 2.0.0", Code: console.ExitNotFound, Want: []string{`module sample has no channel "fats": did you mean fast?; --create adds it`}}, nil},
-		"NoVersion":  {fixture.Case{Reason: "a version that is not published", Args: "channel set sample fast 2.0.1", Code: console.ExitNotFound, Want: []string{"module sample has no version 2.0.1: did you mean 2.0.0", "publish it first"}}, nil},
-		"NoModule":   {fixture.Case{Reason: "a module that does not exist", Args: "channel set smaple fast 2.0.0", Code: console.ExitNotFound, Want: []string{"did you mean sample?"}}, nil},
-		"Mandatory":  {fixture.Case{Reason: "mandatory modules have no channels", Args: "channel set warden fast 0.9.0", Code: console.ExitFailed, Want: []string{"module warden is mandatory"}}, nil},
-		"BadChannel": {fixture.Case{Reason: "names of channels", Args: "channel set sample Fast 2.0.0", Code: console.ExitUsage, Want: []string{`CHANNEL: "Fast" is not a channel`}}, nil},
-		"NoPolicy":   {fixture.Case{Reason: "a ConfigMap that does not exist", Args: "channel set sample fast 2.0.0 --maintenance-policy-configmap=none", Code: console.ExitNotFound, Want: []string{"reading ConfigMap none"}}, nil},
-		"BadPolicy":  {fixture.Case{Reason: "a policy that cannot be decoded", Args: "channel set sample fast 2.0.0 --maintenance-policy-configmap=broken-policy", Code: console.ExitFailed, Want: []string{"ConfigMap broken-policy: "}}, nil},
+		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "channel set sample regular 2.0.0 --dry-run",
+			Want: []string{"would change from version 1.0.0 to 2.0.0.", "1 runtime of that channel: 1 to move"}}, nil},
+		"Set": {fixture.Case{Reason: "one field is written", Args: "channel set sample regular 2.0.0",
+			Want: []string{"Channel regular of module sample was changed from version 1.0.0 to 2.0.0.",
+				"runtime-a   moves"}}, channels("2.0.0")},
+		"Same": {fixture.Case{Reason: "nothing to change", Args: "channel set sample regular 1.0.0",
+			Want: []string{"has version 1.0.0 already."}}, nil},
+		"Add": {fixture.Case{Reason: "a new channel", Args: "channel set sample beta 3.0.0 --create",
+			Want: []string{"Channel beta of module sample was added with version 3.0.0.",
+				"0 runtimes of that channel"}}, channels(
+			"1.0.0", map[string]any{"channel": "beta", "version": "3.0.0"})},
+		"AddDryRun": {fixture.Case{Reason: "a new channel, later",
+			Args: "channel set sample beta 3.0.0 --create --dry-run",
+			Want: []string{"would be added with version 3.0.0."}}, nil},
+		"NoCreate": {fixture.Case{Reason: "a typing error adds no channel", Args: "channel set sample fats 2.0.0",
+			Code: console.ExitNotFound,
+			Want: []string{`module sample has no channel "fats": did you mean fast?; --create adds it`}}, nil},
+		"NoVersion": {fixture.Case{Reason: "a version that is not published", Args: "channel set sample fast 2.0.1",
+			Code: console.ExitNotFound, Want: []string{"module sample has no version 2.0.1: did you mean 2.0.0",
+				"publish it first"}}, nil},
+		"NoModule": {fixture.Case{Reason: "a module that does not exist", Args: "channel set smaple fast 2.0.0",
+			Code: console.ExitNotFound, Want: []string{"did you mean sample?"}}, nil},
+		"Mandatory": {fixture.Case{Reason: "mandatory modules have no channels", Args: "channel set warden fast 0.9.0",
+			Code: console.ExitFailed, Want: []string{"module warden is mandatory"}}, nil},
+		"BadChannel": {fixture.Case{Reason: "names of channels", Args: "channel set sample Fast 2.0.0",
+			Code: console.ExitUsage, Want: []string{`CHANNEL: "Fast" is not a channel`}}, nil},
+		"NoPolicy": {fixture.Case{Reason: "a ConfigMap that does not exist",
+			Args: "channel set sample fast 2.0.0 --maintenance-policy-configmap=none", Code: console.ExitNotFound,
+			Want: []string{"reading ConfigMap none"}}, nil},
+		"BadPolicy": {fixture.Case{Reason: "a policy that cannot be decoded",
+			Args: "channel set sample fast 2.0.0 --maintenance-policy-configmap=broken-policy",
+			Code: console.ExitFailed, Want: []string{"ConfigMap broken-policy: "}}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +115,8 @@ func TestConcurrentChange(t *testing.T) {
 		}
 		return false
 	}
-	fixture.Case{Reason: "another client writes", Args: "channel set sample regular 2.0.0", Code: console.ExitFailed, Want: []string{"another client changed it in the meantime"}}.Check(t, Commands, s.Kubeconfig)
+	fixture.Case{Reason: "another client writes", Args: "channel set sample regular 2.0.0", Code: console.ExitFailed,
+		Want: []string{"another client changed it in the meantime"}}.Check(t, Commands, s.Kubeconfig)
 	if len(s.Writes()) > 0 {
 		t.Errorf("writes %q", s.Writes())
 	}
@@ -102,12 +127,24 @@ func TestLists(t *testing.T) {
 	for _, c := range []fixture.Case{
 		{Reason: "the catalog", Args: "catalog -o name", Want: []string{"sample\nwarden\n"}},
 		{Reason: "all channels", Args: "channel list -o name", Want: []string{"sample/fast\nsample/regular\n"}},
-		{Reason: "who follows a channel", Args: "channel show sample", Want: []string{"regular    sample   1.0.0     1          1 × 1.0.0", "(pinned)   sample   -         1          1 × 2.0.0"}},
-		{Reason: "a module that does not exist", Args: "channel show smaple", Code: console.ExitNotFound, Want: []string{"did you mean sample?"}},
+		{
+			Reason: "who follows a channel",
+			Args:   "channel show sample",
+			Want: []string{"regular    sample   1.0.0     1          1 × 1.0.0",
+				"(pinned)   sample   -         1          1 × 2.0.0"},
+		},
+		{
+			Reason: "a module that does not exist",
+			Args:   "channel show smaple",
+			Code:   console.ExitNotFound,
+			Want:   []string{"did you mean sample?"},
+		},
 	} {
 		c.Check(t, Commands, s.Kubeconfig)
 	}
 	empty := fixture.NewServer(t)
-	fixture.Case{Reason: "an empty catalog", Args: "catalog", Want: []string{"no modules\n"}}.Check(t, Commands, empty.Kubeconfig)
-	fixture.Case{Reason: "no channels", Args: "channel list", Want: []string{"no channels\n"}}.Check(t, Commands, empty.Kubeconfig)
+	fixture.Case{Reason: "an empty catalog", Args: "catalog", Want: []string{"no modules\n"}}.Check(
+		t, Commands, empty.Kubeconfig)
+	fixture.Case{Reason: "no channels", Args: "channel list", Want: []string{"no channels\n"}}.Check(
+		t, Commands, empty.Kubeconfig)
 }

@@ -127,7 +127,8 @@ func (s *Catalog) AssignmentsOf(module string) []v1beta2.ChannelVersion {
 // RequireModule fails if the catalog does not have the module. The error suggests similar names.
 func (s *Catalog) RequireModule(module string, c *Cluster) error {
 	if all := s.Modules(); !slices.Contains(all, module) {
-		return console.Fail(console.ExitNotFound, "module %q does not exist in the catalog of %s: %s", module, c, console.Suggest(module, all))
+		return console.Fail(console.ExitNotFound, "module %q does not exist in the catalog of %s: %s", module, c,
+			console.Suggest(module, all))
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 		return nil, err
 	}
 	if !c.IsControlPlane() {
-		return nil, console.Fail(console.ExitCluster, "%s is a runtime, but this command needs a control plane: choose another --context", c)
+		return nil, console.Fail(console.ExitCluster,
+			"%s is a runtime, but this command needs a control plane: choose another --context", c)
 	}
 	if c.Namespace == "" {
 		c.Namespace = c.kymaNamespace(ctx)
@@ -69,7 +70,8 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 // its Kyma in the namespace of runtimes.
 func (c *Cluster) kymaNamespace(ctx context.Context) string {
 	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
-		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil && len(list.Items) > 0 {
+		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil &&
+			len(list.Items) > 0 {
 			return namespace
 		}
 	}
@@ -77,7 +79,8 @@ func (c *Cluster) kymaNamespace(ctx context.Context) string {
 }
 
 // listMetadata lists the metadata of at most limit objects of a kind of our API group.
-func (c *Cluster) listMetadata(ctx context.Context, kind, namespace string, limit int64, into *metav1.PartialObjectMetadataList) error {
+func (c *Cluster) listMetadata(ctx context.Context, kind, namespace string, limit int64,
+	into *metav1.PartialObjectMetadataList) error {
 	into.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))
 	return c.List(ctx, into, client.InNamespace(namespace), client.Limit(limit))
 }
@@ -100,7 +103,9 @@ func Runtime(ctx context.Context, a *console.App) (*Cluster, error) {
 		return nil, c.Explain(err, "looking for the Kyma of this cluster")
 	}
 	if len(here.Items) != 1 {
-		return nil, console.Fail(console.ExitCluster, "%s is a control plane, but this command is for the admin of a runtime: choose the --context of a runtime; in a control plane, use klm why RUNTIME", c)
+		return nil, console.Fail(console.ExitCluster,
+			"%s is a control plane, but this command is for the admin of a runtime: choose the --context of a "+
+				"runtime; in a control plane, use klm why RUNTIME", c)
 	}
 	c.OwnKyma = here.Items[0].Name
 	return c, nil
@@ -132,7 +137,8 @@ func connect(ctx context.Context, a *console.App) (*Cluster, error) {
 func Open(a *console.App) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Config.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Config.Context})
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		rules, &clientcmd.ConfigOverrides{CurrentContext: a.Config.Context})
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
@@ -141,13 +147,16 @@ func Open(a *console.App) (*Cluster, error) {
 	if a.Config.Context != "" {
 		current = a.Config.Context
 		if raw.Contexts[current] == nil {
-			return nil, console.Fail(console.ExitCluster, "the kubeconfig has no context %q: %s", current, console.Suggest(current, slices.Collect(maps.Keys(raw.Contexts))))
+			return nil, console.Fail(console.ExitCluster, "the kubeconfig has no context %q: %s", current,
+				console.Suggest(current, slices.Collect(maps.Keys(raw.Contexts))))
 		}
 	}
 	config, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, console.Fail(console.ExitCluster, "no cluster is configured: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config use-context")
+		return nil, console.Fail(console.ExitCluster,
+			"no cluster is configured: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config "+
+				"use-context")
 	case err != nil:
 		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
 	}
@@ -173,7 +182,8 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: kinds, Mapper: mapper, HTTPClient: c.http}); err != nil {
+	if c.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: kinds, Mapper: mapper,
+		HTTPClient: c.http}); err != nil {
 		return nil, invalid(err)
 	}
 	return c, nil
@@ -189,13 +199,18 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for scope, all := range map[meta.RESTScope][]schema.GroupVersionKind{
 		meta.RESTScopeNamespace: {
-			v1beta2.GroupVersion.WithKind("Kyma"), v1beta2.GroupVersion.WithKind("Manifest"), v1beta2.GroupVersion.WithKind("Watcher"),
-			v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
-			corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("Event"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-			corev1.SchemeGroupVersion.WithKind("Pod"), {Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
+			v1beta2.GroupVersion.WithKind("Kyma"), v1beta2.GroupVersion.WithKind("Manifest"),
+			v1beta2.GroupVersion.WithKind("Watcher"),
+			v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(
+				v1beta2.KindModuleReleaseMeta),
+			corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("Event"),
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			corev1.SchemeGroupVersion.WithKind("Pod"), {Group: "apps", Version: "v1", Kind: "Deployment"},
+			{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
 		},
 		meta.RESTScopeRoot: {
-			corev1.SchemeGroupVersion.WithKind("Namespace"), authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+			corev1.SchemeGroupVersion.WithKind("Namespace"),
+			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
 			{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 		},
 	} {
@@ -222,7 +237,9 @@ func (c *Cluster) DetectKinds(ctx context.Context) error {
 	}
 	for _, needed := range []string{"kymas", "moduletemplates", "modulereleasemetas"} {
 		if !c.Serves[needed] {
-			return console.Fail(console.ExitCluster, "%s has no %s.%s: its CRDs are older than this klm, or incomplete: ask its platform team to install them (make install)",
+			return console.Fail(console.ExitCluster,
+				"%s has no %s.%s: its CRDs are older than this klm, or incomplete: ask its platform team to install "+
+					"them (make install)",
 				c, needed, v1beta2.GroupVersion.Group)
 		}
 	}
@@ -237,11 +254,15 @@ func (c *Cluster) explainMissingKinds(ctx context.Context) error {
 		for _, v := range group.Versions {
 			versions = append(versions, v.Version)
 		}
-		return console.Fail(console.ExitCluster, "%s serves %s only as %s: its CRDs are older than this klm, which needs %s: ask its platform team to update them",
+		return console.Fail(console.ExitCluster,
+			"%s serves %s only as %s: its CRDs are older than this klm, which needs %s: ask its platform team to "+
+				"update them",
 			c, v1beta2.GroupVersion.Group, strings.Join(versions, ", "), v1beta2.GroupVersion.Version)
 	}
-	return console.Fail(console.ExitCluster, "%s has no CRDs of %s: it is neither a control plane nor a registered runtime: check --context; "+
-		"for a new control plane, install them (make install); for a new runtime, register it (klm runtime add)", c, v1beta2.GroupVersion.Group)
+	return console.Fail(console.ExitCluster,
+		"%s has no CRDs of %s: it is neither a control plane nor a registered runtime: check --context; "+
+			"for a new control plane, install them (make install); for a new runtime, register it (klm runtime add)", c,
+		v1beta2.GroupVersion.Group)
 }
 
 // GetJSON requests a path of the API server and decodes the answer.
@@ -274,7 +295,8 @@ func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, err
 	if json.NewDecoder(response.Body).Decode(status) == nil && status.Kind == "Status" {
 		return nil, apierrors.FromObject(status)
 	}
-	return nil, apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", path, 0, true)
+	return nil, apierrors.NewGenericServerResponse(response.StatusCode, "get",
+		schema.GroupResource{}, "", path, 0, true)
 }
 
 // AccessSecrets lists the metadata of the access Secrets of a runtime.

@@ -42,7 +42,8 @@ func kyma(namespace, name string) *v1beta2.Kyma {
 
 // TestKindOfCluster: which clusters commands accept, by what they serve, and which namespace and Kyma they use there.
 func TestKindOfCluster(t *testing.T) {
-	controlPlane, runtime := []string{"kymas", "manifests", "moduletemplates", "modulereleasemetas"}, []string{"kymas", "moduletemplates", "modulereleasemetas"}
+	controlPlane, runtime := []string{"kymas", "manifests", "moduletemplates", "modulereleasemetas"},
+		[]string{"kymas", "moduletemplates", "modulereleasemetas"}
 	both := []client.Object{kyma("kcp-system", "a"), kyma("kcp-system", "b")}
 	self := []client.Object{kyma("kyma-system", "own")}
 	cases := map[string]struct {
@@ -53,18 +54,87 @@ func TestKindOfCluster(t *testing.T) {
 		want    string // namespace and Kyma of the admin, or part of the error
 		code    int
 	}{
-		"ControlPlane":          {"a control plane", controlPlane, both, connection.ControlPlane, "kcp-system/", 0},
-		"EmptyControlPlane":     {"without Kymas, it has the usual namespace", controlPlane, nil, connection.ControlPlane, "kcp-system/", 0},
-		"InCluster":             {"a control plane that manages only itself", controlPlane, self, connection.ControlPlane, "kyma-system/", 0},
-		"RuntimeInstead":        {"a runtime is not a control plane", runtime, nil, connection.ControlPlane, "is a runtime, but this command needs a control plane", console.ExitCluster},
-		"Runtime":               {"a runtime", runtime, nil, connection.Runtime, "kyma-system/default", 0},
-		"OwnAdmin":              {"a control plane that manages only itself is its own runtime", controlPlane, self, connection.Runtime, "kyma-system/own", 0},
-		"ControlPlaneInstead":   {"a control plane of others has no modules of its own", controlPlane, both, connection.Runtime, "is a control plane, but this command is for the admin of a runtime", console.ExitCluster},
-		"EitherControlPlane":    {"commands for both", controlPlane, both, connection.ControlPlaneOrRuntime, "kcp-system/", 0},
-		"EitherRuntime":         {"commands for both", runtime, nil, connection.ControlPlaneOrRuntime, "kyma-system/", 0},
-		"NoKinds":               {"a cluster that has nothing to do with it", nil, nil, connection.ControlPlaneOrRuntime, "has no CRDs of operator.kyma-project.io", console.ExitCluster},
-		"IncompleteKinds":       {"an installation that is incomplete", []string{"kymas", "manifests", "moduletemplates"}, nil, connection.ControlPlane, "has no modulereleasemetas.operator.kyma-project.io", console.ExitCluster},
-		"EitherIncompleteKinds": {"for every command", []string{"kymas"}, nil, connection.Runtime, "ask its platform team to install them", console.ExitCluster},
+		"ControlPlane": {
+			reason:  "a control plane",
+			serves:  controlPlane,
+			objects: both,
+			connect: connection.ControlPlane,
+			want:    "kcp-system/",
+		},
+		"EmptyControlPlane": {
+			reason:  "without Kymas, it has the usual namespace",
+			serves:  controlPlane,
+			connect: connection.ControlPlane,
+			want:    "kcp-system/",
+		},
+		"InCluster": {
+			reason:  "a control plane that manages only itself",
+			serves:  controlPlane,
+			objects: self,
+			connect: connection.ControlPlane,
+			want:    "kyma-system/",
+		},
+		"RuntimeInstead": {
+			reason:  "a runtime is not a control plane",
+			serves:  runtime,
+			connect: connection.ControlPlane,
+			want:    "is a runtime, but this command needs a control plane",
+			code:    console.ExitCluster,
+		},
+		"Runtime": {
+			reason:  "a runtime",
+			serves:  runtime,
+			connect: connection.Runtime,
+			want:    "kyma-system/default",
+		},
+		"OwnAdmin": {
+			reason:  "a control plane that manages only itself is its own runtime",
+			serves:  controlPlane,
+			objects: self,
+			connect: connection.Runtime,
+			want:    "kyma-system/own",
+		},
+		"ControlPlaneInstead": {
+			reason:  "a control plane of others has no modules of its own",
+			serves:  controlPlane,
+			objects: both,
+			connect: connection.Runtime,
+			want:    "is a control plane, but this command is for the admin of a runtime",
+			code:    console.ExitCluster,
+		},
+		"EitherControlPlane": {
+			reason:  "commands for both",
+			serves:  controlPlane,
+			objects: both,
+			connect: connection.ControlPlaneOrRuntime,
+			want:    "kcp-system/",
+		},
+		"EitherRuntime": {
+			reason:  "commands for both",
+			serves:  runtime,
+			connect: connection.ControlPlaneOrRuntime,
+			want:    "kyma-system/",
+		},
+		"NoKinds": {
+			reason:  "a cluster that has nothing to do with it",
+			connect: connection.ControlPlaneOrRuntime,
+			want:    "has no CRDs of operator.kyma-project.io",
+			code:    console.ExitCluster,
+		},
+		"IncompleteKinds": {
+			reason:  "an installation that is incomplete",
+			serves:  []string{"kymas", "manifests", "moduletemplates"},
+			connect: connection.ControlPlane,
+			want:    "has no modulereleasemetas.operator.kyma-project.io",
+			code:    console.ExitCluster,
+		},
+		"EitherIncompleteKinds": {
+			reason:  "for every command",
+			serves:  []string{"kymas"},
+			connect: connection.Runtime,
+			want:    "ask its platform team to install them",
+			code:    console.ExitCluster,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +168,8 @@ func TestOlderVersion(t *testing.T) {
 	}
 	a, _ := appFor(s.Kubeconfig)
 	_, err := connection.ControlPlane(t.Context(), a)
-	if console.ExitCode(err) != console.ExitCluster || !strings.Contains(err.Error(), "serves operator.kyma-project.io only as v1alpha1") {
+	if console.ExitCode(err) != console.ExitCluster ||
+		!strings.Contains(err.Error(), "serves operator.kyma-project.io only as v1alpha1") {
 		t.Error(err)
 	}
 }
@@ -111,8 +182,9 @@ func TestOpen(t *testing.T) {
 	}{
 		"Current": {"the current context", s.Kubeconfig, "", ""},
 		"Named":   {"a context that exists", s.Kubeconfig, "test", ""},
-		"Unknown": {"the error suggests a context", s.Kubeconfig, "tset", `the kubeconfig has no context "tset": did you mean test?`},
-		"NoFile":  {"a file that does not exist", filepath.Join(t.TempDir(), "none"), "", "reading the kubeconfig"},
+		"Unknown": {"the error suggests a context", s.Kubeconfig, "tset",
+			`the kubeconfig has no context "tset": did you mean test?`},
+		"NoFile": {"a file that does not exist", filepath.Join(t.TempDir(), "none"), "", "reading the kubeconfig"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +194,8 @@ func TestOpen(t *testing.T) {
 			switch {
 			case c.want == "" && (err != nil || cluster.Context != "test"):
 				t.Errorf("%s: %v", c.reason, err)
-			case c.want != "" && (console.ExitCode(err) != console.ExitCluster || !strings.Contains(err.Error(), c.want)):
+			case c.want != "" && (console.ExitCode(err) != console.ExitCluster ||
+				!strings.Contains(err.Error(), c.want)):
 				t.Errorf("%s: %v", c.reason, err)
 			}
 		})
@@ -141,12 +214,15 @@ func TestMissingKyma(t *testing.T) {
 		t.Errorf("a Kyma that exists: %v, %v", k, err)
 	}
 	_, err = c.Kyma(t.Context(), "runtime-b")
-	if console.ExitCode(err) != console.ExitNotFound || !strings.Contains(err.Error(), `runtime "runtime-b" does not exist in namespace kcp-system`) || !strings.HasSuffix(err.Error(), "did you mean runtime-a?") {
+	if console.ExitCode(err) != console.ExitNotFound ||
+		!strings.Contains(err.Error(), `runtime "runtime-b" does not exist in namespace kcp-system`) ||
+		!strings.HasSuffix(err.Error(), "did you mean runtime-a?") {
 		t.Error(err)
 	}
 	c.OwnKyma = "default"
 	_, err = c.Kyma(t.Context(), "default")
-	if console.ExitCode(err) != console.ExitNotFound || !strings.Contains(err.Error(), "no control plane manages it, or not yet") {
+	if console.ExitCode(err) != console.ExitNotFound ||
+		!strings.Contains(err.Error(), "no control plane manages it, or not yet") {
 		t.Error(err)
 	}
 }
@@ -156,11 +232,12 @@ func TestWithRequest(t *testing.T) {
 		reason, annotation string
 		want               []string // channel and modules
 	}{
-		"None":      {"without the annotation, the spec counts", "", []string{"regular", "sample"}},
-		"Requested": {"the annotation has what the runtime requests", `{"channel":"fast","modules":[{"name":"keda"},{"name":"istio"}]}`, []string{"fast", "keda", "istio"}},
-		"Nothing":   {"the runtime requests no modules", `{"channel":"fast"}`, []string{"fast"}},
-		"Broken":    {"a broken annotation is ignored", `{`, []string{"regular", "sample"}},
-		"Empty":     {"as is one without a channel", `{}`, []string{"regular", "sample"}},
+		"None": {"without the annotation, the spec counts", "", []string{"regular", "sample"}},
+		"Requested": {"the annotation has what the runtime requests",
+			`{"channel":"fast","modules":[{"name":"keda"},{"name":"istio"}]}`, []string{"fast", "keda", "istio"}},
+		"Nothing": {"the runtime requests no modules", `{"channel":"fast"}`, []string{"fast"}},
+		"Broken":  {"a broken annotation is ignored", `{`, []string{"regular", "sample"}},
+		"Empty":   {"as is one without a channel", `{}`, []string{"regular", "sample"}},
 	}
 	for name, c := range cases {
 		k := kyma("kcp-system", "a")
@@ -195,12 +272,17 @@ func TestCatalog(t *testing.T) {
 		}
 	}
 	template := func(version string) v1beta2.ModuleTemplate {
-		return v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "new-" + version}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "new", Version: version}}
+		return v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "new-" + version},
+			Spec: v1beta2.ModuleTemplateSpec{ModuleName: "new", Version: version}}
 	}
-	release := v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1beta2.ModuleReleaseMetaSpec{
-		Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.9.0"}, {Channel: "fast", Version: "1.10.0"}}, KymaSelector: &v1beta2.Selector{},
-	}}
-	c := connection.NewCatalog([]v1beta2.ModuleReleaseMeta{release}, []v1beta2.ModuleTemplate{old("old-regular", "0.1.0", "regular"), old("old-fast", "0.2.0", "fast"), template("1.9.0"), template("1.10.0"), template("1.10.0-rc1")})
+	release := v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "new"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{
+			Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.9.0"},
+				{Channel: "fast", Version: "1.10.0"}}, KymaSelector: &v1beta2.Selector{},
+		}}
+	c := connection.NewCatalog([]v1beta2.ModuleReleaseMeta{release},
+		[]v1beta2.ModuleTemplate{old("old-regular", "0.1.0", "regular"), old("old-fast", "0.2.0", "fast"),
+			template("1.9.0"), template("1.10.0"), template("1.10.0-rc1")})
 	check := func(what string, want, got any) {
 		t.Helper()
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -210,7 +292,8 @@ func TestCatalog(t *testing.T) {
 	check("modules", []string{"new", "old"}, c.Modules())
 	check("versions, the highest first", []string{"1.10.0", "1.10.0-rc1", "1.9.0"}, c.VersionsOf("new"))
 	check("channels of a release", []string{"fast", "regular"}, c.ChannelsOf("new"))
-	check("channels of templates", []v1beta2.ChannelVersion{{Channel: "fast", Version: "0.2.0"}, {Channel: "regular", Version: "0.1.0"}}, c.AssignmentsOf("old"))
+	check("channels of templates", []v1beta2.ChannelVersion{{Channel: "fast", Version: "0.2.0"},
+		{Channel: "regular", Version: "0.1.0"}}, c.AssignmentsOf("old"))
 	check("a module with a selector is restricted", []string{"new"}, c.ForResolve().Restricted)
 	if release.Spec.Channels[0].Channel != "regular" {
 		t.Error("sorting has changed the ModuleReleaseMeta")
@@ -228,7 +311,8 @@ func TestCompareVersions(t *testing.T) {
 	cases := []struct {
 		a, b string
 		want int
-	}{{"1.9.0", "1.10.0", -1}, {"1.10.0", "1.9.0", 1}, {"1.0.0", "1.0.0", 0}, {"1.0.0-rc1", "1.0.0", -1}, {"1.0", "2.0.0", 0}, {"", "1.0.0", 0}}
+	}{{"1.9.0", "1.10.0", -1}, {"1.10.0", "1.9.0", 1}, {"1.0.0", "1.0.0", 0}, {"1.0.0-rc1", "1.0.0", -1},
+		{"1.0", "2.0.0", 0}, {"", "1.0.0", 0}}
 	for _, c := range cases {
 		if got := connection.CompareVersions(c.a, c.b); got != c.want {
 			t.Errorf("%q and %q: %d, want %d", c.a, c.b, got, c.want)
@@ -257,11 +341,43 @@ func TestWaitForKyma(t *testing.T) {
 		code      int
 		want      string // of the error and the progress
 	}{
-		"Done":      {"a change ends the waiting at once, by a watch", time.Minute, v1beta2.StateReady, nil, "a", 0, "  state Processing\n"},
-		"Blocked":   {"what waiting does not help ends it", time.Minute, "", nil, "b", console.ExitNotReady, "it was deleted"},
-		"Timeout":   {"the error says what it waited for", 50 * time.Millisecond, "", nil, "a", console.ExitNotReady, "not done after 50ms: state Processing"},
-		"Forbidden": {"a permission that is missing", time.Minute, "", apierrors.NewForbidden(schema.GroupResource{Resource: "kymas"}, "a", nil), "a", console.ExitForbidden, "reading Kyma a"},
-		"Outage":    {"other errors may end by themselves", 50 * time.Millisecond, "", apierrors.NewInternalError(http.ErrServerClosed), "a", console.ExitNotReady, "not done after 50ms: -"},
+		"Done": {
+			reason:  "a change ends the waiting at once, by a watch",
+			timeout: time.Minute,
+			next:    v1beta2.StateReady,
+			name:    "a",
+			want:    "  state Processing\n",
+		},
+		"Blocked": {
+			reason:  "what waiting does not help ends it",
+			timeout: time.Minute,
+			name:    "b",
+			code:    console.ExitNotReady,
+			want:    "it was deleted",
+		},
+		"Timeout": {
+			reason:  "the error says what it waited for",
+			timeout: 50 * time.Millisecond,
+			name:    "a",
+			code:    console.ExitNotReady,
+			want:    "not done after 50ms: state Processing",
+		},
+		"Forbidden": {
+			reason:    "a permission that is missing",
+			timeout:   time.Minute,
+			intercept: apierrors.NewForbidden(schema.GroupResource{Resource: "kymas"}, "a", nil),
+			name:      "a",
+			code:      console.ExitForbidden,
+			want:      "reading Kyma a",
+		},
+		"Outage": {
+			reason:    "other errors may end by themselves",
+			timeout:   50 * time.Millisecond,
+			intercept: apierrors.NewInternalError(http.ErrServerClosed),
+			name:      "a",
+			code:      console.ExitNotReady,
+			want:      "not done after 50ms: -",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -281,16 +397,17 @@ func TestWaitForKyma(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = connection.WaitForKyma(t.Context(), a, cluster, c.name, c.timeout, func(k *v1beta2.Kyma) connection.Progress {
-				if c.next != "" {
-					once.Do(func() {
-						o := s.Object(path)
-						_ = unstructured.SetNestedField(o.Object, string(c.next), "status", "state")
-						time.AfterFunc(100*time.Millisecond, func() { s.Put(o) })
-					})
-				}
-				return untilReady(k)
-			})
+			err = connection.WaitForKyma(t.Context(), a, cluster, c.name, c.timeout,
+				func(k *v1beta2.Kyma) connection.Progress {
+					if c.next != "" {
+						once.Do(func() {
+							o := s.Object(path)
+							_ = unstructured.SetNestedField(o.Object, string(c.next), "status", "state")
+							time.AfterFunc(100*time.Millisecond, func() { s.Put(o) })
+						})
+					}
+					return untilReady(k)
+				})
 			got := progress.String()
 			if err != nil {
 				got += err.Error()
@@ -308,11 +425,14 @@ func TestWaitForKyma(t *testing.T) {
 // TestAccessSecrets: only metadata is requested, of the Secrets with the label.
 func TestAccessSecrets(t *testing.T) {
 	secret := func(name, runtime string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kcp-system", Labels: map[string]string{v1beta2.LabelKymaName: runtime}}, Data: map[string][]byte{"config": []byte("secret")}}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kcp-system",
+			Labels: map[string]string{v1beta2.LabelKymaName: runtime}},
+			Data: map[string][]byte{"config": []byte("secret")}}
 	}
 	s := fixture.NewServer(t, secret("a-access", "a"), secret("b-access", "b"))
 	s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/secrets") && !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+		if strings.HasSuffix(r.URL.Path, "/secrets") && !strings.Contains(r.Header.Get("Accept"),
+			"as=PartialObjectMetadataList") {
 			t.Errorf("the data of Secrets is requested: %s", r.Header.Get("Accept"))
 		}
 		return false
@@ -333,8 +453,10 @@ func TestAccessSecrets(t *testing.T) {
 
 // TestCompletion: names come from the cluster, and errors complete nothing.
 func TestCompletion(t *testing.T) {
-	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "sample", Namespace: "kcp-system"}, Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}}}
-	template := &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "sample-2.0.0", Namespace: "kcp-system"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "sample", Version: "2.0.0"}}
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "sample", Namespace: "kcp-system"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}}}
+	template := &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "sample-2.0.0", Namespace: "kcp-system"},
+		Spec: v1beta2.ModuleTemplateSpec{ModuleName: "sample", Version: "2.0.0"}}
 	s := fixture.NewServer(t, kyma("kcp-system", "runtime-a"), kyma("kcp-system", "runtime-b"), release, template)
 	up, _ := appFor(s.Kubeconfig)
 	down, _ := appFor(filepath.Join(t.TempDir(), "none"))

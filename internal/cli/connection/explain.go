@@ -23,13 +23,15 @@ func (c *Cluster) Explain(err error, doing string) error {
 		return err
 	}
 	if _, ok := errors.AsType[*url.Error](err); ok || errors.Is(err, context.DeadlineExceeded) {
-		return console.Fail(console.ExitCluster, "%s: %s does not answer: %s; check its address and your network", doing, c, reasonOf(err))
+		return console.Fail(console.ExitCluster, "%s: %s does not answer: %s; check its address and your network",
+			doing, c, reasonOf(err))
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		return console.Fail(console.ExitFailed, "%s: interrupted", doing)
 	case apierrors.IsUnauthorized(err):
-		return console.Fail(console.ExitForbidden, "%s: %s does not accept the credentials: log in again, or use another context", doing, c)
+		return console.Fail(console.ExitForbidden,
+			"%s: %s does not accept the credentials: log in again, or use another context", doing, c)
 	case apierrors.IsForbidden(err):
 		return console.Fail(console.ExitForbidden, "%s: %s", doing, missingPermission(err))
 	case apierrors.IsNotFound(err):
@@ -37,7 +39,9 @@ func (c *Cluster) Explain(err error, doing string) error {
 	case apierrors.IsConflict(err):
 		return console.Fail(console.ExitFailed, "%s: another client changed it at the same time: try again", doing)
 	case strings.Contains(err.Error(), "unknown field"):
-		return console.Fail(console.ExitCluster, "%s: %s: the CRDs in %s are older than this klm: ask its platform team to update them", doing, err.Error(), c)
+		return console.Fail(console.ExitCluster,
+			"%s: %s: the CRDs in %s are older than this klm: ask its platform team to update them", doing, err.Error(),
+			c)
 	}
 	return console.Fail(console.ExitFailed, "%s: %s", doing, err.Error())
 }
@@ -50,7 +54,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-var forbiddenRequest = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
+var forbiddenRequest = regexp.MustCompile(
+	`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
 
 // missingPermission returns which permission a forbidden request needs, by the message of the API server.
 func missingPermission(err error) string {
@@ -65,5 +70,6 @@ func missingPermission(err error) string {
 	if m[5] != "" {
 		where = "in namespace " + m[5]
 	}
-	return fmt.Sprintf("permission missing: %s may not %s %s %s: ask for a role that allows it, or use another context", m[1], m[2], resource, where)
+	return fmt.Sprintf("permission missing: %s may not %s %s %s: ask for a role that allows it, or use another context",
+		m[1], m[2], resource, where)
 }

@@ -21,9 +21,11 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, k)
 	switch {
 	case apierrors.IsNotFound(err) && c.OwnKyma != "":
-		return nil, console.Fail(console.ExitNotFound, "%s has no Kyma %s/%s: no control plane manages it, or not yet", c, c.Namespace, name)
+		return nil, console.Fail(console.ExitNotFound, "%s has no Kyma %s/%s: no control plane manages it, or not yet",
+			c, c.Namespace, name)
 	case apierrors.IsNotFound(err):
-		return nil, console.Fail(console.ExitNotFound, "runtime %q does not exist in namespace %s of %s: %s", name, c.Namespace, c, console.Suggest(name, c.kymaNames(ctx)))
+		return nil, console.Fail(console.ExitNotFound, "runtime %q does not exist in namespace %s of %s: %s", name,
+			c.Namespace, c, console.Suggest(name, c.kymaNames(ctx)))
 	}
 	return k, c.Explain(err, "reading Kyma "+name)
 }

@@ -24,7 +24,8 @@ type Progress struct {
 
 // WaitForKyma calls check with a Kyma whenever it changes, with nil if it does not exist, until check reports that
 // the change is done or blocked, or until the timeout. It prints the text of the progress whenever that changes.
-func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration, check func(*v1beta2.Kyma) Progress) error {
+func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
+	check func(*v1beta2.Kyma) Progress) error {
 	const readInterval = 2 * time.Second // watches may be forbidden, or end
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

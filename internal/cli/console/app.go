@@ -45,11 +45,13 @@ func (a *App) Group(use, short, long, example string, commands ...*cobra.Command
 
 // Command returns a command that calls run. The lines of the example begin with klm, and are shown with the name by
 // which the user calls the program.
-func (a *App) Command(use, short, long, example string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+func (a *App) Command(use, short, long, example string, args cobra.PositionalArgs,
+	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	example = strings.ReplaceAll("\n"+strings.TrimSpace(example), "\nklm ", "\n  "+a.Name+" ")
 	return &cobra.Command{
-		Use: use, Short: short, Long: strings.TrimSpace(strings.ToUpper(short[:1]) + short[1:] + ".\n" + long), Example: strings.TrimPrefix(example, "\n"),
-		Args: args, DisableFlagsInUseLine: true, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: use, Short: short, Long: strings.TrimSpace(strings.ToUpper(short[:1]) + short[1:] + ".\n" + long),
+		Example: strings.TrimPrefix(example, "\n"),
+		Args:    args, DisableFlagsInUseLine: true, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
 			if errors.Is(err, context.Canceled) {

@@ -24,13 +24,16 @@ func TestArguments(t *testing.T) {
 		args   []string
 		want   string // the error; "" for none
 	}{
-		"None":     {"a command without arguments", nil, nil, ""},
-		"Enough":   {"optional arguments may be omitted", []string{"RUNTIME", "[MODULE]"}, []string{"a"}, ""},
-		"All":      {"or given", []string{"RUNTIME", "[MODULE]"}, []string{"a", "b"}, ""},
-		"Missing":  {"the name of the argument is in the error", []string{"RUNTIME", "[MODULE]"}, nil, "RUNTIME is missing"},
-		"Second":   {"the first missing argument is named", []string{"RUNTIME", "MODULE"}, []string{"a"}, "MODULE is missing"},
-		"Too many": {"the first unexpected argument is named", []string{"RUNTIME"}, []string{"a", "b", "c"}, `unexpected argument "b"`},
-		"Empty":    {"an empty variable of a script", []string{"RUNTIME"}, []string{""}, "RUNTIME must not be empty"},
+		"None":   {"a command without arguments", nil, nil, ""},
+		"Enough": {"optional arguments may be omitted", []string{"RUNTIME", "[MODULE]"}, []string{"a"}, ""},
+		"All":    {"or given", []string{"RUNTIME", "[MODULE]"}, []string{"a", "b"}, ""},
+		"Missing": {"the name of the argument is in the error", []string{"RUNTIME", "[MODULE]"},
+			nil, "RUNTIME is missing"},
+		"Second": {"the first missing argument is named", []string{"RUNTIME", "MODULE"},
+			[]string{"a"}, "MODULE is missing"},
+		"Too many": {"the first unexpected argument is named", []string{"RUNTIME"}, []string{"a", "b", "c"},
+			`unexpected argument "b"`},
+		"Empty": {"an empty variable of a script", []string{"RUNTIME"}, []string{""}, "RUNTIME must not be empty"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -57,9 +60,10 @@ func TestExitCode(t *testing.T) {
 	}{
 		"None":    {"success", nil, ExitOK},
 		"Problem": {"an error with a code", Fail(ExitNotReady, "wait"), ExitNotReady},
-		"Wrapped": {"a wrapped error keeps its code", fmt.Errorf("doing: %w", Fail(ExitCluster, "no answer")), ExitCluster},
-		"Joined":  {"so does a joined one", errors.Join(errors.New("x"), Fail(ExitUsage, "y")), ExitUsage},
-		"Other":   {"all other errors", errors.New("odd"), ExitFailed},
+		"Wrapped": {"a wrapped error keeps its code", fmt.Errorf("doing: %w", Fail(ExitCluster, "no answer")),
+			ExitCluster},
+		"Joined": {"so does a joined one", errors.Join(errors.New("x"), Fail(ExitUsage, "y")), ExitUsage},
+		"Other":  {"all other errors", errors.New("odd"), ExitFailed},
 	}
 	for name, c := range cases {
 		if got := ExitCode(c.err); got != c.want {
@@ -118,7 +122,8 @@ func TestGroup(t *testing.T) {
 	run := func(args ...string) error {
 		var out bytes.Buffer
 		a := &App{Config: &config.Klm{}, Name: "kubectl lifecycle"}
-		failing := a.Command("fail", "always fail", "", "klm fail", Arguments(), func(*cobra.Command, []string) error { return fmt.Errorf("listing: %w", context.Canceled) })
+		failing := a.Command("fail", "always fail", "", "klm fail", Arguments(),
+			func(*cobra.Command, []string) error { return fmt.Errorf("listing: %w", context.Canceled) })
 		g := a.Group("klm", "the client", "", "klm fail", failing)
 		g.SilenceErrors, g.SilenceUsage = true, true
 		g.SetArgs(args)
@@ -128,7 +133,8 @@ func TestGroup(t *testing.T) {
 	if err := run(); err != nil {
 		t.Errorf("without arguments: %v", err)
 	}
-	if err := run("fial"); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), `there is no command "fial": did you mean fail?`) {
+	if err := run("fial"); ExitCode(err) != ExitUsage ||
+		!strings.Contains(err.Error(), `there is no command "fial": did you mean fail?`) {
 		t.Errorf("an unknown command: %v", err)
 	}
 	if err := run("fail"); err == nil || err.Error() != "interrupted" {
@@ -152,10 +158,12 @@ func TestSuggest(t *testing.T) {
 		want         string
 	}{
 		"Similar": {"a typing error", "smaple", []string{"keda", "sample"}, "did you mean sample?"},
-		"Two":     {"several similar names", "remvoe", []string{"remove", "removed"}, "did you mean remove or removed?"},
-		"Others":  {"nothing is similar", "istio", []string{"keda", "sample", "keda"}, "choose one of keda, sample"},
-		"Many":    {"not all of many names", "xxxxxxxxx", many, "choose one of eight, five, four, nine, one, seven, six, three, …"},
-		"None":    {"there are no names", "istio", nil, "none exist"},
+		"Two": {"several similar names", "remvoe", []string{"remove", "removed"},
+			"did you mean remove or removed?"},
+		"Others": {"nothing is similar", "istio", []string{"keda", "sample", "keda"}, "choose one of keda, sample"},
+		"Many": {"not all of many names", "xxxxxxxxx", many,
+			"choose one of eight, five, four, nine, one, seven, six, three, …"},
+		"None": {"there are no names", "istio", nil, "none exist"},
 	}
 	for name, c := range cases {
 		if got := Suggest(c.name, c.names); got != c.want {

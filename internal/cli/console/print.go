@@ -59,7 +59,8 @@ func (a *App) Print(r Report) error {
 
 // Page returns an empty page with the settings of this invocation.
 func (a *App) Page() *Page {
-	return &Page{Wide: a.Config.Output == config.FormatWide, colours: !a.Config.NoColor && IsTerminal(a.Out), Now: a.Now()}
+	return &Page{Wide: a.Config.Output == config.FormatWide, colours: !a.Config.NoColor &&
+		IsTerminal(a.Out), Now: a.Now()}
 }
 
 // IsTerminal reports whether w is a terminal.

@@ -100,10 +100,32 @@ func TestChanges(t *testing.T) {
 		lines     int
 		want      string
 	}{
-		"None":   {"nothing changes, one object exists", nil, 1, false, 2, "nothing would change\n1 object unchanged\n"},
-		"Fields": {"20 fields, and how many more", []trial.Change{{Action: "change", Object: "ConfigMap a", Fields: fields}}, 3, false, 23, "           and 2 fields more; -o wide shows all\n3 objects unchanged\n"},
-		"Wide":   {"all fields", []trial.Change{{Action: "change", Object: "ConfigMap a", Fields: fields}}, 0, true, 24, "           f21: a → -\n0 objects unchanged\n"},
-		"Error":  {"an object that cannot be applied has a message", []trial.Change{{Action: "refuse", Object: "ConfigMap a", Message: "forbidden"}}, 0, false, 3, "refuse   ConfigMap a\n           forbidden\n0 objects unchanged\n"},
+		"None": {
+			reason:    "nothing changes, one object exists",
+			unchanged: 1,
+			lines:     2,
+			want:      "nothing would change\n1 object unchanged\n",
+		},
+		"Fields": {
+			reason:    "20 fields, and how many more",
+			changes:   []trial.Change{{Action: "change", Object: "ConfigMap a", Fields: fields}},
+			unchanged: 3,
+			lines:     23,
+			want:      "           and 2 fields more; -o wide shows all\n3 objects unchanged\n",
+		},
+		"Wide": {
+			reason:  "all fields",
+			changes: []trial.Change{{Action: "change", Object: "ConfigMap a", Fields: fields}},
+			wide:    true,
+			lines:   24,
+			want:    "           f21: a → -\n0 objects unchanged\n",
+		},
+		"Error": {
+			reason:  "an object that cannot be applied has a message",
+			changes: []trial.Change{{Action: "refuse", Object: "ConfigMap a", Message: "forbidden"}},
+			lines:   3,
+			want:    "refuse   ConfigMap a\n           forbidden\n0 objects unchanged\n",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +142,8 @@ func TestChanges(t *testing.T) {
 func TestPrint(t *testing.T) {
 	want := map[string]string{
 		config.FormatTable: "it is done\n", config.FormatWide: "it is done\n", config.FormatName: "kyma/a\n",
-		config.FormatJSON: "{\n  \"object\": \"kyma/a\",\n  \"result\": \"it is done\"\n}\n", config.FormatYAML: "object: kyma/a\nresult: it is done\n",
+		config.FormatJSON: "{\n  \"object\": \"kyma/a\",\n  \"result\": \"it is done\"\n}\n",
+		config.FormatYAML: "object: kyma/a\nresult: it is done\n",
 	}
 	for _, format := range config.Formats {
 		var out strings.Builder

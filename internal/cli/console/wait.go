@@ -28,5 +28,6 @@ type WaitFlags struct {
 // Register adds the flags to f.
 func (w *WaitFlags) Register(f *pflag.FlagSet) {
 	f.BoolVar(&w.NoWait, "no-wait", false, "do not wait until it is done")
-	f.DurationVar(&w.Timeout, "timeout", 5*time.Minute, "how long to wait; after that klm ends with exit code 3 and undoes nothing")
+	f.DurationVar(&w.Timeout, "timeout", 5*time.Minute,
+		"how long to wait; after that klm ends with exit code 3 and undoes nothing")
 }

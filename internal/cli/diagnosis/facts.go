@@ -51,7 +51,8 @@ func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Fac
 	})
 	if c.IsControlPlane() {
 		all.Go(func() error {
-			return c.Explain(c.List(first, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: name}), "reading the Manifests of "+name)
+			return c.Explain(c.List(first, &manifests, c.InNamespace(),
+				client.MatchingLabels{v1beta2.LabelKymaName: name}), "reading the Manifests of "+name)
 		})
 	}
 	if c.OwnKyma == "" {
@@ -90,9 +91,12 @@ func (f *Facts) RequireModule(ctx context.Context, module string) error {
 		return nil
 	}
 	if s, err := f.Cluster.Catalog(ctx); err == nil && slices.Contains(s.Modules(), module) {
-		return console.Fail(console.ExitNotFound, "%s neither requests module %s nor has it: the admin of the runtime enables it with klm module enable %s", f.Kyma.Name, module, module)
+		return console.Fail(console.ExitNotFound,
+			"%s neither requests module %s nor has it: the admin of the runtime enables it with klm module enable %s",
+			f.Kyma.Name, module, module)
 	}
-	return console.Fail(console.ExitNotFound, "%s has no module %q: %s", f.Kyma.Name, module, console.Suggest(module, names))
+	return console.Fail(console.ExitNotFound, "%s has no module %q: %s", f.Kyma.Name, module,
+		console.Suggest(module, names))
 }
 
 // readCatalogAndEvents reads the requested part of the catalog, and the events of the Manifest of the module.
@@ -142,7 +146,8 @@ func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]core
 // readCatalogFor reads the part of the catalog that a Kyma requests: for each module its ModuleReleaseMeta, and the
 // ModuleTemplate of the requested version. If a module has no ModuleReleaseMeta, it reads the whole catalog.
 func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1beta2.Kyma) (*connection.Catalog, error) {
-	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{}, Templates: map[string]*v1beta2.ModuleTemplate{}}
+	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{},
+		Templates: map[string]*v1beta2.ModuleTemplate{}}
 	var mu sync.Mutex
 	incomplete := false
 	all, parallel := errgroup.WithContext(ctx)

@@ -78,9 +78,11 @@ func (l ModuleList) Show(p *console.Page) {
 		if m.Pinned != "" {
 			channel = "pinned to " + m.Pinned
 		}
-		rows = append(rows, []string{m.Name, channel, console.OrDash(m.Version), string(m.State), managed, string(m.Policy), console.OrDash(m.Resource), console.OrDash(m.Reason), p.Clip(m.Message, 80)})
+		rows = append(rows, []string{m.Name, channel, console.OrDash(m.Version), string(m.State), managed,
+			string(m.Policy), console.OrDash(m.Resource), console.OrDash(m.Reason), p.Clip(m.Message, 80)})
 	}
-	p.Table([]string{"MODULE", "CHANNEL", "VERSION", "STATE", "MANAGED", "+POLICY", "+RESOURCE", "REASON", "MESSAGE"}, rows)
+	p.Table([]string{"MODULE", "CHANNEL", "VERSION", "STATE", "MANAGED", "+POLICY", "+RESOURCE", "REASON", "MESSAGE"},
+		rows)
 	if slices.ContainsFunc(l, func(m ModuleRow) bool { return m.Reason != "" && len(m.Message) > 80 }) && !p.Wide {
 		p.Line("klm module why MODULE shows all of a message.")
 	}

@@ -76,8 +76,10 @@ type moduleDetail struct {
 func (f *Facts) Report(module string) *Report {
 	k := f.Kyma
 	r := &Report{
-		Runtime: k.Name, State: cmp.Or(k.Status.State, console.StateNew), Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
-		Ready: k.Status.ModulesReady, Agent: f.Agent(), Access: f.Access(), Modules: []Module{}, Blockers: []blocker{}, Notes: f.Notes,
+		Runtime: k.Name, State: cmp.Or(k.Status.State, console.StateNew),
+		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
+		Ready: k.Status.ModulesReady, Agent: f.Agent(), Access: f.Access(), Modules: []Module{},
+		Blockers: []blocker{}, Notes: f.Notes,
 	}
 	for _, m := range f.Modules() {
 		if module == "" || m.Name == module {
@@ -97,7 +99,8 @@ func (f *Facts) Report(module string) *Report {
 	r.Events = f.lastEvents(5)
 	if m := f.Manifest(module); m != nil {
 		d := &moduleDetail{
-			Manifest: m.Name, Component: m.OCMComponentName(), Objects: len(m.Status.Synced), Operation: m.Status.LastOperation.Operation, Conditions: m.Status.Conditions,
+			Manifest: m.Name, Component: m.OCMComponentName(), Objects: len(m.Status.Synced),
+			Operation: m.Status.LastOperation.Operation, Conditions: m.Status.Conditions,
 		}
 		if cr := m.Spec.Resource; cr != nil {
 			d.Resource = fmt.Sprintf("%s %s/%s (%s)", cr.GetKind(), cr.GetNamespace(), cr.GetName(), m.Policy())
@@ -127,7 +130,8 @@ func (f *Facts) Modules() []Module {
 	}
 	for i := range f.Manifests {
 		if is := &f.Manifests[i]; is.IsMandatory() {
-			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is), State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory"}
+			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is),
+				State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory"}
 			if m.Installed != m.Desired {
 				m.Next = m.Desired
 			}
@@ -141,7 +145,8 @@ func (f *Facts) Modules() []Module {
 func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
 	d := channel.Resolve(f.Catalog.ForResolve(), f.Request(requested, spec, m.Installed))
 	m.Desired, m.Next, m.Channel, m.Kind = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
-	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning // the manager knows more, such as the maintenance windows
+	// the manager knows more, such as the maintenance windows
+	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning
 	if d.Blocker != nil || managerBlocks {
 		m.Next = ""
 	}
@@ -190,7 +195,8 @@ func (f *Facts) Agent() string {
 
 // Access names the access Secrets of the runtime; "" in a runtime, and if they cannot be read.
 func (f *Facts) Access() string {
-	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
+	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(
+		f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
 		return ""
 	}
 	var all []string
@@ -220,13 +226,17 @@ func (f *Facts) RuntimeBlockers() []blocker {
 	switch {
 	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
 	case k.Status.State == "":
-		add("NotObserved", time.Time{}, "the manager has not reconciled the Kyma yet: check that it runs; if many runtimes are New (klm status), the Kyma waits, "+
-			"because only some of them get their first modules at the same time (--max-new-runtimes)")
+		add("NotObserved", time.Time{},
+			"the manager has not reconciled the Kyma yet: check that it runs; if many runtimes are New (klm status), "+
+				"the Kyma waits, "+
+				"because only some of them get their first modules at the same time (--max-new-runtimes)")
 	default:
-		add("NotObserved", time.Time{}, fmt.Sprintf("the manager has not reconciled generation %d of the Kyma yet: check that it runs", k.Generation))
+		add("NotObserved", time.Time{}, fmt.Sprintf(
+			"the manager has not reconciled generation %d of the Kyma yet: check that it runs", k.Generation))
 	}
 	if !k.DeletionTimestamp.IsZero() {
-		add("Deleting", k.DeletionTimestamp.Time, fmt.Sprintf("it is being deleted: %s; finalizers: %s", console.OrDash(k.Status.LastOperation.Operation), console.OrDash(strings.Join(k.Finalizers, ", "))))
+		add("Deleting", k.DeletionTimestamp.Time, fmt.Sprintf("it is being deleted: %s; finalizers: %s",
+			console.OrDash(k.Status.LastOperation.Operation), console.OrDash(strings.Join(k.Finalizers, ", "))))
 	}
 	if b := channel.PauseBlocker(k, ""); b != nil {
 		since := time.Time{}
@@ -244,7 +254,8 @@ func (f *Facts) RuntimeBlockers() []blocker {
 		return cmp.Compare(conditionOrder(a.Type), conditionOrder(b.Type))
 	})
 	for _, c := range conditions {
-		if reported := ofModules[c.Reason]; c.Status != metav1.ConditionTrue && !reported || c.Reason == v1beta2.ReasonSkipReconciliation {
+		if reported := ofModules[c.Reason]; c.Status != metav1.ConditionTrue && !reported ||
+			c.Reason == v1beta2.ReasonSkipReconciliation {
 			add(c.Reason, c.LastTransitionTime.Time, strings.TrimPrefix(c.Message, "not ready: "))
 		}
 	}
@@ -267,13 +278,15 @@ func (f *Facts) moduleBlockers() []blocker {
 		if e.Reason == "" && e.Message == "" {
 			continue
 		}
-		all = append(all, blocker{"module " + e.Name, cmp.Or(e.Reason, string(e.State)), f.since(e.Name, e.Reason), cmp.Or(e.Message, "no message")})
+		all = append(all, blocker{"module " + e.Name, cmp.Or(e.Reason, string(e.State)), f.since(e.Name, e.Reason),
+			cmp.Or(e.Message, "no message")})
 	}
 	for i := range f.Manifests {
 		m := &f.Manifests[i]
 		ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
 		if m.IsMandatory() && ready != nil && ready.Status != metav1.ConditionTrue {
-			all = append(all, blocker{"module " + m.ModuleName(), ready.Reason, ready.LastTransitionTime.Time, ready.Message})
+			all = append(all, blocker{"module " + m.ModuleName(), ready.Reason,
+				ready.LastTransitionTime.Time, ready.Message})
 		}
 	}
 	return all
@@ -295,7 +308,8 @@ func (f *Facts) since(module, reason string) time.Time {
 			}
 		}
 	}
-	if c := meta.FindStatusCondition(f.Kyma.Status.Conditions, v1beta2.ConditionReady); first.IsZero() && c != nil && c.Reason == reason {
+	if c := meta.FindStatusCondition(f.Kyma.Status.Conditions, v1beta2.ConditionReady); first.IsZero() &&
+		c != nil && c.Reason == reason {
 		return c.LastTransitionTime.Time
 	}
 	return first
@@ -328,10 +342,12 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 		if e.Series != nil {
 			count = e.Series.Count
 		}
-		all = append(all, eventLine{eventTime(e), count, e.Type, e.InvolvedObject.Kind + " " + e.InvolvedObject.Name, e.Reason, e.Message})
+		all = append(all, eventLine{eventTime(e), count, e.Type, e.InvolvedObject.Kind + " " + e.InvolvedObject.Name,
+			e.Reason, e.Message})
 	}
 	slices.SortStableFunc(all, func(a, b eventLine) int {
-		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Reason, b.Reason),
+			strings.Compare(a.Message, b.Message))
 	})
 	return all[:min(len(all), limit)]
 }
@@ -363,7 +379,8 @@ func (r *Report) Show(p *console.Page) {
 		p.Line("")
 		var rows [][]string
 		for _, m := range r.Modules {
-			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired), console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Kind})
+			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired),
+				console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Kind})
 		}
 		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", "STATE", ""}, rows)
 	}
@@ -402,7 +419,8 @@ func (r *Report) Show(p *console.Page) {
 
 func (r *Report) showDetail(p *console.Page, d *moduleDetail) {
 	p.Line("")
-	p.Line("  Manifest %s, %s in the runtime, component %s", d.Manifest, console.Count(d.Objects, "object"), console.OrDash(d.Component))
+	p.Line("  Manifest %s, %s in the runtime, component %s", d.Manifest, console.Count(d.Objects, "object"),
+		console.OrDash(d.Component))
 	if d.Resource != "" {
 		p.Line("  custom resource: %s", d.Resource)
 	}

@@ -12,7 +12,8 @@ func TestWhy(t *testing.T) {
 	for name, f := range fixture.Facts() {
 		t.Run(name, func(t *testing.T) {
 			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
-			fixture.Golden(t, "why_"+name+".txt", fixture.Text(t, f.Report(""), config.FormatTable)+"\n--- with MODULE\n"+fixture.Text(t, f.Report("sample"), config.FormatTable))
+			fixture.Golden(t, "why_"+name+".txt", fixture.Text(t, f.Report(""), config.FormatTable)+
+				"\n--- with MODULE\n"+fixture.Text(t, f.Report("sample"), config.FormatTable))
 		})
 	}
 }

@@ -23,14 +23,17 @@ const (
 
 // runtimeA returns the objects of a runtime that has module sample.
 func runtimeA() []client.Object {
-	k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", State: v1beta2.StateReady})
+	k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
+		v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", State: v1beta2.StateReady})
 	m := fixture.Manifest("1.0.0", "1.0.0")
 	m.Namespace = "kcp-system"
-	access := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a-access", Namespace: "kcp-system", UID: "s1", Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a"}}}
+	access := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a-access", Namespace: "kcp-system", UID: "s1",
+		Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a"}}}
 	return []client.Object{k, &m, access}
 }
 
-// TestPauseAndResume: the annotation is that of the runtime or of the module, and the state decides what resuming means.
+// TestPauseAndResume: the annotation is that of the runtime or of the module, and the state decides what resuming
+// means.
 func TestPauseAndResume(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	annotation := func(key string) string {
@@ -40,19 +43,30 @@ func TestPauseAndResume(t *testing.T) {
 		fixture.Case
 		paused, module string // the annotations after it
 	}{
-		{fixture.Case{Reason: "a reason is required", Args: "runtime pause runtime-a", Code: console.ExitUsage, Want: []string{"--reason is required: it is shown to other users"}}, "", ""},
-		{fixture.Case{Reason: "the error suggests a runtime", Args: "runtime pause runtime-b --reason x", Code: console.ExitNotFound, Want: []string{"did you mean runtime-a?"}}, "", ""},
-		{fixture.Case{Reason: "and a module", Args: "runtime pause runtime-a --module smaple --reason x", Code: console.ExitNotFound, Want: []string{"did you mean sample?"}}, "", ""},
-		{fixture.Case{Reason: "the whole runtime", Args: "runtime pause runtime-a --reason ask-Kim", Want: []string{"runtime-a is paused"}}, "ask-Kim", ""},
-		{fixture.Case{Reason: "a module cannot be resumed while its runtime is paused", Args: "runtime resume runtime-a --module sample", Code: console.ExitNotReady, Want: []string{"module sample of runtime-a is not paused separately"}}, "ask-Kim", ""},
-		{fixture.Case{Reason: "a module in addition", Args: "runtime pause runtime-a --module sample --reason broken", Want: []string{"module sample of runtime-a is paused"}}, "ask-Kim", "broken"},
-		{fixture.Case{Reason: "the runtime is resumed, the module is not", Args: "runtime resume runtime-a", Want: []string{"runtime-a is resumed"}}, "", "broken"},
-		{fixture.Case{Reason: "the module is resumed", Args: "runtime resume runtime-a --module sample", Want: []string{"module sample of runtime-a is resumed"}}, "", ""},
-		{fixture.Case{Reason: "there is nothing to resume", Args: "runtime resume runtime-a", Want: []string{"runtime-a is not paused"}}, "", ""},
+		{fixture.Case{Reason: "a reason is required", Args: "runtime pause runtime-a", Code: console.ExitUsage,
+			Want: []string{"--reason is required: it is shown to other users"}}, "", ""},
+		{fixture.Case{Reason: "the error suggests a runtime", Args: "runtime pause runtime-b --reason x",
+			Code: console.ExitNotFound, Want: []string{"did you mean runtime-a?"}}, "", ""},
+		{fixture.Case{Reason: "and a module", Args: "runtime pause runtime-a --module smaple --reason x",
+			Code: console.ExitNotFound, Want: []string{"did you mean sample?"}}, "", ""},
+		{fixture.Case{Reason: "the whole runtime", Args: "runtime pause runtime-a --reason ask-Kim",
+			Want: []string{"runtime-a is paused"}}, "ask-Kim", ""},
+		{fixture.Case{Reason: "a module cannot be resumed while its runtime is paused",
+			Args: "runtime resume runtime-a --module sample", Code: console.ExitNotReady,
+			Want: []string{"module sample of runtime-a is not paused separately"}}, "ask-Kim", ""},
+		{fixture.Case{Reason: "a module in addition", Args: "runtime pause runtime-a --module sample --reason broken",
+			Want: []string{"module sample of runtime-a is paused"}}, "ask-Kim", "broken"},
+		{fixture.Case{Reason: "the runtime is resumed, the module is not", Args: "runtime resume runtime-a",
+			Want: []string{"runtime-a is resumed"}}, "", "broken"},
+		{fixture.Case{Reason: "the module is resumed", Args: "runtime resume runtime-a --module sample",
+			Want: []string{"module sample of runtime-a is resumed"}}, "", ""},
+		{fixture.Case{Reason: "there is nothing to resume", Args: "runtime resume runtime-a",
+			Want: []string{"runtime-a is not paused"}}, "", ""},
 	}
 	for _, c := range steps {
 		c.Check(t, Commands, s.Kubeconfig)
-		if p, m := annotation(v1beta2.AnnotationPaused), annotation(v1beta2.AnnotationPausedModulePrefix+"sample"); p != c.paused || m != c.module {
+		if p, m := annotation(v1beta2.AnnotationPaused),
+			annotation(v1beta2.AnnotationPausedModulePrefix+"sample"); p != c.paused || m != c.module {
 			t.Errorf("%s: annotations %q and %q, want %q and %q", c.Reason, p, m, c.paused, c.module)
 		}
 	}
@@ -65,14 +79,19 @@ func TestAddOptions(t *testing.T) {
 		change func(*addOptions)
 		want   string // the error; "" for none
 	}{
-		"Valid":      {"", func(*addOptions) {}, ""},
-		"Label":      {"a label with a prefix, and one without a value", func(o *addOptions) { o.labels = []string{"kyma-project.io/region=eu", "a="} }, ""},
-		"Name":       {"names of objects", func(o *addOptions) { o.name = "A_B" }, "is not a valid name"},
-		"Long":       {"it becomes a label", func(o *addOptions) { o.name = strings.Repeat("a", 64) }, "longer than 63"},
-		"File":       {"without a kubeconfig the control plane cannot connect", func(o *addOptions) { o.file = "" }, "--kubeconfig-file is required"},
-		"Channel":    {"upper case", func(o *addOptions) { o.channel = "Fast" }, `"Fast" is not a channel`},
-		"Reserved":   {"a word that means no channel", func(o *addOptions) { o.channel = v1beta2.NoChannel }, "is reserved"},
-		"NoValue":    {"no equals sign", func(o *addOptions) { o.labels = []string{"a"} }, `"a" is not a label KEY=VALUE`},
+		"Valid": {"", func(*addOptions) {}, ""},
+		"Label": {"a label with a prefix, and one without a value",
+			func(o *addOptions) { o.labels = []string{"kyma-project.io/region=eu", "a="} }, ""},
+		"Name": {"names of objects", func(o *addOptions) { o.name = "A_B" }, "is not a valid name"},
+		"Long": {"it becomes a label", func(o *addOptions) { o.name = strings.Repeat("a", 64) },
+			"longer than 63"},
+		"File": {"without a kubeconfig the control plane cannot connect", func(o *addOptions) { o.file = "" },
+			"--kubeconfig-file is required"},
+		"Channel": {"upper case", func(o *addOptions) { o.channel = "Fast" }, `"Fast" is not a channel`},
+		"Reserved": {"a word that means no channel", func(o *addOptions) { o.channel = v1beta2.NoChannel },
+			"is reserved"},
+		"NoValue": {"no equals sign", func(o *addOptions) { o.labels = []string{"a"} },
+			`"a" is not a label KEY=VALUE`},
 		"LabelKey":   {"two slashes", func(o *addOptions) { o.labels = []string{"a/b/c=d"} }, "is not a label"},
 		"LabelValue": {"a space", func(o *addOptions) { o.labels = []string{"a=b c"} }, "is not a label"},
 	}
@@ -82,7 +101,8 @@ func TestAddOptions(t *testing.T) {
 			c.change(&o)
 			labels, err := o.parse()
 			switch {
-			case c.want == "" && (err != nil || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager || len(labels) != 1+len(o.labels)):
+			case c.want == "" && (err != nil || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager ||
+				len(labels) != 1+len(o.labels)):
 				t.Errorf("%s: %v, %v", c.reason, labels, err)
 			case c.want != "" && (console.ExitCode(err) != console.ExitUsage || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("%s: %v", c.reason, err)
@@ -108,14 +128,35 @@ func TestRuntimeAdd(t *testing.T) {
 		ready     bool     // the manager connects to the runtime
 		writes    []string
 	}{
-		"NoWait":     {fixture.Case{Reason: "a Secret and a Kyma", Args: "runtime add runtime-c --no-wait" + file, Want: []string{"runtime runtime-c is added; klm why runtime-c shows its progress"}}, nil, false, []string{"POST " + secrets, "POST " + kymas}},
-		"Connected":  {fixture.Case{Reason: "it waits for the condition", Args: "runtime add runtime-c --label team=blue" + file, Want: []string{"runtime runtime-c is added and connected"}}, nil, true, []string{"POST " + secrets, "POST " + kymas}},
-		"Timeout":    {fixture.Case{Reason: "the manager does not run", Args: "runtime add runtime-c --timeout=10ms" + file, Code: console.ExitNotReady, Want: []string{"not done after 10ms: waiting for the control plane to reconcile it"}}, nil, false, []string{"POST " + secrets, "POST " + kymas}},
-		"Exists":     {fixture.Case{Reason: "a runtime of this name", Args: "runtime add runtime-a" + file, Code: console.ExitFailed, Want: []string{"runtime runtime-a exists already, with access Secret runtime-a-access"}}, nil, false, nil},
-		"Secret":     {fixture.Case{Reason: "a Secret of this name is for something else", Args: "runtime add runtime-b" + file, Code: console.ExitFailed, Want: []string{"Secret runtime-b-access in namespace kcp-system exists already, but is not for runtime runtime-b"}}, nil, false, []string{"POST " + secrets}},
-		"Rights":     {fixture.Case{Reason: "all missing rights are listed", Args: "runtime add runtime-c" + file, Code: console.ExitForbidden, Want: []string{"lacks rights in the runtime: create namespaces, patch deployments.apps: give"}}, []string{"*", "create namespaces", "patch deployments"}, false, nil},
-		"SomeRights": {fixture.Case{Reason: "the needed rights are enough", Args: "runtime add runtime-c --no-wait" + file, Want: []string{"note: the kubeconfig does not have all rights"}}, []string{"*"}, false, []string{"POST " + secrets, "POST " + kymas}},
-		"NoFile":     {fixture.Case{Reason: "a file that does not exist", Args: "runtime add runtime-c --kubeconfig-file=/none", Code: console.ExitUsage, Want: []string{"--kubeconfig-file: open /none"}}, nil, false, nil},
+		"NoWait": {fixture.Case{Reason: "a Secret and a Kyma", Args: "runtime add runtime-c --no-wait" + file,
+			Want: []string{"runtime runtime-c is added; klm why runtime-c shows its progress"}}, nil, false,
+			[]string{"POST " + secrets, "POST " + kymas}},
+		"Connected": {fixture.Case{Reason: "it waits for the condition",
+			Args: "runtime add runtime-c --label team=blue" + file,
+			Want: []string{"runtime runtime-c is added and connected"}}, nil, true,
+			[]string{"POST " + secrets, "POST " + kymas}},
+		"Timeout": {fixture.Case{Reason: "the manager does not run", Args: "runtime add runtime-c --timeout=10ms" +
+			file, Code: console.ExitNotReady,
+			Want: []string{"not done after 10ms: waiting for the control plane to reconcile it"}}, nil, false,
+			[]string{"POST " + secrets, "POST " + kymas}},
+		"Exists": {fixture.Case{Reason: "a runtime of this name", Args: "runtime add runtime-a" + file,
+			Code: console.ExitFailed,
+			Want: []string{"runtime runtime-a exists already, with access Secret runtime-a-access"}}, nil, false, nil},
+		"Secret": {fixture.Case{Reason: "a Secret of this name is for something else",
+			Args: "runtime add runtime-b" + file, Code: console.ExitFailed,
+			Want: []string{"Secret runtime-b-access in namespace kcp-system exists already, but is not for runtime " +
+				"runtime-b"}}, nil, false, []string{"POST " + secrets}},
+		"Rights": {fixture.Case{Reason: "all missing rights are listed", Args: "runtime add runtime-c" + file,
+			Code: console.ExitForbidden,
+			Want: []string{"lacks rights in the runtime: create namespaces, patch deployments.apps: give"}},
+			[]string{"*", "create namespaces", "patch deployments"}, false, nil},
+		"SomeRights": {fixture.Case{Reason: "the needed rights are enough",
+			Args: "runtime add runtime-c --no-wait" + file,
+			Want: []string{"note: the kubeconfig does not have all rights"}}, []string{"*"}, false,
+			[]string{"POST " + secrets, "POST " + kymas}},
+		"NoFile": {fixture.Case{Reason: "a file that does not exist",
+			Args: "runtime add runtime-c --kubeconfig-file=/none", Code: console.ExitUsage,
+			Want: []string{"--kubeconfig-file: open /none"}}, nil, false, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -132,18 +173,22 @@ func TestRuntimeAdd(t *testing.T) {
 			if got := s.Writes(); !slices.Equal(got, c.writes) {
 				t.Errorf("%s: writes %q, want %q", c.Reason, got, c.writes)
 			}
-			if k := s.Object(kymas + "/runtime-c"); name == "Connected" && (k.GetLabels()["team"] != "blue" || k.GetLabels()[v1beta2.LabelManagedBy] == "") {
+			if k := s.Object(kymas + "/runtime-c"); name == "Connected" &&
+				(k.GetLabels()["team"] != "blue" || k.GetLabels()[v1beta2.LabelManagedBy] == "") {
 				t.Errorf("labels %v", k.GetLabels())
 			}
 		})
 	}
 	t.Run("Itself", func(t *testing.T) {
 		s := fixture.NewServer(t)
-		fixture.Case{Reason: "the kubeconfig of the control plane", Args: "runtime add runtime-c --kubeconfig-file=" + s.Kubeconfig, Code: console.ExitCluster, Want: []string{"leads to the control plane itself"}}.Check(t, Commands, s.Kubeconfig)
+		fixture.Case{Reason: "the kubeconfig of the control plane", Args: "runtime add runtime-c --kubeconfig-file=" +
+			s.Kubeconfig, Code: console.ExitCluster, Want: []string{"leads to the control plane itself"}}.Check(
+			t, Commands, s.Kubeconfig)
 	})
 }
 
-// TestRuntimeRemove: it asks, deletes the Kyma, waits, and deletes the access Secret last; or first, if the cluster does not exist.
+// TestRuntimeRemove: it asks, deletes the Kyma, waits, and deletes the access Secret last; or first, if the cluster
+// does not exist.
 func TestRuntimeRemove(t *testing.T) {
 	const kyma, secret = "DELETE " + kymas + "/runtime-a", "DELETE " + secrets + "/runtime-a-access"
 	cases := map[string]struct {
@@ -151,13 +196,26 @@ func TestRuntimeRemove(t *testing.T) {
 		released bool // the manager removes its finalizer
 		writes   []string
 	}{
-		"NoAnswer": {fixture.Case{Reason: "a script has to confirm", Args: "runtime remove runtime-a", Code: console.ExitUsage, Want: []string{"2 objects of 1 module (sample) will be removed from runtime-a", "add --yes"}}, true, nil},
-		"No":       {fixture.Case{Reason: "the user does not want it", Args: "runtime remove runtime-a", Input: "n\n", Code: console.ExitFailed, Want: []string{"nothing was changed"}}, true, nil},
-		"Yes":      {fixture.Case{Reason: "the Secret is needed until the end", Args: "runtime remove runtime-a", Input: "y\n", Want: []string{"runtime runtime-a is removed"}}, true, []string{kyma, secret}},
-		"Gone":     {fixture.Case{Reason: "no requests are sent to the cluster", Args: "runtime remove runtime-a --yes --cluster-is-gone", Want: []string{"nothing is removed from its cluster", "runtime runtime-a is removed"}}, true, []string{secret, kyma}},
-		"NoWait":   {fixture.Case{Reason: "the user deletes the Secret", Args: "runtime remove runtime-a --yes --no-wait", Want: []string{"kubectl delete secret -n kcp-system -l " + v1beta2.LabelKymaName + "=runtime-a"}}, false, []string{kyma}},
-		"Timeout":  {fixture.Case{Reason: "a finalizer stays, and so does the Secret", Args: "runtime remove runtime-a --yes --timeout=10ms", Code: console.ExitNotReady, Want: []string{"not done after 10ms: something"}}, false, []string{kyma}},
-		"Unknown":  {fixture.Case{Reason: "the error suggests a runtime", Args: "runtime remove runtime-b --yes", Code: console.ExitNotFound, Want: []string{"did you mean runtime-a?"}}, true, nil},
+		"NoAnswer": {fixture.Case{Reason: "a script has to confirm", Args: "runtime remove runtime-a",
+			Code: console.ExitUsage, Want: []string{"2 objects of 1 module (sample) will be removed from runtime-a",
+				"add --yes"}}, true, nil},
+		"No": {fixture.Case{Reason: "the user does not want it", Args: "runtime remove runtime-a", Input: "n\n",
+			Code: console.ExitFailed, Want: []string{"nothing was changed"}}, true, nil},
+		"Yes": {fixture.Case{Reason: "the Secret is needed until the end", Args: "runtime remove runtime-a",
+			Input: "y\n", Want: []string{"runtime runtime-a is removed"}}, true, []string{kyma, secret}},
+		"Gone": {fixture.Case{Reason: "no requests are sent to the cluster",
+			Args: "runtime remove runtime-a --yes --cluster-is-gone",
+			Want: []string{"nothing is removed from its cluster", "runtime runtime-a is removed"}},
+			true, []string{secret, kyma}},
+		"NoWait": {fixture.Case{Reason: "the user deletes the Secret",
+			Args: "runtime remove runtime-a --yes --no-wait",
+			Want: []string{"kubectl delete secret -n kcp-system -l " + v1beta2.LabelKymaName + "=runtime-a"}}, false,
+			[]string{kyma}},
+		"Timeout": {fixture.Case{Reason: "a finalizer stays, and so does the Secret",
+			Args: "runtime remove runtime-a --yes --timeout=10ms", Code: console.ExitNotReady,
+			Want: []string{"not done after 10ms: something"}}, false, []string{kyma}},
+		"Unknown": {fixture.Case{Reason: "the error suggests a runtime", Args: "runtime remove runtime-b --yes",
+			Code: console.ExitNotFound, Want: []string{"did you mean runtime-a?"}}, true, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -180,16 +238,48 @@ func TestRuntimeRemove(t *testing.T) {
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	for _, c := range []fixture.Case{
-		{Reason: "the whole fleet", Args: "status", Want: []string{"1 runtime in test, namespace kcp-system", "1 Ready"}},
+		{
+			Reason: "the whole fleet",
+			Args:   "status",
+			Want:   []string{"1 runtime in test, namespace kcp-system", "1 Ready"},
+		},
 		{Reason: "selected runtimes", Args: "status -l team=red", Want: []string{"0 runtimes"}},
 		{Reason: "a list", Args: "runtime list -o name", Want: []string{"kyma/runtime-a\n"}},
 		{Reason: "in a state", Args: "runtime list --state Error", Want: []string{"no runtimes"}},
-		{Reason: "an unknown state", Args: "runtime list --state Redy", Code: console.ExitUsage, Want: []string{`"Redy" is not a state: did you mean Ready?`}},
-		{Reason: "one runtime", Args: "runtime show runtime-a", Want: []string{"Access:    Secret runtime-a-access", "team=blue"}},
-		{Reason: "its blockers", Args: "why runtime-a", Want: []string{"runtime-a is Ready", "access: Secret runtime-a-access"}},
-		{Reason: "a module that it does not have", Args: "why runtime-a keda", Code: console.ExitNotFound, Want: []string{`runtime-a has no module "keda": choose one of sample`}},
-		{Reason: "two versions to compare with", Args: "diff runtime-a sample --to 1.0.0 --channel fast", Code: console.ExitUsage, Want: []string{"exclude each other"}},
-		{Reason: "a module that is not in the catalog", Args: "diff runtime-a sample", Code: console.ExitNotFound, Want: []string{`module "sample" does not exist in the catalog`}},
+		{
+			Reason: "an unknown state",
+			Args:   "runtime list --state Redy",
+			Code:   console.ExitUsage,
+			Want:   []string{`"Redy" is not a state: did you mean Ready?`},
+		},
+		{
+			Reason: "one runtime",
+			Args:   "runtime show runtime-a",
+			Want:   []string{"Access:    Secret runtime-a-access", "team=blue"},
+		},
+		{
+			Reason: "its blockers",
+			Args:   "why runtime-a",
+			Want:   []string{"runtime-a is Ready", "access: Secret runtime-a-access"},
+		},
+		{
+			Reason: "a module that it does not have",
+			Args:   "why runtime-a keda",
+			Code:   console.ExitNotFound,
+			Want:   []string{`runtime-a has no module "keda": choose one of sample`},
+		},
+		{
+			Reason: "two versions to compare with",
+			Args:   "diff runtime-a sample --to 1.0.0 --channel fast",
+			Code:   console.ExitUsage,
+			Want:   []string{"exclude each other"},
+		},
+		{
+			Reason: "a module that is not in the catalog",
+			Args:   "diff runtime-a sample",
+			Code:   console.ExitNotFound,
+			Want:   []string{`module "sample" does not exist in the catalog`},
+		},
 	} {
 		c.Check(t, Commands, s.Kubeconfig)
 	}
@@ -209,16 +299,33 @@ func TestVersionToCompare(t *testing.T) {
 		want        string // the version, or part of the error
 		code        int
 	}{
-		"To":             {"a version that exists", pinned, "2.0.0", "", "2.0.0", 0},
-		"UnknownTo":      {"a version that does not exist", pinned, "2.0.1", "", "version 2.0.1 of module sample does not exist: did you mean 2.0.0", console.ExitNotFound},
-		"Pinned":         {"the runtime has pinned a version", pinned, "", "", "3.0.0", 0},
-		"Channel":        {"a channel takes precedence", pinned, "", "regular", "1.0.0", 0},
-		"Follows":        {"the module follows a channel", following, "", "", "2.0.0", 0},
-		"OfRuntime":      {"a module that is not enabled follows the channel of the runtime", without, "", "", "1.0.0", 0},
-		"UnknownChannel": {"a channel that does not exist", following, "", "fats", "did you mean fast?", console.ExitNotFound},
+		"To": {reason: "a version that exists", kyma: pinned, to: "2.0.0", want: "2.0.0"},
+		"UnknownTo": {
+			reason: "a version that does not exist",
+			kyma:   pinned,
+			to:     "2.0.1",
+			want:   "version 2.0.1 of module sample does not exist: did you mean 2.0.0",
+			code:   console.ExitNotFound,
+		},
+		"Pinned":  {reason: "the runtime has pinned a version", kyma: pinned, want: "3.0.0"},
+		"Channel": {reason: "a channel takes precedence", kyma: pinned, channel: "regular", want: "1.0.0"},
+		"Follows": {reason: "the module follows a channel", kyma: following, want: "2.0.0"},
+		"OfRuntime": {
+			reason: "a module that is not enabled follows the channel of the runtime",
+			kyma:   without,
+			want:   "1.0.0",
+		},
+		"UnknownChannel": {
+			reason:  "a channel that does not exist",
+			kyma:    following,
+			channel: "fats",
+			want:    "did you mean fast?",
+			code:    console.ExitNotFound,
+		},
 	}
 	for name, c := range cases {
-		got, err := versionToCompare(fixture.Catalog(), c.kyma, diffOptions{module: "sample", to: c.to, channel: c.channel})
+		got, err := versionToCompare(fixture.Catalog(), c.kyma,
+			diffOptions{module: "sample", to: c.to, channel: c.channel})
 		if err != nil {
 			got = err.Error()
 		}

@@ -24,7 +24,8 @@ import (
 func diffCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
 	var o diffOptions
-	c := a.Command("diff RUNTIME MODULE [--to VERSION | --channel CHANNEL]", "what installing a version of a module would change in a runtime, object by object",
+	c := a.Command("diff RUNTIME MODULE [--to VERSION | --channel CHANNEL]",
+		"what installing a version of a module would change in a runtime, object by object",
 		`klm sends a dry run of what the manager would do with all layers of the version to the API server of the runtime: manifests, charts and
 Kustomize directories, CRDs, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is
 the version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry.
@@ -46,8 +47,10 @@ klm diff runtime-a sample --channel fast -o json`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.CatalogModules(a))
 	c.Flags().StringVar(&o.to, "to", "", "version to compare with")
 	c.Flags().StringVarP(&o.channel, "channel", "c", "", "compare with the version that this channel has")
-	c.Flags().StringVar(&o.registry, "registry", "", "registry to read the version from; empty: the one that the module is installed from")
-	c.Flags().StringVar(&o.context, "runtime-context", "", "context of the kubeconfig for the runtime; empty: the access Secret in the control plane")
+	c.Flags().StringVar(&o.registry, "registry", "",
+		"registry to read the version from; empty: the one that the module is installed from")
+	c.Flags().StringVar(&o.context, "runtime-context", "",
+		"context of the kubeconfig for the runtime; empty: the access Secret in the control plane")
 	e.Register(c.Flags())
 	return c
 }
@@ -103,7 +106,8 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	}
 	f := diagnosis.Facts{Cluster: c, Kyma: k}
 	var manifests v1beta2.ManifestList
-	if err := c.List(ctx, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: o.runtime}); err != nil {
+	if err := c.List(ctx, &manifests, c.InNamespace(),
+		client.MatchingLabels{v1beta2.LabelKymaName: o.runtime}); err != nil {
 		return c.Explain(err, "reading the Manifests of "+o.runtime)
 	}
 	f.Manifests = manifests.Items
@@ -120,7 +124,8 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	if installed != nil {
 		d.Installed = installed.Status.Version
 	}
-	if d.Changes, d.Unchanged, err = trial.Preview(ctx, config, i, requestOf(s, k, o.module, i, installed)); err != nil {
+	if d.Changes, d.Unchanged, err = trial.Preview(
+		ctx, config, i, requestOf(s, k, o.module, i, installed)); err != nil {
 		r, broken := connection.New(config, o.runtime, v1beta2.RuntimeNamespace)
 		if broken != nil {
 			return broken
@@ -135,7 +140,8 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 	all := s.VersionsOf(o.module)
 	if o.to != "" {
 		if !slices.Contains(all, o.to) {
-			return "", console.Fail(console.ExitNotFound, "version %s of module %s does not exist: %s", o.to, o.module, console.Suggest(o.to, all))
+			return "", console.Fail(console.ExitNotFound, "version %s of module %s does not exist: %s", o.to, o.module,
+				console.Suggest(o.to, all))
 		}
 		return o.to, nil
 	}
@@ -148,18 +154,22 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 			return c.Version, nil
 		}
 	}
-	return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", o.module, wanted, console.Suggest(wanted, s.ChannelsOf(o.module)))
+	return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", o.module, wanted,
+		console.Suggest(wanted, s.ChannelsOf(o.module)))
 }
 
 // requestOf returns what the manager would write into the Manifest of a version, without its sources.
-func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation, installed *v1beta2.Manifest) trial.Request {
-	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: installed}
+func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation,
+	installed *v1beta2.Manifest) trial.Request {
+	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace,
+		Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: installed}
 	policy := v1beta2.CreateAndDelete
 	if m := k.Module(module); m != nil && m.CustomResourcePolicy != "" {
 		policy = m.CustomResourcePolicy
 	}
 	if installed != nil {
-		w.Name, w.Manager, policy = client.ObjectKeyFromObject(installed), installed.Spec.Manager, installed.Spec.CustomResourcePolicy
+		w.Name, w.Manager, policy = client.ObjectKeyFromObject(installed), installed.Spec.Manager,
+			installed.Spec.CustomResourcePolicy
 	}
 	for _, t := range s.TemplatesOf(module) {
 		if connection.VersionOf(t) != i.Version {
@@ -176,7 +186,8 @@ func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content
 }
 
 // loadVersion reads a version of the module from its registry.
-func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, installed *v1beta2.Manifest, version string) (*content.Installation, error) {
+func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, installed *v1beta2.Manifest,
+	version string) (*content.Installation, error) {
 	place, component := o.registry, ""
 	if r := s.Releases[o.module]; r != nil {
 		component = r.Spec.OCMComponentName
@@ -190,9 +201,11 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, inst
 	}
 	switch {
 	case place == "":
-		return nil, console.Fail(console.ExitUsage, "module %s is not installed in the runtime, so its registry is unknown: give --registry", o.module)
+		return nil, console.Fail(console.ExitUsage,
+			"module %s is not installed in the runtime, so its registry is unknown: give --registry", o.module)
 	case component == "":
-		return nil, console.Fail(console.ExitFailed, "the component of module %s is unknown: set spec.ocmComponentName in its ModuleReleaseMeta", o.module)
+		return nil, console.Fail(console.ExitFailed,
+			"the component of module %s is unknown: set spec.ocmComponentName in its ModuleReleaseMeta", o.module)
 	}
 	p, err := storage.Open("oci::"+place+"//"+component+":"+version, o.access, false)
 	if err != nil {
@@ -207,11 +220,13 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, inst
 func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 	sources := m.Sources()
 	if len(sources) == 0 {
-		return v1beta2.ImageSpec{}, console.Fail(console.ExitFailed, "Manifest %s has no source yet: try again later, or give --registry", m.Name)
+		return v1beta2.ImageSpec{}, console.Fail(console.ExitFailed,
+			"Manifest %s has no source yet: try again later, or give --registry", m.Name)
 	}
 	source, err := v1beta2.DecodeImageSpec(sources[0].Source)
 	if err != nil {
-		return source, console.Fail(console.ExitFailed, "Manifest %s is not installed from a component version in a registry: %v", m.Name, err)
+		return source, console.Fail(console.ExitFailed,
+			"Manifest %s is not installed from a component version in a registry: %v", m.Name, err)
 	}
 	return source, nil
 }
@@ -244,6 +259,7 @@ func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o
 	if err != nil {
 		return nil, console.Fail(console.ExitFailed, "the access Secret %s: %v", secret.Name, err)
 	}
-	config.Timeout, config.QPS, config.UserAgent, config.WarningHandler = a.Config.RequestTimeout, -1, connection.FieldOwner, rest.NoWarnings{}
+	config.Timeout, config.QPS, config.UserAgent, config.WarningHandler = a.Config.RequestTimeout, -1,
+		connection.FieldOwner, rest.NoWarnings{}
 	return config, nil
 }

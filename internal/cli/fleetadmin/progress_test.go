@@ -15,6 +15,7 @@ func TestRuntimeProgress(t *testing.T) {
 	fixture.CheckProgress(t, "removed", "done", removeProgress(nil))
 	fixture.CheckProgress(t, "somebody was quicker", "blocked", removeProgress(none))
 	fixture.CheckProgress(t, "nobody has looked yet", "waiting for the control plane", addProgress(&v1beta2.Kyma{}))
-	synced := &v1beta2.Kyma{Status: v1beta2.KymaStatus{Conditions: []metav1.Condition{fixture.Condition(v1beta2.ConditionCRDsSync, "True", "Ready", "")}}}
+	synced := &v1beta2.Kyma{Status: v1beta2.KymaStatus{Conditions: []metav1.Condition{fixture.Condition(
+		v1beta2.ConditionCRDsSync, "True", "Ready", "")}}}
 	fixture.CheckProgress(t, "reached", "done", addProgress(synced))
 }

@@ -10,5 +10,6 @@ func runtimeCommand(a *console.App) *cobra.Command {
 	return a.Group("runtime", "the runtimes of a fleet: add, list, show, remove, pause, resume", "", `
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml
 klm runtime list`,
-		runtimeListCommand(a), runtimeShowCommand(a), runtimeAddCommand(a), runtimeRemoveCommand(a), runtimePauseCommand(a), runtimeResumeCommand(a))
+		runtimeListCommand(a), runtimeShowCommand(a), runtimeAddCommand(a), runtimeRemoveCommand(a),
+		runtimePauseCommand(a), runtimeResumeCommand(a))
 }

@@ -24,7 +24,8 @@ import (
 
 func runtimeAddCommand(a *console.App) *cobra.Command {
 	o := addOptions{}
-	c := a.Command("add RUNTIME --kubeconfig-file FILE [--channel CHANNEL] [--label KEY=VALUE]…", "add a cluster as a runtime of this control plane", `
+	c := a.Command("add RUNTIME --kubeconfig-file FILE [--channel CHANNEL] [--label KEY=VALUE]…",
+		"add a cluster as a runtime of this control plane", `
 The control plane will use the kubeconfig in FILE (- is standard input). It has to contain a token or certificates, a server that the control
 plane can reach, and the rights to install modules, usually all rights. klm checks that, creates a Secret and a Kyma, and waits until the
 control plane has connected to the runtime.`, `
@@ -65,20 +66,28 @@ type addOptions struct {
 func (o *addOptions) parse() (map[string]string, error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:
-		return nil, console.Fail(console.ExitUsage, "RUNTIME: %q is not a valid name: lower-case letters, digits, - and ., as for every object", o.name)
+		return nil, console.Fail(console.ExitUsage,
+			"RUNTIME: %q is not a valid name: lower-case letters, digits, - and ., as for every object", o.name)
 	case len(o.name) > validation.LabelValueMaxLength:
-		return nil, console.Fail(console.ExitUsage, "RUNTIME: the name is longer than %d characters, and it becomes the value of a label", validation.LabelValueMaxLength)
+		return nil, console.Fail(console.ExitUsage,
+			"RUNTIME: the name is longer than %d characters, and it becomes the value of a label",
+			validation.LabelValueMaxLength)
 	case o.file == "":
-		return nil, console.Fail(console.ExitUsage, "--kubeconfig-file is required: the control plane connects to the runtime with it")
+		return nil, console.Fail(console.ExitUsage,
+			"--kubeconfig-file is required: the control plane connects to the runtime with it")
 	case !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel:
-		return nil, console.Fail(console.ExitUsage, "--channel: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved", o.channel, v1beta2.NoChannel)
+		return nil, console.Fail(console.ExitUsage,
+			"--channel: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved",
+			o.channel, v1beta2.NoChannel)
 	}
 	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 	for _, l := range o.labels {
 		key, value, found := strings.Cut(l, "=")
 		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 		if !found || len(problems) > 0 {
-			return nil, console.Fail(console.ExitUsage, "--label: %q is not a label KEY=VALUE: at most 63 letters, digits, -, _ and . each; KEY may have a prefix before a slash", l)
+			return nil, console.Fail(console.ExitUsage,
+				"--label: %q is not a label KEY=VALUE: at most 63 letters, digits, -, _ and . each; KEY may have a "+
+					"prefix before a slash", l)
 		}
 		labels[key] = value
 	}
@@ -105,7 +114,9 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	k := &v1beta2.Kyma{}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: o.name}, k); {
 	case err == nil && len(secrets.Items) > 0:
-		return console.Fail(console.ExitFailed, "runtime %s exists already, with access Secret %s: remove it, choose another name, or write a new kubeconfig into the Secret", o.name, secrets.Items[0].Name)
+		return console.Fail(console.ExitFailed,
+			"runtime %s exists already, with access Secret %s: remove it, choose another name, or write a new "+
+				"kubeconfig into the Secret", o.name, secrets.Items[0].Name)
 	case err != nil && !apierrors.IsNotFound(err):
 		return c.Explain(err, "looking for Kyma "+o.name)
 	}
@@ -116,12 +127,15 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 		return err
 	}
 	fmt.Fprintf(a.Err, "  the kubeconfig is in Secret %s\n", accessSecret(o.name))
-	k = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels}, Spec: v1beta2.KymaSpec{Channel: o.channel}}
-	if err := c.Create(ctx, k, client.FieldOwner(connection.FieldOwner)); err != nil && !apierrors.IsAlreadyExists(err) {
+	k = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels},
+		Spec: v1beta2.KymaSpec{Channel: o.channel}}
+	if err := c.Create(ctx, k, client.FieldOwner(connection.FieldOwner)); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return c.Explain(err, "creating Kyma "+o.name)
 	}
 	if o.wait.NoWait {
-		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " + o.name + " shows its progress"})
+		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " +
+			o.name + " shows its progress"})
 	}
 	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, addProgress); err != nil {
 		return err
@@ -138,7 +152,8 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: accessSecret(name), Namespace: c.Namespace,
-			Labels: map[string]string{v1beta2.LabelKymaName: name, v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
+			Labels: map[string]string{v1beta2.LabelKymaName: name,
+				v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
 		},
 		Data: map[string][]byte{v1beta2.AccessSecretKey: kubeconfig},
 	}
@@ -151,7 +166,9 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 		return c.Explain(err, "reading Secret "+s.Name)
 	}
 	if old.Labels[v1beta2.LabelKymaName] != name {
-		return console.Fail(console.ExitFailed, "Secret %s in namespace %s exists already, but is not for runtime %s: rename or delete it", s.Name, c.Namespace, name)
+		return console.Fail(console.ExitFailed,
+			"Secret %s in namespace %s exists already, but is not for runtime %s: rename or delete it", s.Name,
+			c.Namespace, name)
 	}
 	old.Data = s.Data
 	return c.Explain(c.Update(ctx, old, client.FieldOwner(connection.FieldOwner)), "updating Secret "+s.Name)
@@ -159,7 +176,8 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 
 // checkKubeconfig fails if the control plane cannot use a kubeconfig for a runtime: it is refused, does not work,
 // leads to the control plane itself, or lacks rights.
-func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster, file string, kubeconfig []byte) error {
+func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster,
+	file string, kubeconfig []byte) error {
 	config, err := runtimes.ParseKubeconfig(kubeconfig)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		return console.Fail(console.ExitFailed, "%s: %s", file, e.Message)
@@ -181,17 +199,21 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 		return r.Explain(err, "trying the kubeconfig in "+file)
 	}
 	if err == nil && here == there || err != nil && r.URL.String() == controlPlane.URL.String() {
-		return console.Fail(console.ExitCluster, "%s leads to the control plane itself (%s): give the kubeconfig of the runtime", file, r.Config.Host)
+		return console.Fail(console.ExitCluster,
+			"%s leads to the control plane itself (%s): give the kubeconfig of the runtime", file, r.Config.Host)
 	}
 	missing, all, err := missingRights(ctx, r)
 	switch {
 	case err != nil:
 		return r.Explain(err, "checking the rights of the kubeconfig in "+file)
 	case len(missing) > 0:
-		return console.Fail(console.ExitForbidden, "the kubeconfig in %s lacks rights in the runtime: %s: give its user the ClusterRole cluster-admin, or one with these and what the modules need",
+		return console.Fail(console.ExitForbidden,
+			"the kubeconfig in %s lacks rights in the runtime: %s: give its user the ClusterRole cluster-admin, or "+
+				"one with these and what the modules need",
 			file, strings.Join(missing, ", "))
 	case !all:
-		fmt.Fprintf(a.Err, "  note: the kubeconfig does not have all rights; the status of a module that needs more will show that\n")
+		fmt.Fprintf(a.Err, "  note: the kubeconfig does not have all rights; the status of a module that needs more "+
+			"will show that\n")
 	}
 	return nil
 }
@@ -213,11 +235,13 @@ var neededRights = []authorizationv1.ResourceAttributes{
 // possible rights.
 func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, all bool, err error) {
 	may := func(ctx context.Context, r authorizationv1.ResourceAttributes) (bool, error) {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
+		review := &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
 		err := c.Create(ctx, review)
 		return review.Status.Allowed, err
 	}
-	if all, err = may(ctx, authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}); all || err != nil {
+	if all, err = may(ctx, authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}); all ||
+		err != nil {
 		return nil, all, err
 	}
 	answers := make([]bool, len(neededRights))
@@ -242,7 +266,8 @@ func missingRights(ctx context.Context, c *connection.Cluster) (missing []string
 // addProgress returns whether the control plane has connected to a runtime.
 func addProgress(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "the runtime was removed in the meantime")}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
+			"the runtime was removed in the meantime")}
 	}
 	synced := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionCRDsSync)
 	switch {
@@ -251,5 +276,6 @@ func addProgress(k *v1beta2.Kyma) connection.Progress {
 	case synced == nil:
 		return connection.Progress{Text: "waiting for the control plane to reconcile it"}
 	}
-	return connection.Progress{Text: "not connected yet: " + strings.TrimPrefix(synced.Message, v1beta2.MessageCRDsSyncFalse+": ")}
+	return connection.Progress{Text: "not connected yet: " + strings.TrimPrefix(
+		synced.Message, v1beta2.MessageCRDsSyncFalse+": ")}
 }

@@ -21,7 +21,8 @@ klm runtime list --state Error -o wide
 klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
 			if state != "" && !slices.Contains(listedStates, state) {
-				return console.Fail(console.ExitUsage, "--state: %q is not a state: %s", state, console.Suggest(state, listedStates))
+				return console.Fail(console.ExitUsage, "--state: %q is not a state: %s", state,
+					console.Suggest(state, listedStates))
 			}
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
@@ -46,7 +47,8 @@ klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
 
 // listedStates are the values of --state.
 var listedStates = []string{
-	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning), string(v1beta2.StateError), string(v1beta2.StateDeleting), string(console.StateNew),
+	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning),
+	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(console.StateNew),
 }
 
 // runtimeList is the report of klm runtime list.
@@ -68,7 +70,8 @@ type runtimeRow struct {
 // rowOf returns the row of a runtime.
 func rowOf(m *fleetlist.Member) runtimeRow {
 	row := runtimeRow{
-		Name: m.Metadata.Name, State: m.State(), Channel: m.Spec.Channel, Modules: m.Status.ModulesReady, Paused: m.IsPaused(),
+		Name: m.Metadata.Name, State: m.State(), Channel: m.Spec.Channel,
+		Modules: m.Status.ModulesReady, Paused: m.IsPaused(),
 		Created: fleetlist.ParseTime(m.Metadata.CreationTimestamp),
 	}
 	row.Reason, row.Message = m.Blocker()
@@ -105,7 +108,8 @@ func (l runtimeList) Show(p *console.Page) {
 		if r.Paused {
 			reason = v1beta2.ReasonKymaPaused
 		}
-		rows = append(rows, []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules), agentTexts[r.Agent], p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)})
+		rows = append(rows, []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules),
+			agentTexts[r.Agent], p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)})
 	}
 	p.Table([]string{"NAME", "STATE", "CHANNEL", "MODULES", "+AGENT", "AGE", "REASON", "+MESSAGE"}, rows)
 }

@@ -18,7 +18,8 @@ import (
 
 func runtimePauseCommand(a *console.App) *cobra.Command {
 	var reason, module string
-	c := a.Command("pause RUNTIME --reason TEXT [--module MODULE]", "stop all changes in a runtime, or of one of its modules, until it is resumed",
+	c := a.Command("pause RUNTIME --reason TEXT [--module MODULE]",
+		"stop all changes in a runtime, or of one of its modules, until it is resumed",
 		"Workloads keep running, and are neither updated nor repaired. Deletions still proceed.", `
 klm runtime pause runtime-a --reason "migration of the database, ask Kim"
 klm runtime pause runtime-a --module sample --reason "2.0.0 is being investigated"`,
@@ -79,7 +80,8 @@ func setPause(ctx context.Context, a *console.App, name, module string, reason *
 	if err != nil {
 		return fmt.Errorf("encoding the annotation: %w", err)
 	}
-	if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner)); err != nil {
+	if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(connection.FieldOwner)); err != nil {
 		return c.Explain(err, "annotating Kyma "+name)
 	}
 	done := what + " is paused"

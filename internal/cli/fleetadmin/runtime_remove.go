@@ -20,7 +20,8 @@ import (
 
 func runtimeRemoveCommand(a *console.App) *cobra.Command {
 	o := removeOptions{}
-	c := a.Command("remove RUNTIME [--yes] [--cluster-is-gone]", "remove all modules from a runtime, and remove the runtime from the control plane", `
+	c := a.Command("remove RUNTIME [--yes] [--cluster-is-gone]",
+		"remove all modules from a runtime, and remove the runtime from the control plane", `
 klm shows what will be removed and what is in the way, and asks before it starts. It deletes the Kyma, which removes the modules and everything
 else that the control plane has installed in the runtime, and then deletes the access Secret. For a cluster that does not exist any more,
 --cluster-is-gone deletes the access Secret first: then no requests are sent to the cluster, and its objects stay.`, `
@@ -75,7 +76,8 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	if o.wait.NoWait {
 		text := "runtime " + o.name + " is being removed"
 		if len(f.Secrets) > 0 && !o.gone {
-			text += "; when its Kyma is deleted, delete its access Secret: kubectl delete secret -n " + c.Namespace + " -l " + v1beta2.LabelKymaName + "=" + o.name
+			text += "; when its Kyma is deleted, delete its access Secret: kubectl delete secret -n " + c.Namespace +
+				" -l " + v1beta2.LabelKymaName + "=" + o.name
 		}
 		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: text})
 	}
@@ -103,10 +105,13 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	case gone:
 		p.Line("%s will be removed from the control plane; nothing is removed from its cluster.", k.Name)
 	case len(modules) == 0:
-		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name, v1beta2.GroupVersion.Group)
+		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name,
+			v1beta2.GroupVersion.Group)
 	default:
-		p.Wrap("", fmt.Sprintf("%s of %s (%s) will be removed from %s, with the objects that they manage, the CRDs of %s and the Kyma.",
-			console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "), k.Name, v1beta2.GroupVersion.Group))
+		p.Wrap("", fmt.Sprintf(
+			"%s of %s (%s) will be removed from %s, with the objects that they manage, the CRDs of %s and the Kyma.",
+			console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "),
+			k.Name, v1beta2.GroupVersion.Group))
 	}
 	for _, b := range removalBlockers(f, gone) {
 		p.Wrap("  ", "in the way: "+b)
@@ -118,14 +123,16 @@ func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 	k := f.Kyma
 	var all []string
 	if !k.DeletionTimestamp.IsZero() {
-		all = append(all, fmt.Sprintf("it is being deleted already: %s", console.OrDash(k.Status.LastOperation.Operation)))
+		all = append(all, fmt.Sprintf("it is being deleted already: %s",
+			console.OrDash(k.Status.LastOperation.Operation)))
 	}
 	if gone {
 		return all
 	}
 	for _, b := range f.RuntimeBlockers() {
 		switch b.Reason {
-		case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden, v1beta2.ReasonKubeconfigInvalid,
+		case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
+			v1beta2.ReasonKubeconfigInvalid,
 			v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonAccessSecretAmbiguous:
 			all = append(all, fmt.Sprintf("%s: %s", b.Reason, b.Message))
 		case v1beta2.ReasonAccessSecretNotFound:
@@ -134,7 +141,9 @@ func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 	}
 	for i := range f.Manifests {
 		if m := &f.Manifests[i]; m.Policy() == v1beta2.Ignore {
-			all = append(all, fmt.Sprintf("custom resources of module %s, if there are any: the admin of the runtime has to delete them", m.ModuleName()))
+			all = append(all, fmt.Sprintf(
+				"custom resources of module %s, if there are any: the admin of the runtime has to delete them",
+				m.ModuleName()))
 		}
 	}
 	for _, finalizer := range k.Finalizers {
@@ -151,7 +160,8 @@ func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	case k == nil:
 		return connection.Progress{Done: true}
 	case k.DeletionTimestamp.IsZero():
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "runtime %s was added again in the meantime", k.Name)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
+			"runtime %s was added again in the meantime", k.Name)}
 	}
 	text := []string{console.OrDash(k.Status.LastOperation.Operation)}
 	for i := range k.Status.Modules {

@@ -16,7 +16,8 @@ import (
 )
 
 func runtimeShowCommand(a *console.App) *cobra.Command {
-	c := a.Command("show RUNTIME", "one runtime: labels, access, conditions, modules", "klm why shows what blocks it, and what to do.", `
+	c := a.Command("show RUNTIME", "one runtime: labels, access, conditions, modules",
+		"klm why shows what blocks it, and what to do.", `
 klm runtime show runtime-a`,
 		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
@@ -56,8 +57,10 @@ type runtimeReport struct {
 func describeRuntime(f *diagnosis.Facts) *runtimeReport {
 	k := f.Kyma
 	r := &runtimeReport{
-		Name: k.Name, State: v1beta2.State(console.OrDash(string(k.Status.State))), Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
-		Created: k.CreationTimestamp.Time, Deleting: k.DeletionTimestamp, SkipWindows: k.Spec.SkipMaintenanceWindows, Access: f.Access(), Agent: f.Agent(),
+		Name: k.Name, State: v1beta2.State(console.OrDash(string(k.Status.State))),
+		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
+		Created: k.CreationTimestamp.Time, Deleting: k.DeletionTimestamp, SkipWindows: k.Spec.SkipMaintenanceWindows,
+		Access: f.Access(), Agent: f.Agent(),
 		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithRequest(k)),
 	}
 	for _, m := range f.Modules() {
@@ -96,7 +99,8 @@ func (r *runtimeReport) Show(p *console.Page) {
 	p.Line("")
 	var rows [][]string
 	for _, c := range r.Conditions {
-		rows = append(rows, []string{c.Type, string(c.Status), c.Reason, p.Ago(c.LastTransitionTime.Time), p.Clip(c.Message, 80)})
+		rows = append(rows, []string{c.Type, string(c.Status), c.Reason,
+			p.Ago(c.LastTransitionTime.Time), p.Clip(c.Message, 80)})
 	}
 	p.Table([]string{"CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"}, rows)
 	p.Line("")
@@ -106,7 +110,8 @@ func (r *runtimeReport) Show(p *console.Page) {
 		if m.Pinned != "" {
 			from = "pinned to " + m.Pinned
 		}
-		rows = append(rows, []string{m.Name, from, console.OrDash(m.Version), string(m.State), console.OrDash(m.Reason)})
+		rows = append(rows, []string{m.Name, from, console.OrDash(m.Version),
+			string(m.State), console.OrDash(m.Reason)})
 	}
 	for _, m := range r.Mandatory {
 		rows = append(rows, []string{m.Name, "mandatory", console.OrDash(m.Installed), string(m.State), "-"})

@@ -21,7 +21,8 @@ func statusCommand(a *console.App) *cobra.Command {
 	var selector string
 	var worst int
 	var watch bool
-	c := a.Command("status [-l SELECTOR] [--watch]", "the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", "", `
+	c := a.Command("status [-l SELECTOR] [--watch]",
+		"the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", "", `
 klm status
 klm status --worst=50 -o wide
 klm status -l kyma-project.io/region=eu-central-1 -o json
@@ -104,7 +105,8 @@ type tally struct {
 // add counts one runtime.
 func (t *tally) add(m *fleetlist.Member) {
 	if t.states == nil {
-		t.states, t.channels, t.reasons, t.modules = map[string]int{}, map[string]int{}, map[string]int{}, map[fleetlist.ModuleVersion]*moduleCount{}
+		t.states, t.channels, t.reasons, t.modules = map[string]int{}, map[string]int{}, map[string]int{},
+			map[fleetlist.ModuleVersion]*moduleCount{}
 	}
 	t.runtimes++
 	t.states[string(m.State())]++
@@ -126,8 +128,10 @@ func (t *tally) add(m *fleetlist.Member) {
 		key := fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}
 		n := t.modules[key]
 		if n == nil {
-			key = fleetlist.ModuleVersion{Module: strings.Clone(e.Name), Version: strings.Clone(e.Version), Channel: strings.Clone(e.Channel)}
-			n = &moduleCount{Module: key.Module, Version: key.Version, Channel: key.Channel, States: map[v1beta2.State]int{}}
+			key = fleetlist.ModuleVersion{Module: strings.Clone(e.Name), Version: strings.Clone(e.Version),
+				Channel: strings.Clone(e.Channel)}
+			n = &moduleCount{Module: key.Module, Version: key.Version, Channel: key.Channel,
+				States: map[v1beta2.State]int{}}
 			t.modules[key] = n
 		}
 		n.Runtimes++
@@ -137,7 +141,8 @@ func (t *tally) add(m *fleetlist.Member) {
 		}
 	}
 	if m.State() != v1beta2.StateReady {
-		t.worst = append(t.worst, worstRuntime{m.Metadata.Name, m.State(), m.Since(), reason, cmp.Or(message, m.Status.LastOperation.Operation)})
+		t.worst = append(t.worst, worstRuntime{m.Metadata.Name, m.State(), m.Since(), reason,
+			cmp.Or(message, m.Status.LastOperation.Operation)})
 	}
 }
 
@@ -145,7 +150,8 @@ func (t *tally) add(m *fleetlist.Member) {
 func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
-		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons), Modules: []moduleCount{}, Worst: []worstRuntime{},
+		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons),
+		Modules: []moduleCount{}, Worst: []worstRuntime{},
 	}
 	slices.SortStableFunc(r.States, func(a, b runtimeCount) int {
 		return cmp.Compare(fleetlist.Severity(v1beta2.State(b.Name)), fleetlist.Severity(v1beta2.State(a.Name)))
@@ -157,10 +163,12 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 		r.Modules = append(r.Modules, *n)
 	}
 	slices.SortFunc(r.Modules, func(a, b moduleCount) int {
-		return cmp.Or(strings.Compare(a.Module, b.Module), connection.CompareVersions(b.Version, a.Version), strings.Compare(b.Version, a.Version), strings.Compare(a.Channel, b.Channel))
+		return cmp.Or(strings.Compare(a.Module, b.Module), connection.CompareVersions(b.Version, a.Version),
+			strings.Compare(b.Version, a.Version), strings.Compare(a.Channel, b.Channel))
 	})
 	slices.SortFunc(t.worst, func(a, b worstRuntime) int {
-		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State), fleetlist.Severity(a.State)), a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State), fleetlist.Severity(a.State)), a.Since.Compare(b.Since),
+			strings.Compare(a.Name, b.Name))
 	})
 	r.Worst = append(r.Worst, t.worst[:min(len(t.worst), max(worst, 0))]...)
 	return r
@@ -220,7 +228,8 @@ func (r *fleetReport) Show(p *console.Page) {
 		p.Line("")
 		var rows [][]string
 		for _, w := range r.Worst {
-			rows = append(rows, []string{w.Name, string(w.State), p.Ago(w.Since), console.OrDash(w.Reason), p.Clip(w.Message, 80)})
+			rows = append(rows, []string{w.Name, string(w.State), p.Ago(w.Since),
+				console.OrDash(w.Reason), p.Clip(w.Message, 80)})
 		}
 		p.Table([]string{"WORST", "STATE", "SINCE", "REASON", "MESSAGE"}, rows)
 	}
@@ -228,7 +237,8 @@ func (r *fleetReport) Show(p *console.Page) {
 
 // moduleStates are the states that the table of modules may have columns for.
 var moduleStates = []v1beta2.State{
-	v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning, v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged,
+	v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning, v1beta2.StateError,
+	v1beta2.StateDeleting, v1beta2.StateUnmanaged,
 }
 
 // showModules writes the table of modules, with columns only for states that modules have.

@@ -90,7 +90,8 @@ func TestWatchStatus(t *testing.T) {
 		asked = append(asked, "watch "+q.Get("resourceVersion"))
 		switch watches {
 		case 1: // ends, as they do
-			fmt.Fprintf(w, `{"type":"ADDED","object":%s}{"type":"MODIFIED","object":%s}`, kyma("b", "Error", "11"), kyma("a", "Processing", "12"))
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}{"type":"MODIFIED","object":%s}`, kyma("b", "Error", "11"),
+				kyma("a", "Processing", "12"))
 			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}`)
 		case 2: // came too late
 			mu.Unlock()
@@ -113,7 +114,8 @@ func TestWatchStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &console.App{Streams: console.Streams{Out: out}, Config: &config.Klm{Output: config.FormatTable}, Now: func() time.Time { return fixture.Noon }}
+	a := &console.App{Streams: console.Streams{Out: out}, Config: &config.Klm{Output: config.FormatTable},
+		Now: func() time.Time { return fixture.Noon }}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	done := make(chan error, 1)

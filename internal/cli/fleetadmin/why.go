@@ -9,7 +9,8 @@ import (
 )
 
 func whyCommand(a *console.App) *cobra.Command {
-	c := a.Command("why RUNTIME [MODULE]", "the desired and the installed modules of a runtime, what comes next, and what is in the way",
+	c := a.Command("why RUNTIME [MODULE]",
+		"the desired and the installed modules of a runtime, what comes next, and what is in the way",
 		"For each blocker it shows since when, and what to do. With MODULE it shows more about that module.", `
 klm why runtime-a
 klm why runtime-a sample

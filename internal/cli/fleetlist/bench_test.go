@@ -16,17 +16,22 @@ func BenchmarkChunk(b *testing.B) {
 	k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{})
 	k.Status.Modules = nil
 	for range 5 {
-		k.Status.Conditions = append(k.Status.Conditions, fixture.Condition("Ready", "True", "Ready", "all is as it should be"))
+		k.Status.Conditions = append(k.Status.Conditions,
+			fixture.Condition("Ready", "True", "Ready", "all is as it should be"))
 		k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{
-			Name: "sample", OCMComponentName: "kyma-project.io/module/sample", Version: "1.0.0", Channel: "regular", State: v1beta2.StateReady,
-			Manifest: &v1beta2.ObjectReference{APIVersion: "operator.kyma-project.io/v1beta2", Kind: "Manifest", Metadata: v1beta2.ObjectReferenceMeta{Name: "runtime-a-sample-1092497565", Namespace: "kcp-system", Generation: 1}},
+			Name: "sample", OCMComponentName: "kyma-project.io/module/sample", Version: "1.0.0",
+			Channel: "regular", State: v1beta2.StateReady,
+			Manifest: &v1beta2.ObjectReference{APIVersion: "operator.kyma-project.io/v1beta2", Kind: "Manifest",
+				Metadata: v1beta2.ObjectReferenceMeta{Name: "runtime-a-sample-1092497565",
+					Namespace: "kcp-system", Generation: 1}},
 		})
 	}
 	object, err := json.Marshal(k)
 	if err != nil {
 		b.Fatal(err)
 	}
-	object = append(object[:len(object)-1], fmt.Sprintf(`,"managedFields":[{"f:x":{%s"f:z":{}}}]}`, bytes.Repeat([]byte(`"f:name":{".":{},"f:state":{}},`), 90))...)
+	object = append(object[:len(object)-1], fmt.Sprintf(`,"managedFields":[{"f:x":{%s"f:z":{}}}]}`,
+		bytes.Repeat([]byte(`"f:name":{".":{},"f:state":{}},`), 90))...)
 	data := append([]byte(`{"items":[`), bytes.Join(slicesOf(object, PageSize), []byte(","))...)
 	data = append(data, `],"metadata":{"resourceVersion":"1"}}`...)
 	b.SetBytes(int64(len(data)))

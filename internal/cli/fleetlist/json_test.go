@@ -16,15 +16,31 @@ func TestSplit(t *testing.T) {
 		next   string
 		fails  bool
 	}{
-		"Custom":    {"custom resources come with sorted keys", `{"apiVersion":"v1","items":[{"a":1},{"b":"]}\""}],"kind":"L","metadata":{"continue":"c","resourceVersion":"7"}}`, []string{`{"a":1}`, `{"b":"]}\""}`}, "c", false},
-		"Typed":     {"other lists have the metadata first", `{"kind":"L","metadata":{"resourceVersion":"7"},"items":[]}`, nil, "", false},
-		"Null":      {"an empty list may be null", `{"items":null,"metadata":{"resourceVersion":"7"}}`, nil, "", false},
-		"Spaces":    {"white space does not count", " {\n \"items\" : [ { } , [1, 2] , null , 3 ] , \"metadata\" : { \"resourceVersion\" : \"7\" } }\n", []string{`{ }`, `[1, 2]`, `null`, `3`}, "", false},
-		"Backslash": {"a backslash before a quote may have one before itself", `{"items":["a\\","b\\\"c"],"metadata":{"resourceVersion":"7"}}`, []string{`"a\\"`, `"b\\\"c"`}, "", false},
-		"HTML":      {"a proxy answers with a page", `<html>`, nil, "", true},
-		"Empty":     {"nothing is no list", ``, nil, "", true},
-		"Cut":       {"an answer that was cut off is no list", `{"items":[{"a":1},{"a"`, nil, "", true},
-		"CutString": {"within a string, too", `{"items":["abc`, nil, "", true},
+		"Custom": {
+			reason: "custom resources come with sorted keys",
+			list:   `{"apiVersion":"v1","items":[{"a":1},{"b":"]}\""}],"kind":"L","metadata":{"continue":"c","resourceVersion":"7"}}`,
+			items:  []string{`{"a":1}`, `{"b":"]}\""}`},
+			next:   "c",
+		},
+		"Typed": {
+			reason: "other lists have the metadata first",
+			list:   `{"kind":"L","metadata":{"resourceVersion":"7"},"items":[]}`,
+		},
+		"Null": {reason: "an empty list may be null", list: `{"items":null,"metadata":{"resourceVersion":"7"}}`},
+		"Spaces": {
+			reason: "white space does not count",
+			list:   " {\n \"items\" : [ { } , [1, 2] , null , 3 ] , \"metadata\" : { \"resourceVersion\" : \"7\" } }\n",
+			items:  []string{`{ }`, `[1, 2]`, `null`, `3`},
+		},
+		"Backslash": {
+			reason: "a backslash before a quote may have one before itself",
+			list:   `{"items":["a\\","b\\\"c"],"metadata":{"resourceVersion":"7"}}`,
+			items:  []string{`"a\\"`, `"b\\\"c"`},
+		},
+		"HTML":      {reason: "a proxy answers with a page", list: `<html>`, fails: true},
+		"Empty":     {reason: "nothing is no list", list: ``, fails: true},
+		"Cut":       {reason: "an answer that was cut off is no list", list: `{"items":[{"a":1},{"a"`, fails: true},
+		"CutString": {reason: "within a string, too", list: `{"items":["abc`, fails: true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -48,9 +64,11 @@ func TestSplit(t *testing.T) {
 
 func TestLean(t *testing.T) {
 	cases := map[string]struct{ reason, object, want string }{
-		"Object": {"the usual case", `{"metadata":{"managedFields":[{"a":"]"}],"name":"x"}}`, `{"metadata":{"managedFields":[],"name":"x"}}`},
-		"Text":   {"what a string says is no key", `{"metadata":{"annotations":{"a":"\"managedFields\":[1]"}}}`, `{"metadata":{"annotations":{"a":"\"managedFields\":[1]"}}}`},
-		"None":   {"nothing to leave out", `{"a":1}`, `{"a":1}`},
+		"Object": {"the usual case", `{"metadata":{"managedFields":[{"a":"]"}],"name":"x"}}`,
+			`{"metadata":{"managedFields":[],"name":"x"}}`},
+		"Text": {"what a string says is no key", `{"metadata":{"annotations":{"a":"\"managedFields\":[1]"}}}`,
+			`{"metadata":{"annotations":{"a":"\"managedFields\":[1]"}}}`},
+		"None": {"nothing to leave out", `{"a":1}`, `{"a":1}`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +82,8 @@ func TestLean(t *testing.T) {
 // FuzzSplit: what encoding/json can read as a list is cut into the same objects, and nothing else is worse than
 // refused.
 func FuzzSplit(f *testing.F) {
-	for _, seed := range []string{`{"items":[{"a":"b"},[],1,null,"\\"],"metadata":{"continue":"x"}}`, `{"a":{"items":[1]},"items":null}`, `{"items":[{"managedFields":[{}]}]}`, `{"":0,"items":[`} {
+	for _, seed := range []string{`{"items":[{"a":"b"},[],1,null,"\\"],"metadata":{"continue":"x"}}`,
+		`{"a":{"items":[1]},"items":null}`, `{"items":[{"managedFields":[{}]}]}`, `{"":0,"items":[`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -76,8 +95,11 @@ func FuzzSplit(f *testing.F) {
 		}
 		valid := json.Unmarshal(data, &want) == nil
 		s, err := splitList(append([]byte(nil), data...))
-		if !valid || strings.Count(string(data), `"items"`) > 1 || strings.Count(string(data), `"metadata"`) > 1 || strings.Contains(string(data), `\u`) ||
-			strings.Contains(strings.ToLower(string(data)), `"continue"`) && strings.Count(strings.ToLower(string(data)), `"continue"`) > 1 || string(data) != strings.ToLower(string(data)) {
+		if !valid || strings.Count(string(data), `"items"`) > 1 || strings.Count(string(data), `"metadata"`) > 1 ||
+			strings.Contains(string(data), `\u`) ||
+			strings.Contains(strings.ToLower(string(data)), `"continue"`) &&
+				strings.Count(strings.ToLower(string(data)), `"continue"`) > 1 ||
+			string(data) != strings.ToLower(string(data)) {
 			return // keys that are there twice, or in other letters, come from no API server
 		}
 		if err != nil && strings.HasPrefix(strings.TrimSpace(string(data)), "{") {
@@ -87,7 +109,8 @@ func FuzzSplit(f *testing.F) {
 			return
 		}
 		if len(s.items) != len(want.Items) || s.next != want.Metadata.Continue {
-			t.Fatalf("%q: %d items, next %q, want %d, %q", data, len(s.items), s.next, len(want.Items), want.Metadata.Continue)
+			t.Fatalf("%q: %d items, next %q, want %d, %q", data, len(s.items), s.next,
+				len(want.Items), want.Metadata.Continue)
 		}
 		for i := range s.items {
 			if string(s.items[i]) != string(want.Items[i]) {

@@ -91,7 +91,8 @@ func (m *Member) IsPaused() bool {
 func (m *Member) Blocker() (reason, message string) {
 	worst := -1
 	for i := range m.Status.Modules {
-		if e := &m.Status.Modules[i]; e.Reason != "" && (worst < 0 || Severity(e.State) > Severity(m.Status.Modules[worst].State)) {
+		if e := &m.Status.Modules[i]; e.Reason != "" &&
+			(worst < 0 || Severity(e.State) > Severity(m.Status.Modules[worst].State)) {
 			worst = i
 		}
 	}
@@ -134,7 +135,8 @@ func List(ctx context.Context, c *connection.Cluster, selector string, each func
 // ListAs calls each for every object of a resource of our API group, in any order but one after the other. T has the
 // fields that are decoded. At most two pages are in memory: while one is decoded, the next is requested. It returns
 // the resource version of the list, to watch from.
-func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (version string, err error) {
+func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (
+	version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
@@ -154,7 +156,8 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 		a := <-answers
 		switch {
 		case apierrors.IsResourceExpired(a.err):
-			return "", console.Fail(console.ExitFailed, "listing %s: they changed too much while they were read: try again", resource)
+			return "", console.Fail(console.ExitFailed,
+				"listing %s: they changed too much while they were read: try again", resource)
 		case a.err != nil:
 			return "", c.Explain(a.err, "listing "+resource)
 		}
@@ -214,7 +217,8 @@ func listQuery(next, selector string) url.Values {
 // pathOf returns the path of a resource of our API group with a query, without the empty values of it.
 func pathOf(c *connection.Cluster, resource string, query url.Values) string {
 	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
-	return "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/" + resource + "?" + query.Encode()
+	return "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/" +
+		resource + "?" + query.Encode()
 }
 
 // ParseTime parses a time of an object; zero if it is not a time.

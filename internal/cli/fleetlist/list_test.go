@@ -19,20 +19,42 @@ import (
 
 // TestBlocker: the reason that counts, of modules and of the Kyma.
 func TestBlocker(t *testing.T) {
-	notReady := []MemberCondition{{Type: v1beta2.ConditionReady, Status: "False", Reason: "RuntimeUnreachable", Message: "not ready: no answer"}}
-	failed, waiting := MemberModule{Name: "a", State: v1beta2.StateError, Reason: "Failed", Message: "it crashes"}, MemberModule{Name: "b", State: v1beta2.StateWarning, Reason: "Waiting"}
+	notReady := []MemberCondition{{Type: v1beta2.ConditionReady, Status: "False", Reason: "RuntimeUnreachable",
+		Message: "not ready: no answer"}}
+	failed, waiting := MemberModule{Name: "a", State: v1beta2.StateError, Reason: "Failed", Message: "it crashes"},
+		MemberModule{Name: "b", State: v1beta2.StateWarning, Reason: "Waiting"}
 	cases := map[string]struct {
 		reason          string
 		modules         []MemberModule
 		conditions      []MemberCondition
 		blocker, detail string
 	}{
-		"None":       {"nothing blocks", []MemberModule{{Name: "a", State: v1beta2.StateReady}}, nil, "", ""},
-		"Module":     {"a module", []MemberModule{waiting}, nil, "Waiting", "module b"},
-		"Worst":      {"the worst module, in any order", []MemberModule{waiting, failed, waiting}, nil, "Failed", "it crashes"},
-		"Kyma":       {"the condition, if no module has its reason", []MemberModule{failed}, notReady, "RuntimeUnreachable", "no answer"},
-		"SameReason": {"the module, if the condition has its reason", []MemberModule{{Name: "a", Reason: "RuntimeUnreachable", Message: "a does not answer"}}, notReady, "RuntimeUnreachable", "a does not answer"},
-		"Ready":      {"a condition that is True", nil, []MemberCondition{{Type: v1beta2.ConditionReady, Status: "True", Reason: "Ready"}}, "", ""},
+		"None":   {reason: "nothing blocks", modules: []MemberModule{{Name: "a", State: v1beta2.StateReady}}},
+		"Module": {reason: "a module", modules: []MemberModule{waiting}, blocker: "Waiting", detail: "module b"},
+		"Worst": {
+			reason:  "the worst module, in any order",
+			modules: []MemberModule{waiting, failed, waiting},
+			blocker: "Failed",
+			detail:  "it crashes",
+		},
+		"Kyma": {
+			reason:     "the condition, if no module has its reason",
+			modules:    []MemberModule{failed},
+			conditions: notReady,
+			blocker:    "RuntimeUnreachable",
+			detail:     "no answer",
+		},
+		"SameReason": {
+			reason:     "the module, if the condition has its reason",
+			modules:    []MemberModule{{Name: "a", Reason: "RuntimeUnreachable", Message: "a does not answer"}},
+			conditions: notReady,
+			blocker:    "RuntimeUnreachable",
+			detail:     "a does not answer",
+		},
+		"Ready": {
+			reason:     "a condition that is True",
+			conditions: []MemberCondition{{Type: v1beta2.ConditionReady, Status: "True", Reason: "Ready"}},
+		},
 	}
 	for name, c := range cases {
 		m := &Member{}
@@ -59,7 +81,8 @@ func TestMember(t *testing.T) {
 	if !m.Since().Equal(fixture.Noon) {
 		t.Errorf("since %s", m.Since())
 	}
-	order := []v1beta2.State{v1beta2.StateReady, v1beta2.StateUnmanaged, console.StateNew, v1beta2.StateProcessing, v1beta2.StateDeleting, v1beta2.StateWarning, v1beta2.StateError}
+	order := []v1beta2.State{v1beta2.StateReady, v1beta2.StateUnmanaged, console.StateNew, v1beta2.StateProcessing,
+		v1beta2.StateDeleting, v1beta2.StateWarning, v1beta2.StateError}
 	for i := range order[1:] {
 		if Severity(order[i]) >= Severity(order[i+1]) {
 			t.Errorf("%s is as bad as %s", order[i], order[i+1])
@@ -77,7 +100,8 @@ func TestList(t *testing.T) {
 		for n := range strings.FieldsSeq(names) {
 			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"managedFields":[{"a":"b"}]}}`, n))
 		}
-		return fmt.Sprintf(`{"items":[%s],"metadata":{"continue":%q,"resourceVersion":"7"}}`, strings.Join(items, ","), next)
+		return fmt.Sprintf(`{"items":[%s],"metadata":{"continue":%q,"resourceVersion":"7"}}`,
+			strings.Join(items, ","), next)
 	}
 	cases := map[string]struct {
 		reason  string
@@ -86,19 +110,45 @@ func TestList(t *testing.T) {
 		code    int
 		text    string // of the error
 	}{
-		"One":     {"one page", map[string]any{"": page("a b", "")}, 2, 0, ""},
-		"Three":   {"three pages", map[string]any{"": page("a b", "x"), "x": page("c", "y"), "y": page("d", "")}, 4, 0, ""},
-		"Empty":   {"an empty fleet", map[string]any{"": page("", "")}, 0, 0, ""},
-		"Expired": {"the token has expired", map[string]any{"": page("a", "x"), "x": apierrors.NewResourceExpired("too old")}, 1, console.ExitFailed, "listing kymas: they changed too much while they were read: try again"},
-		"Denied":  {"a permission is missing", map[string]any{"": apierrors.NewUnauthorized("no")}, 0, console.ExitForbidden, "does not accept the credentials"},
-		"Page":    {"a proxy answers", map[string]any{"": "<html>"}, 0, console.ExitFailed, "did not return a list in JSON"},
-		"Object":  {"an object that is not a Kyma", map[string]any{"": `{"items":[{"metadata":1}],"metadata":{}}`}, 0, console.ExitFailed, "listing kymas: json: cannot unmarshal"},
+		"One": {reason: "one page", answers: map[string]any{"": page("a b", "")}, want: 2},
+		"Three": {
+			reason:  "three pages",
+			answers: map[string]any{"": page("a b", "x"), "x": page("c", "y"), "y": page("d", "")},
+			want:    4,
+		},
+		"Empty": {reason: "an empty fleet", answers: map[string]any{"": page("", "")}},
+		"Expired": {
+			reason:  "the token has expired",
+			answers: map[string]any{"": page("a", "x"), "x": apierrors.NewResourceExpired("too old")},
+			want:    1,
+			code:    console.ExitFailed,
+			text:    "listing kymas: they changed too much while they were read: try again",
+		},
+		"Denied": {
+			reason:  "a permission is missing",
+			answers: map[string]any{"": apierrors.NewUnauthorized("no")},
+			code:    console.ExitForbidden,
+			text:    "does not accept the credentials",
+		},
+		"Page": {
+			reason:  "a proxy answers",
+			answers: map[string]any{"": "<html>"},
+			code:    console.ExitFailed,
+			text:    "did not return a list in JSON",
+		},
+		"Object": {
+			reason:  "an object that is not a Kyma",
+			answers: map[string]any{"": `{"items":[{"metadata":1}],"metadata":{}}`},
+			code:    console.ExitFailed,
+			text:    "listing kymas: json: cannot unmarshal",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				q := r.URL.Query()
-				if q.Get("limit") != "500" || q.Get("labelSelector") != "team=blue" || r.URL.Path != "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas" {
+				if q.Get("limit") != "500" || q.Get("labelSelector") != "team=blue" ||
+					r.URL.Path != "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas" {
 					t.Errorf("unexpected request %s", r.URL)
 				}
 				switch answer := c.answers[q.Get("continue")].(type) {

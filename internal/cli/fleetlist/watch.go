@@ -42,7 +42,8 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 			},
 			Watch: watch.JSONWatch[Member](get),
 		},
-		Query: metav1.ListOptions{LabelSelector: selector}, PageSize: PageSize, MaxObjects: 1_000_000, MaxDelay: 10 * time.Second,
+		Query: metav1.ListOptions{LabelSelector: selector}, PageSize: PageSize, MaxObjects: 1_000_000,
+		MaxDelay: 10 * time.Second,
 		Page: func(members []Member, first bool) {
 			if first {
 				send(Change{Reset: true})
@@ -63,7 +64,8 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 }
 
 // membersPage reads one page of Kymas.
-func membersPage(ctx context.Context, c *connection.Cluster, o metav1.ListOptions) (page watch.Page[Member], err error) {
+func membersPage(ctx context.Context, c *connection.Cluster, o metav1.ListOptions) (
+	page watch.Page[Member], err error) {
 	s, err := readPage(ctx, c, pathOf(c, "kymas", listQuery(o.Continue, o.LabelSelector)))
 	if apierrors.IsResourceExpired(err) {
 		return page, err

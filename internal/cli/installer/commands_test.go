@@ -21,11 +21,15 @@ func TestImageValues(t *testing.T) {
 		reason, image string
 		want          []string // repository, tag, digest
 	}{
-		"None":   {"the image of the values counts", "", nil},
-		"Tag":    {"", "registry.example.com/kyma/manager:0.1.0", []string{"registry.example.com/kyma/manager", "0.1.0", ""}},
-		"Digest": {"", "registry.example.com/manager@sha256:00", []string{"registry.example.com/manager", "", "sha256:00"}},
-		"Both":   {"", "registry.example.com/manager:1@sha256:00", []string{"registry.example.com/manager", "1", "sha256:00"}},
-		"Port":   {"the port of a registry is not a tag", "127.0.0.1:5000/manager", []string{"127.0.0.1:5000/manager", "", ""}},
+		"None": {"the image of the values counts", "", nil},
+		"Tag": {"", "registry.example.com/kyma/manager:0.1.0",
+			[]string{"registry.example.com/kyma/manager", "0.1.0", ""}},
+		"Digest": {"", "registry.example.com/manager@sha256:00",
+			[]string{"registry.example.com/manager", "", "sha256:00"}},
+		"Both": {"", "registry.example.com/manager:1@sha256:00",
+			[]string{"registry.example.com/manager", "1", "sha256:00"}},
+		"Port": {"the port of a registry is not a tag", "127.0.0.1:5000/manager",
+			[]string{"127.0.0.1:5000/manager", "", ""}},
 	}
 	for name, c := range cases {
 		var want []string
@@ -42,16 +46,61 @@ func TestImageValues(t *testing.T) {
 func TestFlags(t *testing.T) {
 	const none = "/no/kubeconfig"
 	for _, c := range []fixture.Case{
-		{Reason: "one of both", Args: "install --print --dry-run", Code: console.ExitUsage, Want: []string{"--print and --dry-run exclude each other"}},
-		{Reason: "a flavour that does not exist", Args: "install --flavour=mint", Code: console.ExitUsage, Want: []string{`--flavour: "mint" is neither control-plane nor in-cluster`}},
-		{Reason: "a value that does not exist", Args: "install --set=replica=2", Code: console.ExitUsage, Want: []string{"replica"}},
-		{Reason: "a file that does not exist", Args: "install --values=/none", Code: console.ExitUsage, Want: []string{"--values: open /none"}},
-		{Reason: "nodes cannot pull an image without a registry", Args: "install", Code: console.ExitUsage, Want: []string{"names no registry: give --image"}},
-		{Reason: "a cluster is needed", Args: "install --image=registry.example.com/manager:0.1.0", Code: console.ExitCluster, Want: []string{"kubeconfig"}},
-		{Reason: "printing needs no cluster", Args: "install --print --flavour=in-cluster --image=registry.example.com/manager:0.1.0 -n here", Want: []string{"---\n", "kind: Deployment", "namespace: here", "image: registry.example.com/manager:0.1.0"}},
+		{
+			Reason: "one of both",
+			Args:   "install --print --dry-run",
+			Code:   console.ExitUsage,
+			Want:   []string{"--print and --dry-run exclude each other"},
+		},
+		{
+			Reason: "a flavour that does not exist",
+			Args:   "install --flavour=mint",
+			Code:   console.ExitUsage,
+			Want:   []string{`--flavour: "mint" is neither control-plane nor in-cluster`},
+		},
+		{
+			Reason: "a value that does not exist",
+			Args:   "install --set=replica=2",
+			Code:   console.ExitUsage,
+			Want:   []string{"replica"},
+		},
+		{
+			Reason: "a file that does not exist",
+			Args:   "install --values=/none",
+			Code:   console.ExitUsage,
+			Want:   []string{"--values: open /none"},
+		},
+		{
+			Reason: "nodes cannot pull an image without a registry",
+			Args:   "install",
+			Code:   console.ExitUsage,
+			Want:   []string{"names no registry: give --image"},
+		},
+		{
+			Reason: "a cluster is needed",
+			Args:   "install --image=registry.example.com/manager:0.1.0",
+			Code:   console.ExitCluster,
+			Want:   []string{"kubeconfig"},
+		},
+		{
+			Reason: "printing needs no cluster",
+			Args:   "install --print --flavour=in-cluster --image=registry.example.com/manager:0.1.0 -n here",
+			Want: []string{"---\n", "kind: Deployment", "namespace: here",
+				"image: registry.example.com/manager:0.1.0"},
+		},
 		{Reason: "nor does it for the other flavour", Args: "install --print", Want: []string{"namespace: kcp-system"}},
-		{Reason: "a flavour that does not exist", Args: "uninstall --flavour=mint", Code: console.ExitUsage, Want: []string{"--flavour"}},
-		{Reason: "a cluster is needed", Args: "uninstall --yes", Code: console.ExitCluster, Want: []string{"kubeconfig"}},
+		{
+			Reason: "a flavour that does not exist",
+			Args:   "uninstall --flavour=mint",
+			Code:   console.ExitUsage,
+			Want:   []string{"--flavour"},
+		},
+		{
+			Reason: "a cluster is needed",
+			Args:   "uninstall --yes",
+			Code:   console.ExitCluster,
+			Want:   []string{"kubeconfig"},
+		},
 	} {
 		c.Check(t, Commands, none)
 	}
@@ -66,8 +115,10 @@ func TestExplainApply(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"Unauthorized": {"log in", http.StatusUnauthorized, console.ExitForbidden, "does not accept the credentials: log in again"},
-		"Refused":      {"any other answer", http.StatusForbidden, console.ExitFailed, "installing: reading ConfigMap kcp-system/a: no (HTTP 403)"},
+		"Unauthorized": {"log in", http.StatusUnauthorized, console.ExitForbidden,
+			"does not accept the credentials: log in again"},
+		"Refused": {"any other answer", http.StatusForbidden, console.ExitFailed,
+			"installing: reading ConfigMap kcp-system/a: no (HTTP 403)"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +126,8 @@ func TestExplainApply(t *testing.T) {
 			s.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(c.status)
-				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"message":"no"}`, c.status)
+				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"message":"no"}`,
+					c.status)
 				return true
 			}
 			err := in.explainApply(applyError(t, s))
@@ -84,7 +136,8 @@ func TestExplainApply(t *testing.T) {
 			}
 		})
 	}
-	if err := in.explainApply(context.Canceled); console.ExitCode(err) != console.ExitFailed || err.Error() != "installing: interrupted" {
+	if err := in.explainApply(context.Canceled); console.ExitCode(err) != console.ExitFailed ||
+		err.Error() != "installing: interrupted" {
 		t.Errorf("an error of something else: %v", err)
 	}
 }
@@ -110,16 +163,19 @@ func TestTimeout(t *testing.T) {
 	ended, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	<-ended.Done()
-	if err := in.explainDeadline(ended, errors.New("odd"), 0); console.ExitCode(err) != console.ExitNotReady || !strings.Contains(err.Error(), "nothing is undone, try again") {
+	if err := in.explainDeadline(ended, errors.New("odd"), 0); console.ExitCode(err) != console.ExitNotReady ||
+		!strings.Contains(err.Error(), "nothing is undone, try again") {
 		t.Errorf("after the timeout: %v", err)
 	}
-	if err := in.explainDeadline(ended, console.Fail(console.ExitForbidden, "no"), 0); console.ExitCode(err) != console.ExitForbidden {
+	if err := in.explainDeadline(ended, console.Fail(console.ExitForbidden, "no"), 0); console.ExitCode(
+		err) != console.ExitForbidden {
 		t.Errorf("an error with a code: %v", err)
 	}
 	if err := in.explainDeadline(t.Context(), errors.New("odd"), 0); err.Error() != "odd" {
 		t.Errorf("before the timeout: %v", err)
 	}
-	if err := explainTimeout(context.DeadlineExceeded, "Deployment a"); console.ExitCode(err) != console.ExitNotReady || err.Error() != "not done in time: Deployment a" {
+	if err := explainTimeout(context.DeadlineExceeded, "Deployment a"); console.ExitCode(err) != console.ExitNotReady ||
+		err.Error() != "not done in time: Deployment a" {
 		t.Errorf("while it waited: %v", err)
 	}
 	if err := explainTimeout(context.Canceled, "Deployment a"); !errors.Is(err, context.Canceled) {

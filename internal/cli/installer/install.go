@@ -29,7 +29,8 @@ import (
 
 func installCommand(a *console.App) *cobra.Command {
 	o := installOptions{}
-	c := a.Command("install [--flavour=FLAVOUR] [--image=IMAGE] [--print | --dry-run]", "install or upgrade the lifecycle manager itself", `
+	c := a.Command("install [--flavour=FLAVOUR] [--image=IMAGE] [--print | --dry-run]",
+		"install or upgrade the lifecycle manager itself", `
 klm renders deploy/chart with the values: CRDs, roles, the manager. It checks first that you have all permissions, then applies the objects and
 waits until the manager is ready. To upgrade, run the same command with the new klm: objects that the former version or former values had
 installed and that are not rendered any more are deleted when the new manager is ready. CRDs and namespaces are never deleted. The installed
@@ -47,14 +48,16 @@ klm install --print --set=replicas=2 | kubectl diff -f -`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error { return install(cmd.Context(), a, o) })
 	f := c.Flags()
 	f.StringVar(&o.flavour, "flavour", deploy.ControlPlaneFlavour, "control-plane or in-cluster")
-	f.StringVar(&o.image, "image", "", "image of the manager: REPOSITORY[:TAG][@DIGEST]; the image of agents is expected in the same repository path")
+	f.StringVar(&o.image, "image", "",
+		"image of the manager: REPOSITORY[:TAG][@DIGEST]; the image of agents is expected in the same repository path")
 	f.StringVarP(&o.file, "values", "f", "", "file with values for the chart")
 	f.StringArrayVar(&o.set, "set", nil, "value for the chart, as in Helm: a.b=1; takes precedence over --values")
 	f.BoolVar(&o.print, "print", false, "write the objects as YAML, and install nothing")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would change in the cluster, and change nothing")
 	o.wait.Register(f)
 	err := errors.Join(
-		c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions([]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp)),
+		c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions(
+			[]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp)),
 		c.MarkFlagFilename("values", "yaml", "yml", "json"),
 	)
 	if err != nil {
@@ -84,7 +87,8 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	}
 	manager := findKind(objects, "Deployment")
 	if image := imageOf(manager); !strings.Contains(image, "/") {
-		return console.Fail(console.ExitUsage, "image %s names no registry: give --image (make image IMG=… pushes one)", image)
+		return console.Fail(console.ExitUsage, "image %s names no registry: give --image (make image IMG=… pushes one)",
+			image)
 	}
 	c, err := connection.Open(a)
 	if err != nil {
@@ -198,7 +202,8 @@ func (w previewReport) Show(p *console.Page) { p.Changes(w.Changes, w.Unchanged)
 // objects renders the chart with the options.
 func (o installOptions) objects(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
 	if o.flavour != deploy.ControlPlaneFlavour && o.flavour != deploy.InClusterFlavour {
-		return nil, console.Fail(console.ExitUsage, "--flavour: %q is neither %s nor %s", o.flavour, deploy.ControlPlaneFlavour, deploy.InClusterFlavour)
+		return nil, console.Fail(console.ExitUsage, "--flavour: %q is neither %s nor %s", o.flavour,
+			deploy.ControlPlaneFlavour, deploy.InClusterFlavour)
 	}
 	options := deploy.Options{Flavour: o.flavour, Namespace: namespace, Set: []string{"namespace.create=true"}}
 	if o.file != "" {
@@ -282,7 +287,8 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 	if err != nil {
 		return nil, console.Fail(console.ExitCluster, "using context %q of the kubeconfig: %v", c.Context, err)
 	}
-	return &installer{Cluster: c, objects: objects, to: to, set: apply.Set{Bundle: bundle, Namespace: c.Namespace, Owner: connection.FieldOwner}}, nil
+	return &installer{Cluster: c, objects: objects, to: to, set: apply.Set{Bundle: bundle, Namespace: c.Namespace,
+		Owner: connection.FieldOwner}}, nil
 }
 
 // prepare finds the kinds of the objects in the cluster and what was installed before. It fails if permissions are
@@ -293,7 +299,8 @@ func (in *installer) prepare(ctx context.Context) error {
 		if len(in.refs) == 0 {
 			return in.explainApply(err)
 		}
-		return console.Fail(console.ExitCluster, "%s does not serve all kinds: %v; disable the value that needs it", in, err)
+		return console.Fail(console.ExitCluster, "%s does not serve all kinds: %v; disable the value that needs it", in,
+			err)
 	}
 	inventory := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName}
 	if err := in.requirePermissions(ctx, append(slices.Clone(in.refs), inventory), "create", "patch"); err != nil {
@@ -302,7 +309,9 @@ func (in *installer) prepare(ctx context.Context) error {
 	if release, err := in.managerRelease(ctx); err != nil {
 		return err
 	} else if release != "" {
-		return console.Fail(console.ExitFailed, "the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, which keeps Kymas and CRDs", in.Namespace, release, in.Namespace)
+		return console.Fail(console.ExitFailed,
+			"the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, "+
+				"which keeps Kymas and CRDs", in.Namespace, release, in.Namespace)
 	}
 	old, _, err := in.readInventory(ctx)
 	if err != nil {
@@ -324,12 +333,14 @@ func (in *installer) requirePermissions(ctx context.Context, refs []apply.Ref, v
 			return in.explainApply(err)
 		}
 		for _, verb := range verbs {
-			attributes := authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group, Resource: resource.Resource, Namespace: ref.Namespace}
+			attributes := authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group,
+				Resource: resource.Resource, Namespace: ref.Namespace}
 			if checked[attributes] {
 				continue
 			}
 			checked[attributes] = true
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &attributes}}
 			if err := in.Create(ctx, review); err != nil {
 				return in.Explain(err, "checking your permissions")
 			}
@@ -339,7 +350,9 @@ func (in *installer) requirePermissions(ctx context.Context, refs []apply.Ref, v
 		}
 	}
 	if len(missing) > 0 {
-		return console.Fail(console.ExitForbidden, "permissions missing in %s: %s: ask for a role that allows it, or use another context", in, strings.Join(missing, ", "))
+		return console.Fail(console.ExitForbidden,
+			"permissions missing in %s: %s: ask for a role that allows it, or use another context", in,
+			strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -410,7 +423,8 @@ func (in *installer) waitReady(ctx context.Context, report func(string)) error {
 		for _, n := range notReady {
 			texts = append(texts, n.Message)
 			if n.Failed {
-				return console.Fail(console.ExitNotReady, "%s; kubectl -n %s logs deployment/%s may say more", n.Message, in.Namespace, deploy.Release)
+				return console.Fail(console.ExitNotReady, "%s; kubectl -n %s logs deployment/%s may say more",
+					n.Message, in.Namespace, deploy.Release)
 			}
 		}
 		if text := strings.Join(texts, "; "); text != reported {
@@ -433,7 +447,8 @@ func explainTimeout(err error, reported string) error {
 
 // explainDeadline turns errors after the end of the timeout into one error.
 func (in *installer) explainDeadline(ctx context.Context, err error, timeout time.Duration) error {
-	if _, explained := errors.AsType[*console.Problem](err); !explained && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if _, explained := errors.AsType[*console.Problem](err); !explained &&
+		errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return console.Fail(console.ExitNotReady, "not done after %s; nothing is undone, try again", timeout)
 	}
 	return err
@@ -447,9 +462,11 @@ func (in *installer) explainApply(err error) error {
 	}
 	switch e.Reason() {
 	case apply.RuntimeUnreachable:
-		return console.Fail(console.ExitCluster, "installing: %s does not answer: %s; check its address and your network", in, e.Message)
+		return console.Fail(console.ExitCluster,
+			"installing: %s does not answer: %s; check its address and your network", in, e.Message)
 	case apply.RuntimeUnauthorized:
-		return console.Fail(console.ExitForbidden, "installing: %s does not accept the credentials: log in again, or use another context", in)
+		return console.Fail(console.ExitForbidden,
+			"installing: %s does not accept the credentials: log in again, or use another context", in)
 	case apply.RuntimeForbidden:
 		return console.Fail(console.ExitForbidden, "installing: %v", e)
 	}
@@ -466,14 +483,17 @@ func (in *installer) missingObjects(ctx context.Context, manager *unstructured.U
 		var remedy string
 		switch flag {
 		case "--oci-registry-cred-secret":
-			o, remedy = &corev1.Secret{}, "kubectl -n "+in.Namespace+" create secret docker-registry "+name+" --docker-server=… --docker-username=… --docker-password=…, or --set=registry.host=HOST"
+			o, remedy = &corev1.Secret{}, "kubectl -n "+in.Namespace+" create secret docker-registry "+name+
+				" --docker-server=… --docker-username=… --docker-password=…, or --set=registry.host=HOST"
 		case "--maintenance-policy-configmap":
-			o, remedy = &corev1.ConfigMap{}, "kubectl -n "+in.Namespace+" create configmap "+name+" --from-file=policy.json"
+			o, remedy = &corev1.ConfigMap{}, "kubectl -n "+in.Namespace+" create configmap "+
+				name+" --from-file=policy.json"
 		default:
 			continue
 		}
 		if err := in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: name}, o); apierrors.IsNotFound(err) {
-			all = append(all, fmt.Sprintf("%s %s of flag %s: %s", strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1."), name, flag, remedy))
+			all = append(all, fmt.Sprintf("%s %s of flag %s: %s", strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1."),
+				name, flag, remedy))
 		}
 	}
 	return all

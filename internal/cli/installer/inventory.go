@@ -51,7 +51,8 @@ func withoutKept(refs []apply.Ref) []apply.Ref {
 func encodeInventory(refs []apply.Ref) (string, error) {
 	all := []v1beta2.Resource{}
 	for _, r := range withoutKept(refs) {
-		all = append(all, v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+		all = append(all, v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind,
+			Namespace: r.Namespace, Name: r.Name})
 	}
 	data, err := json.Marshal(all)
 	return string(data), err
@@ -64,7 +65,8 @@ func decodeInventory(text string) ([]apply.Ref, error) {
 	}
 	var refs []apply.Ref
 	for _, r := range all {
-		refs = append(refs, apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+		refs = append(refs, apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind,
+			Namespace: r.Namespace, Name: r.Name})
 	}
 	return withoutKept(refs), nil
 }
@@ -80,7 +82,9 @@ func (in *installer) readInventory(ctx context.Context) (refs []apply.Ref, exist
 		return nil, false, in.Explain(err, "reading the inventory")
 	}
 	if refs, err = decodeInventory(m.Data[inventoryKey]); err != nil {
-		return nil, false, console.Fail(console.ExitFailed, "the inventory in ConfigMap %s/%s cannot be decoded: %v; if you delete it, klm install works, but keeps objects that are no longer needed",
+		return nil, false, console.Fail(console.ExitFailed,
+			"the inventory in ConfigMap %s/%s cannot be decoded: %v; if you delete it, klm install works, but keeps "+
+				"objects that are no longer needed",
 			in.Namespace, inventoryName, err)
 	}
 	return refs, true, nil
@@ -98,7 +102,8 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 	m.SetNamespace(in.Namespace)
 	m.SetName(inventoryName)
 	m.SetLabels(map[string]string{nameLabel: deploy.Release})
-	return in.Explain(in.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
+	return in.Explain(in.Apply(ctx, client.ApplyConfigurationFromUnstructured(m),
+		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
 // ensureNamespace applies the namespace, if the chart has it, because the inventory is written before all other
@@ -106,7 +111,8 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 func (in *installer) ensureNamespace(ctx context.Context) error {
 	for _, o := range in.objects {
 		if o.GetKind() == "Namespace" && o.GetName() == in.Namespace {
-			err := in.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(connection.FieldOwner), client.ForceOwnership)
+			err := in.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+				client.FieldOwner(connection.FieldOwner), client.ForceOwnership)
 			return in.Explain(err, "creating namespace "+in.Namespace)
 		}
 	}
@@ -121,7 +127,8 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 		o, err := in.to.Get(ctx, ref)
 		e, ok := errors.AsType[*apply.Error](err)
 		switch {
-		case ok && slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, e.Reason()):
+		case ok && slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound},
+			e.Reason()):
 		case err != nil:
 			return nil, in.explainApply(err)
 		case o.GetLabels()[nameLabel] == deploy.Release && helmRelease(o) == "":

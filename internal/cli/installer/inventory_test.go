@@ -11,17 +11,21 @@ import (
 
 // TestInventory: only objects that may be deleted are listed, even if the ConfigMap was edited.
 func TestInventory(t *testing.T) {
-	role := apply.Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role", Namespace: "kcp-system", Name: "lifecycle-manager-agents"}
+	role := apply.Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role", Namespace: "kcp-system",
+		Name: "lifecycle-manager-agents"}
 	cases := map[string]struct {
 		reason string
 		refs   []apply.Ref
 		want   []apply.Ref
 	}{
-		"None":      {"nothing is installed", nil, nil},
-		"Role":      {"a role is unchanged", []apply.Ref{role}, []apply.Ref{role}},
-		"Namespace": {"deleting it would delete all Kymas", []apply.Ref{{Version: "v1", Kind: "Namespace", Name: "kcp-system"}, role}, []apply.Ref{role}},
-		"CRD":       {"likewise", []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"}, role}, []apply.Ref{role}},
-		"Keep":      {"the object says that it is kept", []apply.Ref{{Version: "v1", Kind: "ConfigMap", Name: "a", Keep: true}, role}, []apply.Ref{role}},
+		"None": {"nothing is installed", nil, nil},
+		"Role": {"a role is unchanged", []apply.Ref{role}, []apply.Ref{role}},
+		"Namespace": {"deleting it would delete all Kymas",
+			[]apply.Ref{{Version: "v1", Kind: "Namespace", Name: "kcp-system"}, role}, []apply.Ref{role}},
+		"CRD": {"likewise", []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1",
+			Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"}, role}, []apply.Ref{role}},
+		"Keep": {"the object says that it is kept",
+			[]apply.Ref{{Version: "v1", Kind: "ConfigMap", Name: "a", Keep: true}, role}, []apply.Ref{role}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +41,8 @@ func TestInventory(t *testing.T) {
 	}
 	edited := `[{"group":"apiextensions.k8s.io","version":"v1","kind":"CustomResourceDefinition","name":"a"},{"version":"v1","kind":"Namespace","name":"b"},{"version":"v1","kind":"Secret","namespace":"n","name":"c"}]`
 	got, err := decodeInventory(edited)
-	if diff := cmp.Diff([]apply.Ref{{Version: "v1", Kind: "Secret", Namespace: "n", Name: "c"}}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]apply.Ref{{Version: "v1", Kind: "Secret", Namespace: "n", Name: "c"}}, got); err != nil ||
+		diff != "" {
 		t.Errorf("an inventory that somebody has edited: %v, -want +got\n%s", err, diff)
 	}
 	for _, text := range []string{"", "x", `{"kind":"Role"}`} {
@@ -61,7 +66,8 @@ func TestServeLiveVersions(t *testing.T) {
 		"On":      {"the manager can convert", crd(false, true), crd(true, true), crd(true, true)},
 		"Off":     {"it cannot, or not yet", crd(false, true), crd(false, true), crd(false, true)},
 		"Current": {"what the new CRD serves is served", crd(false, true), crd(false, false), crd(false, true)},
-		"Unknown": {"a CRD with other versions", crd(false, true), &unstructured.Unstructured{Object: map[string]any{}}, crd(false, true)},
+		"Unknown": {"a CRD with other versions", crd(false, true), &unstructured.Unstructured{Object: map[string]any{}},
+			crd(false, true)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

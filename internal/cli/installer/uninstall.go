@@ -22,7 +22,8 @@ import (
 
 func uninstallCommand(a *console.App) *cobra.Command {
 	o := uninstallOptions{}
-	c := a.Command("uninstall [--flavour=FLAVOUR] [--yes | --dry-run]", "remove the lifecycle manager itself; Kymas, their CRDs and the modules stay", `
+	c := a.Command("uninstall [--flavour=FLAVOUR] [--yes | --dry-run]",
+		"remove the lifecycle manager itself; Kymas, their CRDs and the modules stay", `
 klm shows what it will remove, and asks before it starts. It removes the objects that klm install has installed, or, if an older klm or kubectl has
 installed them, all objects that this version of the chart can have. The namespace, CRDs, Kymas, Manifests, Secrets and the modules in the
 runtimes stay, so that klm install can continue with them. To remove modules from a runtime, run klm runtime remove first. A manager that was
@@ -35,8 +36,11 @@ klm uninstall --dry-run`,
 	f.StringVar(&o.flavour, "flavour", deploy.ControlPlaneFlavour, "control-plane or in-cluster")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be removed, and change nothing")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait; after that klm ends with exit code 3, and can be called again")
-	err := c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions([]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp))
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute,
+		"how long to wait; after that klm ends with exit code 3, and can be called again")
+	err := c.RegisterFlagCompletionFunc("flavour",
+		cobra.FixedCompletions([]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour},
+			cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
 		panic(err) // the flag was registered above
 	}
@@ -53,8 +57,10 @@ type uninstallOptions struct {
 // allParts are values with which the chart renders every object that it can render, except those that are never
 // deleted.
 var allParts = []string{
-	"crds.install=false", "webhooks.enabled=true", "agents.address=any:1", "metrics.serviceMonitor.enabled=true", "metrics.readers[0].kind=Group",
-	"metrics.readers[0].name=any", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true", "podDisruptionBudget.enabled=true", "networkPolicy.enabled=true",
+	"crds.install=false", "webhooks.enabled=true", "agents.address=any:1", "metrics.serviceMonitor.enabled=true",
+	"metrics.readers[0].kind=Group",
+	"metrics.readers[0].name=any", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true",
+	"podDisruptionBudget.enabled=true", "networkPolicy.enabled=true",
 }
 
 func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
@@ -95,7 +101,8 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 	if err := in.removeAll(ctx, refs, func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }); err != nil {
 		return in.explainDeadline(ctx, err, o.timeout)
 	}
-	return a.Print(console.Outcome{Object: "deployment/" + deploy.Release, Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
+	return a.Print(console.Outcome{Object: "deployment/" + deploy.Release,
+		Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
 }
 
 // objectsToUninstall returns the objects that exist and will be deleted. It fails if there are none, or if the
@@ -104,7 +111,9 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	if release, err := in.managerRelease(ctx); err != nil {
 		return nil, err
 	} else if release != "" {
-		return nil, console.Fail(console.ExitFailed, "the manager in namespace %s was installed by Helm: helm uninstall %s -n %s", in.Namespace, release, in.Namespace)
+		return nil, console.Fail(console.ExitFailed,
+			"the manager in namespace %s was installed by Helm: helm uninstall %s -n %s",
+			in.Namespace, release, in.Namespace)
 	}
 	refs, exists, err := in.readInventory(ctx)
 	if err != nil {
@@ -123,7 +132,9 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 		refs = append(refs, apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName})
 	}
 	if len(refs) == 0 {
-		return nil, console.Fail(console.ExitNotFound, "there is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context", in.Namespace)
+		return nil, console.Fail(console.ExitNotFound,
+			"there is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context",
+			in.Namespace)
 	}
 	return refs, nil
 }
@@ -137,7 +148,9 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	kymas := &metav1.PartialObjectMetadataList{}
 	kymas.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("KymaList"))
 	if err := in.List(ctx, kymas, in.InNamespace()); err == nil && len(kymas.Items) > 0 {
-		p.Wrap("", fmt.Sprintf("Then nothing manages %s any more: the modules there stay, and so do the Kymas, Manifests and Secrets here.", console.Count(len(kymas.Items), "runtime")))
+		p.Wrap("", fmt.Sprintf(
+			"Then nothing manages %s any more: the modules there stay, and so do the Kymas, Manifests and "+
+				"Secrets here.", console.Count(len(kymas.Items), "runtime")))
 	}
 }
 

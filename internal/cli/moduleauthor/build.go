@@ -35,11 +35,15 @@ klm module build -o json | jq -r .digest`,
 			return buildModule(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = nil // files
-	c.Flags().StringVar(&o.archive, "archive", "module.ctf", "archive to add the version to: a directory, or a file if it ends with .tgz or .tar")
+	c.Flags().StringVar(&o.archive, "archive", "module.ctf",
+		"archive to add the version to: a directory, or a file if it ends with .tgz or .tar")
 	c.Flags().StringVar(&o.template, "template", "template.yaml", "file to write the ModuleTemplate to")
-	c.Flags().StringVar(&o.constructor, "component-constructor", "", "also write a component constructor, for ocm add componentversions, to this file; empty: none")
-	c.Flags().StringVar(&o.source.Commit, "commit", "", "commit of the source code; empty: the commit of the Git repository of FILE")
-	c.Flags().StringVar(&o.source.Home, "registry", "", "URL of the registry that it will be pushed to, for the descriptor; empty: the first push adds it")
+	c.Flags().StringVar(&o.constructor, "component-constructor", "",
+		"also write a component constructor, for ocm add componentversions, to this file; empty: none")
+	c.Flags().StringVar(&o.source.Commit, "commit", "",
+		"commit of the source code; empty: the commit of the Git repository of FILE")
+	c.Flags().StringVar(&o.source.Home, "registry", "",
+		"URL of the registry that it will be pushed to, for the descriptor; empty: the first push adds it")
 	return c
 }
 
@@ -104,15 +108,18 @@ func buildModule(ctx context.Context, a *console.App, o buildOptions) error {
 func pushCommand(a *console.App) *cobra.Command {
 	c, _ := copyCommand(a, "push ARCHIVE REGISTRY", "push the component versions of an archive to a registry",
 		`Blobs are pushed first and the tag last, so that an interrupted push is not visible, and the next push continues it. A version that exists with
-other content is refused. Images are not pushed: klm module mirror copies images that are in a registry or an archive.`, `
+other content is refused. Images are not pushed: klm module mirror copies images that are in a registry or an archive.`,
+		`
 klm module push module.ctf registry.example.com/modules
 klm module push module.ctf//kyma-project.io/module/sample:1.0.0 http://127.0.0.1:5000`,
 		console.Arguments("ARCHIVE", "REGISTRY"), func(from, to *storage.Place) error {
 			switch {
 			case !from.IsArchive():
-				return console.Fail(console.ExitUsage, "%s is not an archive: klm module mirror copies between registries", from)
+				return console.Fail(console.ExitUsage,
+					"%s is not an archive: klm module mirror copies between registries", from)
 			case to.IsArchive():
-				return console.Fail(console.ExitUsage, "%s is not a registry: klm module mirror copies between archives", to)
+				return console.Fail(console.ExitUsage,
+					"%s is not a registry: klm module mirror copies between archives", to)
 			}
 			return nil
 		})
@@ -120,15 +127,19 @@ klm module push module.ctf//kyma-project.io/module/sample:1.0.0 http://127.0.0.1
 }
 
 func pullCommand(a *console.App) *cobra.Command {
-	c, _ := copyCommand(a, "pull REGISTRY//COMPONENT[:VERSION] ARCHIVE", "pull component versions from a registry into an archive",
-		"Without VERSION all versions are pulled. Images are not pulled. The archive is created if it does not exist.", `
+	c, _ := copyCommand(a, "pull REGISTRY//COMPONENT[:VERSION] ARCHIVE",
+		"pull component versions from a registry into an archive",
+		"Without VERSION all versions are pulled. Images are not pulled. The archive is created if it does not exist.",
+		`
 klm module pull registry.example.com/modules//kyma-project.io/module/sample:1.0.0 sample.tgz`,
 		console.Arguments("REGISTRY//COMPONENT:VERSION", "ARCHIVE"), func(from, to *storage.Place) error {
 			switch {
 			case from.IsArchive():
-				return console.Fail(console.ExitUsage, "%s is not a registry: klm module mirror copies between archives", from)
+				return console.Fail(console.ExitUsage,
+					"%s is not a registry: klm module mirror copies between archives", from)
 			case !to.IsArchive():
-				return console.Fail(console.ExitUsage, "%s is not an archive: klm module mirror copies between registries", to)
+				return console.Fail(console.ExitUsage,
+					"%s is not an archive: klm module mirror copies between registries", to)
 			}
 			return nil
 		})
@@ -136,7 +147,8 @@ klm module pull registry.example.com/modules//kyma-project.io/module/sample:1.0.
 }
 
 func mirrorCommand(a *console.App) *cobra.Command {
-	c, o := copyCommand(a, "mirror FROM TO", "copy component versions, their signatures and their images from any place to any other",
+	c, o := copyCommand(a, "mirror FROM TO",
+		"copy component versions, their signatures and their images from any place to any other",
 		`For an air gap: mirror to an archive, carry the archive over, and mirror from it. Images of all platforms are copied by digest and keep their path;
 images that exist at the target are skipped, and a missing image is an error. In an archive everything stays byte for byte. In a registry the
 descriptor names the copied images, unless cosign has signed it; a signature in the descriptor stays valid. The manager uses these names in
@@ -151,39 +163,44 @@ klm module mirror --images=false module.ctf released.ctf`,
 
 // copyCommand returns a command that copies from its first argument to its second if check accepts them, and its
 // options.
-func copyCommand(a *console.App, use, short, long, example string, args cobra.PositionalArgs, check func(from, to *storage.Place) error) (*cobra.Command, *storage.CopyOptions) {
+func copyCommand(a *console.App, use, short, long, example string, args cobra.PositionalArgs,
+	check func(from, to *storage.Place) error) (*cobra.Command, *storage.CopyOptions) {
 	var e ocmaccess.Flags
 	o := &storage.CopyOptions{Progress: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
-	c := a.Command(use, short, long+"\n"+ocmaccess.PlaceHelp, example, args, func(cmd *cobra.Command, args []string) error {
-		access, err := e.Access(a)
-		if err != nil {
-			return err
-		}
-		from, err := ocmaccess.Open(args[0], access, false)
-		if err != nil {
-			return err
-		}
-		to, err := ocmaccess.Open(args[1], access, true)
-		if err != nil {
-			return err
-		}
-		if err := check(from, to); err != nil {
-			return err
-		}
-		if to.Component != "" {
-			return console.Fail(console.ExitUsage, "%q: the target must not name a component: components keep their name", args[1])
-		}
-		done, err := storage.Copy(cmd.Context(), from, to, *o)
-		if err != nil && len(done) > 0 {
-			fmt.Fprintf(a.Err, "  copied before that: %s\n", strings.Join(copyReport{to.String(), done}.Names(), ", "))
-		}
-		if err != nil {
-			return ocmaccess.Explain(err)
-		}
-		return a.Print(copyReport{to.String(), done})
-	})
+	c := a.Command(use, short, long+"\n"+ocmaccess.PlaceHelp, example, args,
+		func(cmd *cobra.Command, args []string) error {
+			access, err := e.Access(a)
+			if err != nil {
+				return err
+			}
+			from, err := ocmaccess.Open(args[0], access, false)
+			if err != nil {
+				return err
+			}
+			to, err := ocmaccess.Open(args[1], access, true)
+			if err != nil {
+				return err
+			}
+			if err := check(from, to); err != nil {
+				return err
+			}
+			if to.Component != "" {
+				return console.Fail(console.ExitUsage,
+					"%q: the target must not name a component: components keep their name", args[1])
+			}
+			done, err := storage.Copy(cmd.Context(), from, to, *o)
+			if err != nil && len(done) > 0 {
+				fmt.Fprintf(a.Err, "  copied before that: %s\n",
+					strings.Join(copyReport{to.String(), done}.Names(), ", "))
+			}
+			if err != nil {
+				return ocmaccess.Explain(err)
+			}
+			return a.Print(copyReport{to.String(), done})
+		})
 	c.ValidArgsFunction = nil // files
-	c.Flags().BoolVar(&o.Replace, "overwrite", false, "replace versions and images that exist with other content; runtimes that have installed them are not updated")
+	c.Flags().BoolVar(&o.Replace, "overwrite", false,
+		"replace versions and images that exist with other content; runtimes that have installed them are not updated")
 	e.Register(c.Flags())
 	return c, o
 }

@@ -22,46 +22,168 @@ func TestAuthor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	private, public := keys(t)
-	for file, data := range map[string][]byte{"key.pem": private, "key.pub": public, "policy.yaml": []byte("keys: {"), "bad.yaml": []byte("nam3: example.com/module/greeter\nversion: 0.1.0\n")} {
+	for file, data := range map[string][]byte{"key.pem": private, "key.pub": public, "policy.yaml": []byte("keys: {"),
+		"bad.yaml": []byte("nam3: example.com/module/greeter\nversion: 0.1.0\n")} {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const commit = " --commit 0123456789012345678901234567890123456789"
 	for _, c := range []fixture.Case{
-		{Reason: "a skeleton", Args: "init example.com/module/greeter --directory greeter", Want: []string{"greeter/module-config.yaml\n"}},
-		{Reason: "existing files are kept", Args: "init example.com/module/greeter --directory greeter", Want: []string{"greeter/module-config.yaml exists already, and is not changed"}},
-		{Reason: "a name that is not one of a component", Args: "init Greeter", Code: console.ExitFailed, Want: []string{"capital letters"}},
-		{Reason: "warnings do not fail; here there is no Git repository", Args: "lint greeter/module-config.yaml", Want: []string{"example.com/module/greeter:0.1.0: 0 errors, 1 warning"}},
-		{Reason: "a file that does not exist", Args: "lint none.yaml", Code: console.ExitFailed, Want: []string{"none.yaml"}},
-		{Reason: "all problems of a module-config", Args: "build bad.yaml", Code: console.ExitFailed, Want: []string{`unknown key "nam3"`}},
-		{Reason: "an archive and a ModuleTemplate", Args: "build greeter/module-config.yaml --archive a.ctf" + commit, Want: []string{"example.com/module/greeter:0.1.0 is in a.ctf, its ModuleTemplate in template.yaml"}},
-		{Reason: "another archive", Args: "build greeter/module-config.yaml --archive b.ctf --template b.yaml -o name" + commit, Want: []string{"example.com/module/greeter:0.1.0\n"}},
-		{Reason: "the same version before", Args: "lint greeter/module-config.yaml --previous a.ctf", Code: console.ExitFailed, Want: []string{"after 0.1.0"}},
-		{Reason: "an archive that does not exist", Args: "lint greeter/module-config.yaml --previous none.ctf", Code: console.ExitNotFound, Want: []string{"none.ctf"}},
-		{Reason: "images are optional", Args: "mirror --images=false a.ctf copy.ctf", Want: []string{"example.com/module/greeter:0.1.0 is copied: "}},
-		{Reason: "what exists is not copied again", Args: "mirror --images=false a.ctf copy.ctf", Want: []string{"example.com/module/greeter:0.1.0 existed already: "}},
-		{Reason: "components keep their names", Args: "mirror --images=false a.ctf copy.ctf//example.com/module/other", Code: console.ExitUsage, Want: []string{"the target must not name a component"}},
-		{Reason: "push is for registries", Args: "push a.ctf copy.ctf", Code: console.ExitUsage, Want: []string{"copy.ctf is not a registry: klm module mirror copies between archives"}},
-		{Reason: "pull is from registries", Args: "pull a.ctf copy.ctf", Code: console.ExitUsage, Want: []string{"a.ctf is not a registry"}},
+		{
+			Reason: "a skeleton",
+			Args:   "init example.com/module/greeter --directory greeter",
+			Want:   []string{"greeter/module-config.yaml\n"},
+		},
+		{
+			Reason: "existing files are kept",
+			Args:   "init example.com/module/greeter --directory greeter",
+			Want:   []string{"greeter/module-config.yaml exists already, and is not changed"},
+		},
+		{
+			Reason: "a name that is not one of a component",
+			Args:   "init Greeter",
+			Code:   console.ExitFailed,
+			Want:   []string{"capital letters"},
+		},
+		{
+			Reason: "warnings do not fail; here there is no Git repository",
+			Args:   "lint greeter/module-config.yaml",
+			Want:   []string{"example.com/module/greeter:0.1.0: 0 errors, 1 warning"},
+		},
+		{
+			Reason: "a file that does not exist",
+			Args:   "lint none.yaml",
+			Code:   console.ExitFailed,
+			Want:   []string{"none.yaml"},
+		},
+		{
+			Reason: "all problems of a module-config",
+			Args:   "build bad.yaml",
+			Code:   console.ExitFailed,
+			Want:   []string{`unknown key "nam3"`},
+		},
+		{
+			Reason: "an archive and a ModuleTemplate",
+			Args:   "build greeter/module-config.yaml --archive a.ctf" + commit,
+			Want:   []string{"example.com/module/greeter:0.1.0 is in a.ctf, its ModuleTemplate in template.yaml"},
+		},
+		{
+			Reason: "another archive",
+			Args:   "build greeter/module-config.yaml --archive b.ctf --template b.yaml -o name" + commit,
+			Want:   []string{"example.com/module/greeter:0.1.0\n"},
+		},
+		{
+			Reason: "the same version before",
+			Args:   "lint greeter/module-config.yaml --previous a.ctf",
+			Code:   console.ExitFailed,
+			Want:   []string{"after 0.1.0"},
+		},
+		{
+			Reason: "an archive that does not exist",
+			Args:   "lint greeter/module-config.yaml --previous none.ctf",
+			Code:   console.ExitNotFound,
+			Want:   []string{"none.ctf"},
+		},
+		{
+			Reason: "images are optional",
+			Args:   "mirror --images=false a.ctf copy.ctf",
+			Want:   []string{"example.com/module/greeter:0.1.0 is copied: "},
+		},
+		{
+			Reason: "what exists is not copied again",
+			Args:   "mirror --images=false a.ctf copy.ctf",
+			Want:   []string{"example.com/module/greeter:0.1.0 existed already: "},
+		},
+		{
+			Reason: "components keep their names",
+			Args:   "mirror --images=false a.ctf copy.ctf//example.com/module/other",
+			Code:   console.ExitUsage,
+			Want:   []string{"the target must not name a component"},
+		},
+		{
+			Reason: "push is for registries",
+			Args:   "push a.ctf copy.ctf",
+			Code:   console.ExitUsage,
+			Want:   []string{"copy.ctf is not a registry: klm module mirror copies between archives"},
+		},
+		{
+			Reason: "pull is from registries",
+			Args:   "pull a.ctf copy.ctf",
+			Code:   console.ExitUsage,
+			Want:   []string{"a.ctf is not a registry"},
+		},
 		{Reason: "a key is required", Args: "sign a.ctf", Code: console.ExitUsage, Want: []string{"--key is required"}},
-		{Reason: "a kind that does not exist", Args: "sign a.ctf --key key.pem --kind pgp", Code: console.ExitUsage, Want: []string{`--kind: "pgp" is neither ocm nor cosign`}},
-		{Reason: "a public key does not sign", Args: "sign a.ctf --key key.pub", Code: console.ExitUsage, Want: []string{"--key: "}},
-		{Reason: "no signature yet", Args: "verify a.ctf --key key.pub", Code: console.ExitFailed, Want: []string{"it has no signature"}},
-		{Reason: "signatures are not verified without a key", Args: "verify a.ctf", Want: []string{"is complete; signatures were not verified: sha256:"}},
-		{Reason: "the first push would change the digest", Args: "sign a.ctf --key key.pem", Code: console.ExitFailed, Want: []string{"build it with --registry"}},
-		{Reason: "for a registry", Args: "build greeter/module-config.yaml --archive signed.ctf --template c.yaml --registry registry.example.com" + commit, Want: []string{"is in signed.ctf"}},
-		{Reason: "cosign", Args: "sign signed.ctf --key key.pem", Want: []string{"example.com/module/greeter:0.1.0 is signed (cosign): sha256:"}},
-		{Reason: "by this key", Args: "verify signed.ctf --key key.pub", Want: []string{"is complete, and signed by key.pub (cosign): sha256:"}},
-		{Reason: "keys or a policy", Args: "verify a.ctf --key key.pub --trust-policy policy.yaml", Code: console.ExitUsage, Want: []string{"--key and --trust-policy exclude each other"}},
-		{Reason: "a policy that cannot be decoded", Args: "verify a.ctf --trust-policy policy.yaml", Code: console.ExitUsage, Want: []string{"--trust-policy: "}},
-		{Reason: "images are for the local cluster", Args: "test greeter/module-config.yaml --image a=b --kubeconfig none", Code: console.ExitUsage, Want: []string{"--image is for the cluster that is started here"}},
+		{
+			Reason: "a kind that does not exist",
+			Args:   "sign a.ctf --key key.pem --kind pgp",
+			Code:   console.ExitUsage,
+			Want:   []string{`--kind: "pgp" is neither ocm nor cosign`},
+		},
+		{
+			Reason: "a public key does not sign",
+			Args:   "sign a.ctf --key key.pub",
+			Code:   console.ExitUsage,
+			Want:   []string{"--key: "},
+		},
+		{
+			Reason: "no signature yet",
+			Args:   "verify a.ctf --key key.pub",
+			Code:   console.ExitFailed,
+			Want:   []string{"it has no signature"},
+		},
+		{
+			Reason: "signatures are not verified without a key",
+			Args:   "verify a.ctf",
+			Want:   []string{"is complete; signatures were not verified: sha256:"},
+		},
+		{
+			Reason: "the first push would change the digest",
+			Args:   "sign a.ctf --key key.pem",
+			Code:   console.ExitFailed,
+			Want:   []string{"build it with --registry"},
+		},
+		{
+			Reason: "for a registry",
+			Args: "build greeter/module-config.yaml --archive signed.ctf --template c.yaml --registry " +
+				"registry.example.com" + commit,
+			Want: []string{"is in signed.ctf"},
+		},
+		{
+			Reason: "cosign",
+			Args:   "sign signed.ctf --key key.pem",
+			Want:   []string{"example.com/module/greeter:0.1.0 is signed (cosign): sha256:"},
+		},
+		{
+			Reason: "by this key",
+			Args:   "verify signed.ctf --key key.pub",
+			Want:   []string{"is complete, and signed by key.pub (cosign): sha256:"},
+		},
+		{
+			Reason: "keys or a policy",
+			Args:   "verify a.ctf --key key.pub --trust-policy policy.yaml",
+			Code:   console.ExitUsage,
+			Want:   []string{"--key and --trust-policy exclude each other"},
+		},
+		{
+			Reason: "a policy that cannot be decoded",
+			Args:   "verify a.ctf --trust-policy policy.yaml",
+			Code:   console.ExitUsage,
+			Want:   []string{"--trust-policy: "},
+		},
+		{
+			Reason: "images are for the local cluster",
+			Args:   "test greeter/module-config.yaml --image a=b --kubeconfig none",
+			Code:   console.ExitUsage,
+			Want:   []string{"--image is for the cluster that is started here"},
+		},
 	} {
 		c.Check(t, Commands, "")
 	}
 	var first, second struct{ Digest string }
 	for file, into := range map[string]any{"a": &first, "b": &second} {
-		r := fixture.Run(t, Commands, "", "", strings.Fields("build greeter/module-config.yaml -o json --archive "+file+"2.ctf --template c.yaml"+commit)...)
+		r := fixture.Run(t, Commands, "", "", strings.Fields(
+			"build greeter/module-config.yaml -o json --archive "+file+"2.ctf --template c.yaml"+commit)...)
 		if err := json.Unmarshal([]byte(r.Out), into); err != nil {
 			t.Fatal(err)
 		}
@@ -86,25 +208,32 @@ func keys(t *testing.T) (private, public []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open})
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open})
 }
 
 // TestOtherCluster: modules are not tested in a control plane or a runtime.
 func TestOtherCluster(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	fixture.Case{Reason: "a module", Args: "init example.com/module/greeter", Want: []string{"module-config.yaml"}}.Check(t, Commands, "")
+	fixture.Case{Reason: "a module", Args: "init example.com/module/greeter",
+		Want: []string{"module-config.yaml"}}.Check(t, Commands, "")
 	s := fixture.NewServer(t)
-	fixture.Case{Reason: "a control plane", Args: "test", Code: console.ExitCluster, Want: []string{"is a control plane or a runtime, where modules must not be tested"}}.Check(t, Commands, s.Kubeconfig)
-	fixture.Case{Reason: "a program that does not exist", Args: "test --playground " + filepath.Join(dir, "none"), Code: console.ExitUsage, Want: []string{"--playground: "}}.Check(t, Commands, "")
+	fixture.Case{Reason: "a control plane", Args: "test", Code: console.ExitCluster,
+		Want: []string{"is a control plane or a runtime, where modules must not be tested"}}.Check(
+		t, Commands, s.Kubeconfig)
+	fixture.Case{Reason: "a program that does not exist", Args: "test --playground " + filepath.Join(dir, "none"),
+		Code: console.ExitUsage, Want: []string{"--playground: "}}.Check(t, Commands, "")
 }
 
 // TestCopyReport: what was copied, what existed already, and which objects still use the old names of images.
 func TestCopyReport(t *testing.T) {
 	r := copyReport{To: "registry.example.com", Versions: []storage.Copied{
 		{Name: "example.com/module/a", Version: "1.0.0", Digest: "sha256:1", New: true, Signatures: 1, Was: "sha256:0",
-			Images:   []storage.CopiedImage{{Image: "old/operator:1", At: "registry.example.com/operator:1", New: true}, {Image: "old/helper:1", At: "registry.example.com/helper:1"}},
-			OldNames: []storage.OldName{{Object: "Deployment a", Image: "old/operator:1", At: "registry.example.com/operator:1"}, {Object: "ConfigMap b", Image: "else/tool:1"}}},
+			Images: []storage.CopiedImage{{Image: "old/operator:1", At: "registry.example.com/operator:1", New: true},
+				{Image: "old/helper:1", At: "registry.example.com/helper:1"}},
+			OldNames: []storage.OldName{{Object: "Deployment a", Image: "old/operator:1",
+				At: "registry.example.com/operator:1"}, {Object: "ConfigMap b", Image: "else/tool:1"}}},
 		{Name: "example.com/module/b", Version: "2.0.0", Digest: "sha256:2", Signatures: 2},
 	}}
 	p := &console.Page{}

@@ -70,7 +70,8 @@ func (c copyReport) Show(p *console.Page) {
 func (copyReport) showOldNames(p *console.Page, v storage.Copied) {
 	for i, old := range v.OldNames {
 		if i == 0 {
-			p.Line("  installed objects use these images by their old names: configure a registry mirror in the container runtimes of the clusters")
+			p.Line("  installed objects use these images by their old names: configure a registry mirror in the " +
+				"container runtimes of the clusters")
 		}
 		if old.At == "" {
 			p.Line("    %s: %s, which is not a resource of the component and was not copied", old.Object, old.Image)

@@ -11,7 +11,8 @@ import (
 func initCommand(a *console.App) *cobra.Command {
 	var folder, team string
 	c := a.Command("init COMPONENT", "write the skeleton of a module, with a small working operator",
-		"COMPONENT is a domain and a path; the last part becomes the name of the module. Existing files are not changed.", `
+		"COMPONENT is a domain and a path; the last part becomes the name of the module. Existing files are not "+
+			"changed.", `
 klm module init example.com/module/greeter
 klm module init example.com/module/greeter --directory greeter --team example/blue`,
 		console.Arguments("COMPONENT"), func(_ *cobra.Command, args []string) error {

@@ -35,7 +35,8 @@ klm module lint --previous registry.example.com/modules//kyma-project.io/module/
 			return lintModule(cmd.Context(), a, file, previous, access)
 		})
 	c.ValidArgsFunction = nil // files
-	c.Flags().StringVar(&previous, "previous", "", "PLACE//COMPONENT:VERSION of the version before; component and version may be omitted if there is only one")
+	c.Flags().StringVar(&previous, "previous", "",
+		"PLACE//COMPONENT:VERSION of the version before; component and version may be omitted if there is only one")
 	e.Register(c.Flags())
 	return c
 }
@@ -71,7 +72,8 @@ func (l lintReport) Show(p *console.Page) {
 	if l.Previous != "" {
 		what += " after " + l.Previous
 	}
-	p.Line("%s: %s, %s", what, console.Count(l.count(content.Error), "error"), console.Count(l.count(content.Warning), "warning"))
+	p.Line("%s: %s, %s", what, console.Count(l.count(content.Error), "error"),
+		console.Count(l.count(content.Warning), "warning"))
 }
 
 func lintModule(ctx context.Context, a *console.App, file, previous string, access storage.Access) error {
@@ -96,7 +98,8 @@ func lintModule(ctx context.Context, a *console.App, file, previous string, acce
 		return err
 	}
 	if slices.ContainsFunc(l.Findings, func(f content.Finding) bool { return f.Level == content.Error }) {
-		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %s", m.Name, m.Version, console.Count(l.count(content.Error), "error"))
+		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %s", m.Name, m.Version,
+			console.Count(l.count(content.Error), "error"))
 	}
 	return nil
 }

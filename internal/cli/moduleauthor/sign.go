@@ -18,7 +18,8 @@ func signCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
 	var s storage.SignOptions
 	var key, password string
-	c := a.Command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions in a registry or an archive",
+	c := a.Command("sign PLACE[//COMPONENT[:VERSION]] --key FILE",
+		"sign component versions in a registry or an archive",
 		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; klm reads the digests of images that are named by a
 tag from their registries, and a missing image is an error. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or
 one of cosign.
@@ -30,7 +31,8 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 			case key == "":
 				return console.Fail(console.ExitUsage, "--key is required: give the file with the private key")
 			case s.Kind != "" && s.Kind != trust.KindOCM && s.Kind != trust.KindCosign:
-				return console.Fail(console.ExitUsage, "--kind: %q is neither %s nor %s", s.Kind, trust.KindOCM, trust.KindCosign)
+				return console.Fail(console.ExitUsage, "--kind: %q is neither %s nor %s", s.Kind,
+					trust.KindOCM, trust.KindCosign)
 			}
 			text, err := a.ReadInput("--key", key)
 			if err != nil {
@@ -52,9 +54,12 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 		})
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringVar(&key, "key", "", "file with the private key (required)")
-	c.Flags().StringVar(&password, "key-password-file", "", "file with the password of an encrypted key; - reads it from standard input")
-	c.Flags().StringVar(&s.Kind, "kind", "", "ocm: signature in the descriptor; cosign: signature beside the manifest; empty: ocm for RSA keys, else cosign")
-	c.Flags().StringVar(&s.Name, "name", "default", "name of a signature in the descriptor; a signature of the same name is replaced")
+	c.Flags().StringVar(&password, "key-password-file", "",
+		"file with the password of an encrypted key; - reads it from standard input")
+	c.Flags().StringVar(&s.Kind, "kind", "",
+		"ocm: signature in the descriptor; cosign: signature beside the manifest; empty: ocm for RSA keys, else cosign")
+	c.Flags().StringVar(&s.Name, "name", "default",
+		"name of a signature in the descriptor; a signature of the same name is replaced")
 	console.CompleteFlag(c, "kind", console.FixedNames(trust.KindOCM, trust.KindCosign))
 	e.Register(c.Flags())
 	return c
@@ -77,7 +82,8 @@ func (s signReport) Show(p *console.Page) {
 	}
 }
 
-func signModule(ctx context.Context, a *console.App, reference string, access storage.Access, s storage.SignOptions) error {
+func signModule(ctx context.Context, a *console.App, reference string, access storage.Access,
+	s storage.SignOptions) error {
 	p, err := ocmaccess.Open(reference, access, false)
 	if err != nil {
 		return err
@@ -94,7 +100,8 @@ func verifyCommand(a *console.App) *cobra.Command {
 	var keys []string
 	var policy string
 	var images bool
-	c := a.Command("verify PLACE[//COMPONENT[:VERSION]] [--key FILE | --trust-policy FILE]", "check component versions and their signatures",
+	c := a.Command("verify PLACE[//COMPONENT[:VERSION]] [--key FILE | --trust-policy FILE]",
+		"check component versions and their signatures",
 		`Every blob is read and compared with its digest. With --key, a public key, each version has to be signed by one of these keys. With
 --trust-policy klm verifies signatures as the manager does; in an archive only the rule with prefix "" applies. Without both, signatures are not
 verified. With --images the images, in the archive or in the registries that they name, have to exist and to have the signed digests.
@@ -158,7 +165,8 @@ func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error
 		}
 		named[name], names = string(text), append(names, name)
 	}
-	text, err := json.Marshal(map[string]any{"keys": named, "rules": []any{map[string]any{"prefix": "", "mode": trust.Enforce, "keys": names}}})
+	text, err := json.Marshal(map[string]any{"keys": named,
+		"rules": []any{map[string]any{"prefix": "", "mode": trust.Enforce, "keys": names}}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the keys: %w", err)
 	}

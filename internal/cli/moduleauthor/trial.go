@@ -30,7 +30,8 @@ import (
 func testCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
 	var o testOptions
-	c := a.Command("test [FILE] [--previous PLACE] [--image REPOSITORY=PROGRAM]", "install a module on a local API server, upgrade it, and remove it",
+	c := a.Command("test [FILE] [--previous PLACE] [--image REPOSITORY=PROGRAM]",
+		"install a module on a local API server, upgrade it, and remove it",
 		`FILE is the module-config. Without --kubeconfig and --context, klm starts a cluster with the program playground: beside klm, on the $PATH, or
 --playground. Its pods are simulated; --image runs pods with an image as a local program. If that is the operator, the default custom resource has
 to become Ready. With --kubeconfig or --context klm uses that cluster: it must not have the module, and should be for tests only. With --previous
@@ -52,8 +53,10 @@ klm module test --kubeconfig kind.yaml`,
 		})
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringVar(&o.previous, "previous", "", "PLACE//COMPONENT:VERSION to install first, and to upgrade")
-	c.Flags().StringArrayVar(&o.images, "image", nil, "REPOSITORY=PROGRAM: run pods with this image as a local program; may be repeated")
-	c.Flags().StringVar(&o.playground, "playground", "", "path of the program playground; empty: beside klm, or on the $PATH")
+	c.Flags().StringArrayVar(&o.images, "image", nil,
+		"REPOSITORY=PROGRAM: run pods with this image as a local program; may be repeated")
+	c.Flags().StringVar(&o.playground, "playground", "",
+		"path of the program playground; empty: beside klm, or on the $PATH")
 	c.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "timeout of each step")
 	e.Register(c.Flags())
 	return c
@@ -107,7 +110,8 @@ func testModule(ctx context.Context, a *console.App, o testOptions) (err error) 
 		}
 		defer stop()
 	case len(o.images) > 0:
-		return console.Fail(console.ExitUsage, "--image is for the cluster that is started here: leave out --kubeconfig and --context, or --image")
+		return console.Fail(console.ExitUsage,
+			"--image is for the cluster that is started here: leave out --kubeconfig and --context, or --image")
 	default:
 		if t.Config, err = testCluster(ctx, a); err != nil {
 			return err
@@ -130,7 +134,9 @@ func testCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 		return nil, err
 	}
 	if err := c.DetectKinds(ctx); err == nil {
-		return nil, console.Fail(console.ExitCluster, "%s is a control plane or a runtime, where modules must not be tested: use another cluster, or no --kubeconfig and --context, and klm starts one", c)
+		return nil, console.Fail(console.ExitCluster,
+			"%s is a control plane or a runtime, where modules must not be tested: use another cluster, or no "+
+				"--kubeconfig and --context, and klm starts one", c)
 	}
 	if _, err := c.UID(ctx); err != nil {
 		return nil, c.Explain(err, "connecting")
@@ -154,7 +160,8 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 	for _, image := range o.images {
 		repository, _, ok := strings.Cut(image, "=")
 		if !ok {
-			return nil, errors.Join(console.Fail(console.ExitUsage, "--image: %q is not REPOSITORY=PROGRAM", image), os.RemoveAll(dir))
+			return nil, errors.Join(console.Fail(console.ExitUsage, "--image: %q is not REPOSITORY=PROGRAM", image),
+				os.RemoveAll(dir))
 		}
 		args = append(args, imageFlags(image, t)...)
 		for _, used := range t.Module.Images {
@@ -162,7 +169,8 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 		}
 	}
 	if t.Simulated {
-		fmt.Fprintln(a.Err, "  no --image runs an operator: pods are simulated, and the state of the custom resource is ignored")
+		fmt.Fprintln(a.Err, "  no --image runs an operator: pods are simulated, and the state of the custom resource "+
+			"is ignored")
 	}
 	fmt.Fprintln(a.Err, "  starting a cluster")
 	c := exec.Command(program, args...) //nolint:gosec // the user has put it there
@@ -189,7 +197,8 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 	}
 	if !ready {
 		stop()
-		return nil, console.Fail(console.ExitFailed, "starting a cluster with %s: %s", program, strings.TrimSpace(stderr.String()))
+		return nil, console.Fail(console.ExitFailed, "starting a cluster with %s: %s", program,
+			strings.TrimSpace(stderr.String()))
 	}
 	t.Config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "clusters", "test.kubeconfig"))
 	if err != nil {
@@ -257,5 +266,7 @@ func findPlayground(named string) (string, error) {
 	if found, err := exec.LookPath("playground"); err == nil {
 		return found, nil
 	}
-	return "", console.Fail(console.ExitCluster, "there is no cluster to test on: put the program playground beside klm (make build does), or give --kubeconfig of a cluster for tests")
+	return "", console.Fail(console.ExitCluster,
+		"there is no cluster to test on: put the program playground beside klm (make build does), or give "+
+			"--kubeconfig of a cluster for tests")
 }

@@ -12,14 +12,16 @@ import (
 // TestImageFlags: the program runs an image in every repository in which the versions have it.
 func TestImageFlags(t *testing.T) {
 	trial := &trial.Trial{
-		Module:   &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0", "example.com/other-operator:1"}},
+		Module: &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0",
+			"example.com/other-operator:1"}},
 		Previous: &author.Module{Images: []string{"example.com/operator@sha256:00"}},
 	}
 	cases := map[string]struct {
 		reason, image string
 		want          []string
 	}{
-		"Short": {"without host and path", "operator=bin/o", []string{"--image=127.0.0.1:5000/team/operator=bin/o", "--image=example.com/operator=bin/o", "--image=operator=bin/o"}},
+		"Short": {"without host and path", "operator=bin/o", []string{"--image=127.0.0.1:5000/team/operator=bin/o",
+			"--image=example.com/operator=bin/o", "--image=operator=bin/o"}},
 		"Whole": {"only that repository", "example.com/operator=bin/o", []string{"--image=example.com/operator=bin/o"}},
 		"None":  {"others are for the cluster to judge", "nothing=bin/o", []string{"--image=nothing=bin/o"}},
 	}

@@ -29,7 +29,8 @@ type Flags struct {
 // Register adds the flags to f.
 func (e *Flags) Register(f *pflag.FlagSet) {
 	f.StringVar(&e.username, "username", "", "user of the registry; empty: the logins of docker login")
-	f.StringVar(&e.passwordFile, "password-file", "", "file with the password or token of --username; - reads it from standard input")
+	f.StringVar(&e.passwordFile, "password-file", "",
+		"file with the password or token of --username; - reads it from standard input")
 }
 
 // Access returns the login of the flags; without them, the logins of docker login are used.
@@ -38,13 +39,15 @@ func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	case e.username == "" && e.passwordFile == "":
 		return storage.Access{}, nil
 	case e.username == "" || e.passwordFile == "":
-		return storage.Access{}, console.Fail(console.ExitUsage, "--username and --password-file must be given together")
+		return storage.Access{}, console.Fail(console.ExitUsage,
+			"--username and --password-file must be given together")
 	}
 	password, err := readSecret(a, e.passwordFile)
 	if err != nil {
 		return storage.Access{}, err
 	}
-	return storage.Access{Keychain: oneLogin{authn.FromConfig(authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
+	return storage.Access{Keychain: oneLogin{authn.FromConfig(
+		authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
 }
 
 // readSecret reads the password from a file, without line breaks at its end.
@@ -77,7 +80,8 @@ func Explain(err error) error {
 		if len(problems) == 1 {
 			return console.Fail(console.ExitFailed, "%s", problems[0])
 		}
-		return console.Fail(console.ExitFailed, "%s:\n  %s", console.Count(len(problems), "error"), strings.ReplaceAll(problems.Error(), "\n", "\n  "))
+		return console.Fail(console.ExitFailed, "%s:\n  %s", console.Count(len(problems), "error"),
+			strings.ReplaceAll(problems.Error(), "\n", "\n  "))
 	}
 	if _, ok := errors.AsType[*storage.NotFound](err); ok || errors.Is(err, os.ErrNotExist) {
 		return console.Fail(console.ExitNotFound, "%v", err)
@@ -89,7 +93,8 @@ func Explain(err error) error {
 	switch e.Reason() {
 	case ocm.RegistryUnauthorized:
 		host, _, _ := strings.Cut(e.Ref, "/")
-		return console.Fail(console.ExitForbidden, "%v; log in with docker login %s, or give --username and --password-file", err, host)
+		return console.Fail(console.ExitForbidden,
+			"%v; log in with docker login %s, or give --username and --password-file", err, host)
 	case ocm.ArtifactNotFound:
 		return console.Fail(console.ExitNotFound, "%v", err)
 	case ocm.RegistryUnreachable:

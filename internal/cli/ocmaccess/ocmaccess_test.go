@@ -29,12 +29,33 @@ func TestAccess(t *testing.T) {
 		login         string // user:password; "" for the logins of docker login
 		want          string // the error
 	}{
-		"None":       {"docker login", "", nil, "", ""},
-		"File":       {"the line break is not part of the password", "", []string{"--username=kim", "--password-file=" + file}, "kim:open-sesame", ""},
-		"Input":      {"from standard input", "secret\n", []string{"--username=kim", "--password-file=-"}, "kim:secret", ""},
-		"NoPassword": {"one flag without the other", "", []string{"--username=kim"}, "", "must be given together"},
-		"NoUser":     {"the other without the one", "", []string{"--password-file=-"}, "", "must be given together"},
-		"NoFile":     {"a file that does not exist", "", []string{"--username=kim", "--password-file=" + file + "x"}, "", "--password-file: open "},
+		"None": {reason: "docker login"},
+		"File": {
+			reason: "the line break is not part of the password",
+			args:   []string{"--username=kim", "--password-file=" + file},
+			login:  "kim:open-sesame",
+		},
+		"Input": {
+			reason: "from standard input",
+			input:  "secret\n",
+			args:   []string{"--username=kim", "--password-file=-"},
+			login:  "kim:secret",
+		},
+		"NoPassword": {
+			reason: "one flag without the other",
+			args:   []string{"--username=kim"},
+			want:   "must be given together",
+		},
+		"NoUser": {
+			reason: "the other without the one",
+			args:   []string{"--password-file=-"},
+			want:   "must be given together",
+		},
+		"NoFile": {
+			reason: "a file that does not exist",
+			args:   []string{"--username=kim", "--password-file=" + file + "x"},
+			want:   "--password-file: open ",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +96,8 @@ func TestAccess(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	of := func(code string) error {
-		return fmt.Errorf("copying: %w", &ocm.Error{Ref: "registry.example.com/modules:1.0.0", Code: code, Problem: "a problem"})
+		return fmt.Errorf("copying: %w", &ocm.Error{Ref: "registry.example.com/modules:1.0.0",
+			Code: code, Problem: "a problem"})
 	}
 	finding := content.Finding{Where: "module-config.yaml:2", What: "unknown key"}
 	cases := map[string]struct {
@@ -84,18 +106,23 @@ func TestExplain(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"None":         {"no error", nil, console.ExitOK, ""},
-		"Explained":    {"an error with a code is not changed", console.Fail(console.ExitUsage, "--key"), console.ExitUsage, "--key"},
-		"Unauthorized": {"how to log in, and where", of(ocm.RegistryUnauthorized), console.ExitForbidden, "log in with docker login registry.example.com, or give --username"},
-		"NotFound":     {"an artifact that does not exist", of(ocm.ArtifactNotFound), console.ExitNotFound, "a problem"},
-		"Unreachable":  {"a registry that does not answer", of(ocm.RegistryUnreachable), console.ExitCluster, "a problem"},
-		"Reference":    {"a reference that cannot be parsed", of(ocm.InvalidReference), console.ExitUsage, "a problem"},
-		"Exists":       {"another artifact exists", of(ocm.ArtifactExists), console.ExitFailed, "or give --overwrite"},
-		"NoVersion":    {"a place without the version", fmt.Errorf("opening: %w", &storage.NotFound{}), console.ExitNotFound, "opening"},
-		"NoFile":       {"a file that does not exist", fmt.Errorf("reading: %w", os.ErrNotExist), console.ExitNotFound, "reading"},
-		"OneProblem":   {"one problem is one line", author.Problems{finding}, console.ExitFailed, "unknown key"},
-		"TwoProblems":  {"several are counted", author.Problems{finding, finding}, console.ExitFailed, "2 errors:\n  "},
-		"Other":        {"all others", errors.New("odd"), console.ExitFailed, "odd"},
+		"None": {"no error", nil, console.ExitOK, ""},
+		"Explained": {"an error with a code is not changed", console.Fail(console.ExitUsage, "--key"),
+			console.ExitUsage, "--key"},
+		"Unauthorized": {"how to log in, and where", of(ocm.RegistryUnauthorized), console.ExitForbidden,
+			"log in with docker login registry.example.com, or give --username"},
+		"NotFound": {"an artifact that does not exist", of(ocm.ArtifactNotFound), console.ExitNotFound, "a problem"},
+		"Unreachable": {"a registry that does not answer", of(ocm.RegistryUnreachable),
+			console.ExitCluster, "a problem"},
+		"Reference": {"a reference that cannot be parsed", of(ocm.InvalidReference), console.ExitUsage, "a problem"},
+		"Exists":    {"another artifact exists", of(ocm.ArtifactExists), console.ExitFailed, "or give --overwrite"},
+		"NoVersion": {"a place without the version", fmt.Errorf("opening: %w", &storage.NotFound{}),
+			console.ExitNotFound, "opening"},
+		"NoFile": {"a file that does not exist", fmt.Errorf("reading: %w", os.ErrNotExist),
+			console.ExitNotFound, "reading"},
+		"OneProblem":  {"one problem is one line", author.Problems{finding}, console.ExitFailed, "unknown key"},
+		"TwoProblems": {"several are counted", author.Problems{finding, finding}, console.ExitFailed, "2 errors:\n  "},
+		"Other":       {"all others", errors.New("odd"), console.ExitFailed, "odd"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -18,11 +18,12 @@ import (
 
 const kyma = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default"
 
-// newRuntime starts a runtime with the catalog of package fixture, whose Kyma requests these modules. A control plane installs every requested
-// module at once in the version of its channel.
+// newRuntime starts a runtime with the catalog of package fixture, whose Kyma requests these modules. A control plane
+// installs every requested module at once in the version of its channel.
 func newRuntime(t *testing.T, modules ...v1beta2.Module) *fixture.Server {
 	t.Helper()
-	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system"}, Spec: v1beta2.KymaSpec{Channel: "regular", Modules: modules}}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system"},
+		Spec: v1beta2.KymaSpec{Channel: "regular", Modules: modules}}
 	objects := []client.Object{k}
 	c := fixture.Catalog()
 	for _, name := range slices.Sorted(maps.Keys(c.Releases)) {
@@ -68,28 +69,62 @@ func TestCommands(t *testing.T) {
 		modules []v1beta2.Module // requested before
 		want    []any            // requested after; nil for unchanged
 	}{
-		"Enable":         {fixture.Case{Reason: "with the channel of the runtime", Args: "enable sample", Want: []string{"module sample 1.0.0 is Ready"}}, nil, []any{plain}},
-		"EnableChannel":  {fixture.Case{Reason: "with a channel of its own", Args: "enable sample -c fast", Want: []string{"module sample 2.0.0 is Ready"}}, nil, []any{fast}},
-		"EnableVersion":  {fixture.Case{Reason: "pinned", Args: "enable sample --version 2.0.0 --policy Ignore", Want: []string{"module sample 2.0.0 is Ready"}}, nil, []any{map[string]any{"name": "sample", "version": "2.0.0", "customResourcePolicy": "Ignore"}}},
-		"EnableAgain":    {fixture.Case{Reason: "it is enabled already", Args: "enable sample", Want: []string{"module sample 1.0.0 is Ready"}}, []v1beta2.Module{sample}, nil},
-		"EnableOther":    {fixture.Case{Reason: "it is enabled with another channel", Args: "enable sample -c fast", Code: console.ExitFailed, Want: []string{"module sample is enabled already, with channel regular and policy CreateAndDelete"}}, []v1beta2.Module{sample}, nil},
-		"EnableBoth":     {fixture.Case{Reason: "a channel or a version", Args: "enable sample -c fast --version 1.0.0", Code: console.ExitUsage, Want: []string{"exclude each other"}}, nil, nil},
-		"EnablePolicy":   {fixture.Case{Reason: "a policy that does not exist", Args: "enable sample --policy Never", Code: console.ExitUsage, Want: []string{`"Never" is neither CreateAndDelete nor Ignore`}}, nil, nil},
-		"UnknownModule":  {fixture.Case{Reason: "the error suggests a module", Args: "enable smaple", Code: console.ExitNotFound, Want: []string{"did you mean sample?"}}, nil, nil},
-		"UnknownChannel": {fixture.Case{Reason: "the error suggests a channel", Args: "enable sample -c fats", Code: console.ExitNotFound, Want: []string{`module sample has no channel "fats": did you mean fast?`}}, nil, nil},
-		"UnknownVersion": {fixture.Case{Reason: "the error suggests a version", Args: "enable sample --version 2.0.1", Code: console.ExitNotFound, Want: []string{"did you mean 2.0.0", "--force requests it nevertheless"}}, nil, nil},
-		"Force":          {fixture.Case{Reason: "the catalog is not checked", Args: "enable sample --version 9.0.0 --force --no-wait", Want: []string{"module sample is requested"}}, nil, []any{map[string]any{"name": "sample", "version": "9.0.0"}}},
-		"SetChannel":     {fixture.Case{Reason: "a pinned module follows a channel then", Args: "set-channel sample fast", Want: []string{"module sample 2.0.0 is Ready"}}, []v1beta2.Module{{Name: "sample", Version: "1.0.0"}}, []any{fast}},
-		"Downgrade":      {fixture.Case{Reason: "a lower version is refused", Args: "set-channel sample regular", Code: console.ExitNotReady, Want: []string{"DowngradeRefused"}}, []v1beta2.Module{{Name: "sample", Channel: "fast"}}, nil},
-		"SetUnknown":     {fixture.Case{Reason: "it is not enabled", Args: "set-channel smpl fast", Code: console.ExitNotFound, Want: []string{`module "smpl" is not enabled: did you mean sample?`}}, []v1beta2.Module{sample}, nil},
-		"Unmanage":       {fixture.Case{Reason: "its objects stay", Args: "unmanage sample", Want: []string{"module sample 1.0.0 is Unmanaged"}}, []v1beta2.Module{sample}, []any{map[string]any{"name": "sample", "managed": false}}},
-		"Manage":         {fixture.Case{Reason: "with another policy", Args: "manage sample --policy Ignore", Want: []string{"module sample 1.0.0 is Ready"}}, []v1beta2.Module{{Name: "sample", Managed: new(false)}}, []any{map[string]any{"name": "sample", "managed": true, "customResourcePolicy": "Ignore"}}},
-		"Disable":        {fixture.Case{Reason: "after a confirmation", Args: "disable sample", Input: "yes\n", Want: []string{"Module sample 1.0.0 will be removed with all of its objects.", "module sample is removed"}}, []v1beta2.Module{sample}, []any{}},
-		"DisableNo":      {fixture.Case{Reason: "the user does not want it", Args: "disable sample", Input: "no\n", Code: console.ExitFailed, Want: []string{"nothing was changed"}}, []v1beta2.Module{sample}, nil},
-		"DisableNoWait":  {fixture.Case{Reason: "it is only requested", Args: "disable sample --yes --no-wait", Want: []string{"the removal of module sample is requested"}}, []v1beta2.Module{sample}, []any{}},
-		"DisableUnknown": {fixture.Case{Reason: "nothing is enabled", Args: "disable sample --yes", Code: console.ExitNotFound, Want: []string{`module "sample" is not enabled: none exist`}}, nil, nil},
-		"List":           {fixture.Case{Reason: "reading changes nothing", Args: "list", Want: []string{"sample   regular   1.0.0     Ready   yes"}}, []v1beta2.Module{sample}, nil},
-		"Why":            {fixture.Case{Reason: "nor does this", Args: "why", Want: []string{"Nothing is in the way."}}, []v1beta2.Module{sample}, nil},
+		"Enable": {fixture.Case{Reason: "with the channel of the runtime", Args: "enable sample",
+			Want: []string{"module sample 1.0.0 is Ready"}}, nil, []any{plain}},
+		"EnableChannel": {fixture.Case{Reason: "with a channel of its own", Args: "enable sample -c fast",
+			Want: []string{"module sample 2.0.0 is Ready"}}, nil, []any{fast}},
+		"EnableVersion": {fixture.Case{Reason: "pinned", Args: "enable sample --version 2.0.0 --policy Ignore",
+			Want: []string{"module sample 2.0.0 is Ready"}}, nil,
+			[]any{map[string]any{"name": "sample", "version": "2.0.0", "customResourcePolicy": "Ignore"}}},
+		"EnableAgain": {fixture.Case{Reason: "it is enabled already", Args: "enable sample",
+			Want: []string{"module sample 1.0.0 is Ready"}}, []v1beta2.Module{sample}, nil},
+		"EnableOther": {fixture.Case{Reason: "it is enabled with another channel", Args: "enable sample -c fast",
+			Code: console.ExitFailed,
+			Want: []string{"module sample is enabled already, with channel regular and policy CreateAndDelete"}},
+			[]v1beta2.Module{sample}, nil},
+		"EnableBoth": {fixture.Case{Reason: "a channel or a version", Args: "enable sample -c fast --version 1.0.0",
+			Code: console.ExitUsage, Want: []string{"exclude each other"}}, nil, nil},
+		"EnablePolicy": {fixture.Case{Reason: "a policy that does not exist", Args: "enable sample --policy Never",
+			Code: console.ExitUsage, Want: []string{`"Never" is neither CreateAndDelete nor Ignore`}}, nil, nil},
+		"UnknownModule": {fixture.Case{Reason: "the error suggests a module", Args: "enable smaple",
+			Code: console.ExitNotFound, Want: []string{"did you mean sample?"}}, nil, nil},
+		"UnknownChannel": {fixture.Case{Reason: "the error suggests a channel", Args: "enable sample -c fats",
+			Code: console.ExitNotFound, Want: []string{`module sample has no channel "fats": did you mean fast?`}}, nil,
+			nil},
+		"UnknownVersion": {fixture.Case{Reason: "the error suggests a version", Args: "enable sample --version 2.0.1",
+			Code: console.ExitNotFound, Want: []string{"did you mean 2.0.0", "--force requests it nevertheless"}}, nil,
+			nil},
+		"Force": {fixture.Case{Reason: "the catalog is not checked",
+			Args: "enable sample --version 9.0.0 --force --no-wait", Want: []string{"module sample is requested"}}, nil,
+			[]any{map[string]any{"name": "sample", "version": "9.0.0"}}},
+		"SetChannel": {fixture.Case{Reason: "a pinned module follows a channel then",
+			Args: "set-channel sample fast", Want: []string{"module sample 2.0.0 is Ready"}},
+			[]v1beta2.Module{{Name: "sample", Version: "1.0.0"}}, []any{fast}},
+		"Downgrade": {fixture.Case{Reason: "a lower version is refused", Args: "set-channel sample regular",
+			Code: console.ExitNotReady, Want: []string{"DowngradeRefused"}},
+			[]v1beta2.Module{{Name: "sample", Channel: "fast"}}, nil},
+		"SetUnknown": {fixture.Case{Reason: "it is not enabled", Args: "set-channel smpl fast",
+			Code: console.ExitNotFound, Want: []string{`module "smpl" is not enabled: did you mean sample?`}},
+			[]v1beta2.Module{sample}, nil},
+		"Unmanage": {fixture.Case{Reason: "its objects stay", Args: "unmanage sample",
+			Want: []string{"module sample 1.0.0 is Unmanaged"}}, []v1beta2.Module{sample},
+			[]any{map[string]any{"name": "sample", "managed": false}}},
+		"Manage": {fixture.Case{Reason: "with another policy", Args: "manage sample --policy Ignore",
+			Want: []string{"module sample 1.0.0 is Ready"}}, []v1beta2.Module{{Name: "sample", Managed: new(false)}},
+			[]any{map[string]any{"name": "sample", "managed": true, "customResourcePolicy": "Ignore"}}},
+		"Disable": {fixture.Case{Reason: "after a confirmation", Args: "disable sample", Input: "yes\n",
+			Want: []string{"Module sample 1.0.0 will be removed with all of its objects.", "module sample is removed"}},
+			[]v1beta2.Module{sample}, []any{}},
+		"DisableNo": {fixture.Case{Reason: "the user does not want it", Args: "disable sample", Input: "no\n",
+			Code: console.ExitFailed, Want: []string{"nothing was changed"}}, []v1beta2.Module{sample}, nil},
+		"DisableNoWait": {fixture.Case{Reason: "it is only requested", Args: "disable sample --yes --no-wait",
+			Want: []string{"the removal of module sample is requested"}}, []v1beta2.Module{sample}, []any{}},
+		"DisableUnknown": {fixture.Case{Reason: "nothing is enabled", Args: "disable sample --yes",
+			Code: console.ExitNotFound, Want: []string{`module "sample" is not enabled: none exist`}}, nil, nil},
+		"List": {fixture.Case{Reason: "reading changes nothing", Args: "list",
+			Want: []string{"sample   regular   1.0.0     Ready   yes"}}, []v1beta2.Module{sample}, nil},
+		"Why": {fixture.Case{Reason: "nor does this", Args: "why", Want: []string{"Nothing is in the way."}},
+			[]v1beta2.Module{sample}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +149,8 @@ func TestConcurrentEdit(t *testing.T) {
 	s := newRuntime(t)
 	conflicts := 0
 	s.Intercept = conflictOnce(s, &conflicts)
-	fixture.Case{Reason: "the first patch conflicts", Args: "enable sample --no-wait", Want: []string{"module sample is requested"}}.Check(t, Commands, s.Kubeconfig)
+	fixture.Case{Reason: "the first patch conflicts", Args: "enable sample --no-wait",
+		Want: []string{"module sample is requested"}}.Check(t, Commands, s.Kubeconfig)
 	want := []any{map[string]any{"name": "warden"}, map[string]any{"name": "sample"}}
 	got, _, _ := unstructured.NestedSlice(s.Object(kyma).Object, "spec", "modules")
 	if diff := cmp.Diff(want, got); diff != "" || conflicts != 1 {
@@ -124,17 +160,25 @@ func TestConcurrentEdit(t *testing.T) {
 
 // TestDescribeRemoval: what is removed depends on who manages the module and its custom resources.
 func TestDescribeRemoval(t *testing.T) {
-	resource := &v1beta2.ObjectReference{Kind: "Sample", Metadata: v1beta2.ObjectReferenceMeta{Namespace: "kyma-system", Name: "own"}}
+	resource := &v1beta2.ObjectReference{Kind: "Sample",
+		Metadata: v1beta2.ObjectReferenceMeta{Namespace: "kyma-system", Name: "own"}}
 	cases := map[string]struct {
 		reason string
 		module v1beta2.Module
 		status v1beta2.ModuleStatus
 		want   string
 	}{
-		"Unmanaged": {"nothing is removed", v1beta2.Module{Managed: new(false)}, v1beta2.ModuleStatus{Version: "1.0.0"}, "Module sample is unmanaged: its objects stay, and nothing manages them."},
-		"Ignore":    {"custom resources belong to the admin", v1beta2.Module{CustomResourcePolicy: v1beta2.Ignore}, v1beta2.ModuleStatus{Version: "1.0.0"}, "Module sample 1.0.0 will be removed when you have deleted all of its custom resources."},
-		"Resource":  {"its own custom resource", v1beta2.Module{}, v1beta2.ModuleStatus{Version: "1.0.0", Resource: resource}, "Module sample 1.0.0 will be removed with its custom resource Sample kyma-system/own and everything that this manages."},
-		"Plain":     {"only objects", v1beta2.Module{}, v1beta2.ModuleStatus{Version: "1.0.0"}, "Module sample 1.0.0 will be removed with all of its objects."},
+		"Unmanaged": {"nothing is removed", v1beta2.Module{Managed: new(false)}, v1beta2.ModuleStatus{Version: "1.0.0"},
+			"Module sample is unmanaged: its objects stay, and nothing manages them."},
+		"Ignore": {"custom resources belong to the admin", v1beta2.Module{CustomResourcePolicy: v1beta2.Ignore},
+			v1beta2.ModuleStatus{Version: "1.0.0"},
+			"Module sample 1.0.0 will be removed when you have deleted all of its custom resources."},
+		"Resource": {"its own custom resource", v1beta2.Module{},
+			v1beta2.ModuleStatus{Version: "1.0.0", Resource: resource},
+			"Module sample 1.0.0 will be removed with its custom resource Sample kyma-system/own and everything that " +
+				"this manages."},
+		"Plain": {"only objects", v1beta2.Module{}, v1beta2.ModuleStatus{Version: "1.0.0"},
+			"Module sample 1.0.0 will be removed with all of its objects."},
 	}
 	for name, c := range cases {
 		c.module.Name, c.status.Name = "sample", "sample"

@@ -16,7 +16,8 @@ func disableCommand(a *console.App) *cobra.Command {
 	var yes bool
 	var wait console.WaitFlags
 	c := a.Command("disable MODULE [--yes]", "remove a module from a runtime, and wait until it is removed",
-		"klm shows what will be removed, and asks before it starts. The removal waits until users have deleted the custom resources that they created.", `
+		"klm shows what will be removed, and asks before it starts. The removal waits until users have deleted the "+
+			"custom resources that they created.", `
 klm module disable sample
 klm module disable sample --yes --timeout=10m`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
@@ -38,7 +39,8 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 		return err
 	}
 	if k.Module(module) == nil && k.ModuleStatus(module) == nil {
-		return console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module, console.Suggest(module, connection.ModuleNames(k)))
+		return console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module,
+			console.Suggest(module, connection.ModuleNames(k)))
 	}
 	if !yes {
 		fmt.Fprintf(a.Err, "%s\n", describeRemoval(k, module))
@@ -54,10 +56,12 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 		return err
 	}
 	if wait.NoWait {
-		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("the removal of module %s is requested", module)})
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module),
+			fmt.Sprintf("the removal of module %s is requested", module)})
 	}
 	generation := k.Generation
-	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(now *v1beta2.Kyma) connection.Progress { return disableProgress(now, module, generation) })
+	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout,
+		func(now *v1beta2.Kyma) connection.Progress { return disableProgress(now, module, generation) })
 	if err != nil {
 		return err
 	}
@@ -71,9 +75,11 @@ func describeRemoval(k *v1beta2.Kyma, module string) string {
 	case m != nil && !m.IsManaged():
 		return fmt.Sprintf("Module %s is unmanaged: its objects stay, and nothing manages them.", module)
 	case m.Policy() == v1beta2.Ignore:
-		return fmt.Sprintf("Module %s %s will be removed when you have deleted all of its custom resources.", module, row.Version)
+		return fmt.Sprintf("Module %s %s will be removed when you have deleted all of its custom resources.", module,
+			row.Version)
 	case row.Resource != "":
-		return fmt.Sprintf("Module %s %s will be removed with its custom resource %s and everything that this manages.", module, row.Version, row.Resource)
+		return fmt.Sprintf("Module %s %s will be removed with its custom resource %s and everything that this manages.",
+			module, row.Version, row.Resource)
 	}
 	return fmt.Sprintf("Module %s %s will be removed with all of its objects.", module, row.Version)
 }
@@ -84,7 +90,8 @@ func disableProgress(k *v1beta2.Kyma, module string, generation int64) connectio
 	case k == nil:
 		return connection.Progress{Done: true}
 	case k.Module(module) != nil:
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s was enabled again in the meantime", module)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
+			"module %s was enabled again in the meantime", module)}
 	}
 	e := k.ModuleStatus(module)
 	if seen := k.Status.ObservedGeneration; seen != 0 && seen < generation {
@@ -94,7 +101,8 @@ func disableProgress(k *v1beta2.Kyma, module string, generation int64) connectio
 	case e == nil:
 		return connection.Progress{Done: true}
 	case isPauseCode(e.Reason):
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, e.Reason, e.Message)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s",
+			module, e.Reason, e.Message)}
 	case e.Message != "":
 		return connection.Progress{Text: fmt.Sprintf("%s: %s: %s", module, e.State, e.Message)}
 	}

@@ -97,7 +97,8 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) 
 		if err != nil || same {
 			return w.kyma, err
 		}
-		err = c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict"))
+		err = c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner),
+			client.FieldValidation("Strict"))
 		const tries = 5
 		if apierrors.IsConflict(err) && try < tries {
 			continue
@@ -130,7 +131,8 @@ func modulesPatch(before []byte, version string, modules []any) (patch []byte, s
 	if string(was) == string(is) {
 		return nil, true, nil
 	}
-	patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version}, "spec": map[string]any{"modules": modules}})
+	patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version},
+		"spec": map[string]any{"modules": modules}})
 	return patch, false, err
 }
 
@@ -153,10 +155,13 @@ func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module 
 	switch d.Blocker.Code {
 	case v1beta2.ReasonChannelNotFound:
 		requested := f.Request(w.kyma, m, version).Channel
-		return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", module, requested, console.Suggest(requested, s.ChannelsOf(module)))
+		return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", module, requested,
+			console.Suggest(requested, s.ChannelsOf(module)))
 	case v1beta2.ReasonVersionNotFound:
 		all := s.VersionsOf(module)
-		return "", console.Fail(console.ExitNotFound, "the catalog of this runtime has no version %s of module %s: %s; --force requests it nevertheless", m.Version, module, console.Suggest(m.Version, all))
+		return "", console.Fail(console.ExitNotFound,
+			"the catalog of this runtime has no version %s of module %s: %s; --force requests it nevertheless",
+			m.Version, module, console.Suggest(m.Version, all))
 	}
 	return "", console.Fail(console.ExitNotReady, "%s: %s", d.Blocker.Code, d.Blocker.Message)
 }

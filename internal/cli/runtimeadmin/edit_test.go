@@ -17,7 +17,8 @@ func TestEditKeepsUnknownFields(t *testing.T) {
 	}
 	w.remove("sample")
 	delete(w.entry("keda"), "managed")
-	if _, same, err := modulesPatch([]byte(`{"modules":[{"name":"keda","future":"x"}]}`), "7", w.modules); !same || err != nil {
+	if _, same, err := modulesPatch([]byte(`{"modules":[{"name":"keda","future":"x"}]}`), "7", w.modules); !same ||
+		err != nil {
 		t.Errorf("nothing to change, but %t, %v", same, err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 func enableCommand(a *console.App) *cobra.Command {
 	var o enableOptions
-	c := a.Command("enable MODULE [--channel CHANNEL | --version VERSION]", "enable a module in a runtime, and wait until it is ready",
+	c := a.Command("enable MODULE [--channel CHANNEL | --version VERSION]",
+		"enable a module in a runtime, and wait until it is ready",
 		"A module that is enabled already is not changed; klm module set-channel changes its channel.", `
 klm module enable sample
 klm module enable sample --channel fast
@@ -28,7 +29,8 @@ klm module enable sample --policy Ignore      # without its default custom resou
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a))
 	c.Flags().StringVarP(&o.channel, "channel", "c", "", "release channel; empty: the channel of the runtime")
 	c.Flags().StringVar(&o.version, "version", "", "pin this version instead of following a channel")
-	c.Flags().StringVar(&o.policy, "policy", "", "CreateAndDelete (default): create the default custom resource; Ignore: do not create it")
+	c.Flags().StringVar(&o.policy, "policy", "",
+		"CreateAndDelete (default): create the default custom resource; Ignore: do not create it")
 	c.Flags().BoolVar(&o.force, "force", false, "do not check the catalog")
 	o.wait.Register(c.Flags())
 	console.CompleteFlag(c, "channel", connection.ModuleChannels(a))
@@ -50,7 +52,8 @@ type enableOptions struct {
 func (o *enableOptions) validate() error {
 	switch {
 	case o.channel != "" && o.version != "":
-		return console.Fail(console.ExitUsage, "--channel and --version exclude each other: a module follows a channel or is pinned to a version")
+		return console.Fail(console.ExitUsage,
+			"--channel and --version exclude each other: a module follows a channel or is pinned to a version")
 	case o.policy != "" && o.policy != policies[0] && o.policy != policies[1]:
 		return console.Fail(console.ExitUsage, "--policy: %q is neither %s nor %s", o.policy, policies[0], policies[1])
 	}
@@ -63,13 +66,17 @@ func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 	}
 	return changeModule(ctx, a, o.module, o.force, o.wait, func(w *edit) error {
 		if m := w.module(o.module); m != nil {
-			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version || o.policy != "" && string(m.Policy()) != o.policy {
-				return console.Fail(console.ExitFailed, "module %s is enabled already, with %s: use klm module set-channel or manage to change that", o.module, describeRequest(w.kyma, m))
+			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version ||
+				o.policy != "" && string(m.Policy()) != o.policy {
+				return console.Fail(console.ExitFailed,
+					"module %s is enabled already, with %s: use klm module set-channel or manage to change that",
+					o.module, describeRequest(w.kyma, m))
 			}
 			return nil
 		}
 		entry := w.ensureEntry(o.module)
-		for key, value := range map[string]string{"channel": o.channel, "version": o.version, "customResourcePolicy": o.policy} {
+		for key, value := range map[string]string{"channel": o.channel, "version": o.version,
+			"customResourcePolicy": o.policy} {
 			if value != "" {
 				entry[key] = value
 			}
@@ -89,7 +96,8 @@ func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 
 // changeModule changes what is requested of one module, checks it against the catalog unless force is set, and waits
 // until it is done.
-func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags, change func(*edit) error) error {
+func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags,
+	change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
 		return err
@@ -137,8 +145,10 @@ func (d moduleDone) Show(p *console.Page) { p.Line("%s", d.text) }
 // persistentReasons has the reasons that do not end by waiting: a person has to act, or a maintenance window has to
 // open.
 var persistentReasons = map[string]bool{
-	v1beta2.ReasonInvalidModuleRequest: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true, v1beta2.ReasonVersionNotFound: true,
-	v1beta2.ReasonInvalidRelease: true, v1beta2.ReasonTemplateAmbiguous: true, v1beta2.ReasonTemplateNotFound: true, v1beta2.ReasonModuleNotAllowed: true,
+	v1beta2.ReasonInvalidModuleRequest: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true,
+	v1beta2.ReasonVersionNotFound: true,
+	v1beta2.ReasonInvalidRelease:  true, v1beta2.ReasonTemplateAmbiguous: true, v1beta2.ReasonTemplateNotFound: true,
+	v1beta2.ReasonModuleNotAllowed: true,
 	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
 	v1beta2.ReasonKymaPaused: true, v1beta2.ReasonModulePaused: true,
 	"InvalidWish": true, // ReasonInvalidModuleRequest of a manager of an earlier version
@@ -154,7 +164,8 @@ var persistentReasons = map[string]bool{
 //	5  otherwise                                                 waits
 func moduleProgress(k *v1beta2.Kyma, module, version string, generation int64) connection.Progress {
 	if k == nil || k.Module(module) == nil {
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s was removed from the Kyma in the meantime", module)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
+			"module %s was removed from the Kyma in the meantime", module)}
 	}
 	e := k.ModuleStatus(module)
 	if seen := k.Status.ObservedGeneration; e == nil || seen != 0 && seen < generation {
@@ -166,7 +177,8 @@ func moduleProgress(k *v1beta2.Kyma, module, version string, generation int64) c
 	}
 	switch {
 	case persistentReasons[e.Reason]:
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, e.Reason, e.Message)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s",
+			module, e.Reason, e.Message)}
 	case !k.Module(module).IsManaged() && e.State == v1beta2.StateUnmanaged:
 		return connection.Progress{Done: true}
 	case k.Module(module).IsManaged() && e.State == v1beta2.StateReady && (version == "" || e.Version == version):

@@ -9,7 +9,8 @@ import (
 )
 
 func listCommand(a *console.App) *cobra.Command {
-	return a.Command("list", "the modules of a runtime: what is requested, and what is installed", "klm catalog lists the modules that can be enabled.", `
+	return a.Command("list", "the modules of a runtime: what is requested, and what is installed",
+		"klm catalog lists the modules that can be enabled.", `
 klm module list
 klm module list -o wide`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {

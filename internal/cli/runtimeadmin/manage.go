@@ -10,7 +10,8 @@ import (
 func manageCommand(a *console.App) *cobra.Command {
 	var policy string
 	var wait console.WaitFlags
-	c := a.Command("manage MODULE [--policy POLICY]", "let the control plane manage an unmanaged module again, and wait until it is ready", "", `
+	c := a.Command("manage MODULE [--policy POLICY]",
+		"let the control plane manage an unmanaged module again, and wait until it is ready", "", `
 klm module manage sample
 klm module manage sample --policy Ignore`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
@@ -30,7 +31,8 @@ klm module manage sample --policy Ignore`,
 			})
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
-	c.Flags().StringVar(&policy, "policy", "", "policy for its default custom resource: CreateAndDelete or Ignore; empty: unchanged")
+	c.Flags().StringVar(&policy, "policy", "",
+		"policy for its default custom resource: CreateAndDelete or Ignore; empty: unchanged")
 	wait.Register(c.Flags())
 	console.CompleteFlag(c, "policy", console.FixedNames(policies...))
 	return c
@@ -38,7 +40,8 @@ klm module manage sample --policy Ignore`,
 
 func unmanageCommand(a *console.App) *cobra.Command {
 	var wait console.WaitFlags
-	c := a.Command("unmanage MODULE", "stop managing a module: its objects stay, and nothing manages them any more", "", `
+	c := a.Command("unmanage MODULE", "stop managing a module: its objects stay, and nothing manages them any more", "",
+		`
 klm module unmanage sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
 			return changeModule(cmd.Context(), a, args[0], true, wait, func(w *edit) error {

@@ -9,5 +9,6 @@ import (
 
 // TestModuleDone: for programs the report is the module.
 func TestModuleDone(t *testing.T) {
-	fixture.GoldenFormats(t, "module_done.txt", moduleDone{diagnosis.ModuleRowOf(fixture.Facts()["healthy"].Kyma, "sample"), "module sample 1.0.0 is Ready"})
+	fixture.GoldenFormats(t, "module_done.txt", moduleDone{diagnosis.ModuleRowOf(fixture.Facts()["healthy"].Kyma,
+		"sample"), "module sample 1.0.0 is Ready"})
 }

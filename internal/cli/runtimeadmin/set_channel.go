@@ -10,7 +10,8 @@ import (
 func setChannelCommand(a *console.App) *cobra.Command {
 	var force bool
 	var wait console.WaitFlags
-	c := a.Command("set-channel MODULE CHANNEL", "let a module follow another release channel, and wait until its version is installed",
+	c := a.Command("set-channel MODULE CHANNEL",
+		"let a module follow another release channel, and wait until its version is installed",
 		"A module that is pinned to a version follows the channel from now on.", `
 klm module set-channel sample fast`,
 		console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command, args []string) error {

@@ -9,7 +9,8 @@ import (
 )
 
 func whyCommand(a *console.App) *cobra.Command {
-	c := a.Command("why [MODULE]", "the desired and the installed modules of a runtime, what comes next, and what is in the way",
+	c := a.Command("why [MODULE]",
+		"the desired and the installed modules of a runtime, what comes next, and what is in the way",
 		"It shows what the runtime itself has; klm why in the control plane shows more.", `
 klm module why
 klm module why sample`,

@@ -28,14 +28,19 @@ func TestArchive(t *testing.T) {
 	manifest.Namespace = "kcp-system"
 	other := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{Name: "sample"})
 	other.Name = "runtime-b"
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a-access", Namespace: "kcp-system", Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a"}}, Data: map[string][]byte{"config": []byte("hunter2")}}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "kcp-system"}, Data: map[string]string{"password": "hunter2", "color": "blue"}}
-	s := fixture.NewServer(t, fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{Name: "sample"}), other, &manifest, secret, settings)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a-access", Namespace: "kcp-system",
+		Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a"}},
+		Data: map[string][]byte{"config": []byte("hunter2")}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "kcp-system"},
+		Data: map[string]string{"password": "hunter2", "color": "blue"}}
+	s := fixture.NewServer(t, fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
+		v1beta2.ModuleStatus{Name: "sample"}), other, &manifest, secret, settings)
 	s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/pods") {
 			return false
 		}
-		fixture.Fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New(`User "kim" cannot list resource "pods" in API group "" in the namespace "kcp-system"`)))
+		fixture.Fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "",
+			errors.New(`User "kim" cannot list resource "pods" in API group "" in the namespace "kcp-system"`)))
 		return true
 	}
 	commands := func(a *console.App) []*cobra.Command { return []*cobra.Command{Command(a)} }
@@ -45,15 +50,29 @@ func TestArchive(t *testing.T) {
 		has, hasNot []string // parts of file: text
 	}{
 		"All": {
-			fixture.Case{Reason: "the whole namespace", Args: "support-dump --file " + dir + "/all.tar.gz", Want: []string{"all.tar.gz has 5 objects.", "Not in it: pods; see problems.txt in the archive."}},
-			[]string{"kymas.yaml: name: runtime-a", "kymas.yaml: name: runtime-b", "manifests.yaml: name: runtime-a-sample-1", "secrets.yaml: name: runtime-a-access", "configmaps.yaml: color: blue", "configmaps.yaml: password: (redacted)", "problems.txt: pods: listing: permission missing: kim may not list pods", "about.txt: control plane: true", "about.txt: server version: v1.34.0"},
+			fixture.Case{
+				Reason: "the whole namespace",
+				Args:   "support-dump --file " + dir + "/all.tar.gz",
+				Want:   []string{"all.tar.gz has 5 objects.", "Not in it: pods; see problems.txt in the archive."},
+			},
+			[]string{"kymas.yaml: name: runtime-a", "kymas.yaml: name: runtime-b",
+				"manifests.yaml: name: runtime-a-sample-1", "secrets.yaml: name: runtime-a-access",
+				"configmaps.yaml: color: blue", "configmaps.yaml: password: (redacted)",
+				"problems.txt: pods: listing: permission missing: kim may not list pods",
+				"about.txt: control plane: true", "about.txt: server version: v1.34.0"},
 			[]string{"hunter2"},
 		},
 		"One": {
-			fixture.Case{Reason: "one runtime", Args: "support-dump --runtime runtime-a --file " + dir + "/one.tar.gz", Want: []string{"one.tar.gz has 4 objects."}},
+			fixture.Case{
+				Reason: "one runtime",
+				Args:   "support-dump --runtime runtime-a --file " + dir + "/one.tar.gz",
+				Want:   []string{"one.tar.gz has 4 objects."},
+			},
 			[]string{"kymas.yaml: name: runtime-a"}, []string{"runtime-b"},
 		},
-		"Unknown": {fixture.Case{Reason: "the error suggests a runtime", Args: "support-dump --runtime runtime-x --file " + dir + "/x.tar.gz", Code: console.ExitNotFound, Want: []string{"did you mean runtime-a or runtime-b?"}}, nil, nil},
+		"Unknown": {fixture.Case{Reason: "the error suggests a runtime",
+			Args: "support-dump --runtime runtime-x --file " + dir + "/x.tar.gz", Code: console.ExitNotFound,
+			Want: []string{"did you mean runtime-a or runtime-b?"}}, nil, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +100,9 @@ func TestArchive(t *testing.T) {
 			}
 		})
 	}
-	fixture.Case{Reason: "a file that exists is not overwritten", Args: "support-dump --file " + filepath.Join(dir, "all.tar.gz"), Code: console.ExitUsage, Want: []string{"exists already: choose another name"}}.Check(t, commands, s.Kubeconfig)
+	fixture.Case{Reason: "a file that exists is not overwritten", Args: "support-dump --file " + filepath.Join(
+		dir, "all.tar.gz"), Code: console.ExitUsage, Want: []string{"exists already: choose another name"}}.Check(
+		t, commands, s.Kubeconfig)
 }
 
 // read returns the files in an archive.

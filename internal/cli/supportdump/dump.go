@@ -77,7 +77,8 @@ var dumpedKinds = []struct {
 	{"deployments", schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, 0},
 	{"pods", corev1.SchemeGroupVersion.WithKind("Pod"), 1000},
 	{"leases", schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}, 0},
-	{"customresourcedefinitions", schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, 0},
+	{"customresourcedefinitions", schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"}, 0},
 }
 
 // writeDump writes the archive. Errors of single kinds are written to problems.txt in it, and do not stop the rest.
@@ -97,7 +98,8 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		}
 	}()
 	put := func(name string, data []byte) error {
-		header := &tar.Header{Name: "klm-support/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: a.Now().Truncate(time.Second), Typeflag: tar.TypeReg}
+		header := &tar.Header{Name: "klm-support/" + name, Mode: 0o600, Size: int64(len(data)),
+			ModTime: a.Now().Truncate(time.Second), Typeflag: tar.TypeReg}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
@@ -134,7 +136,8 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		return err
 	}
 	about := fmt.Sprintf("klm %s, %s\nserver %s, context %s, namespace %s, control plane: %t\nserver version: %s\n",
-		config.Version, a.Now().UTC().Format(time.RFC3339), withoutLogin(c.URL.String()), c.Context, c.Namespace, c.IsControlPlane(), serverVersion(ctx, c))
+		config.Version, a.Now().UTC().Format(time.RFC3339), withoutLogin(c.URL.String()), c.Context, c.Namespace,
+		c.IsControlPlane(), serverVersion(ctx, c))
 	if err := put("about.txt", []byte(about)); err != nil {
 		return err
 	}
@@ -153,7 +156,8 @@ func serverVersion(ctx context.Context, c *connection.Cluster) string {
 }
 
 // listForDump lists the objects of a kind for the archive.
-func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, limit int64, only string) ([]map[string]any, error) {
+func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, limit int64,
+	only string) ([]map[string]any, error) {
 	if kind.Kind == "Secret" {
 		return listSecrets(ctx, c, only)
 	}
@@ -206,7 +210,8 @@ func listSecrets(ctx context.Context, c *connection.Cluster, only string) ([]map
 			labels[key] = value
 		}
 		all = append(all, map[string]any{"kind": "Secret", "metadata": map[string]any{
-			"name": s.Name, "namespace": s.Namespace, "labels": labels, "uid": string(s.UID), "resourceVersion": s.ResourceVersion,
+			"name": s.Name, "namespace": s.Namespace, "labels": labels, "uid": string(s.UID),
+			"resourceVersion":   s.ResourceVersion,
 			"creationTimestamp": s.CreationTimestamp.UTC().Format(time.RFC3339),
 		}})
 	}

@@ -8,5 +8,6 @@ import (
 
 // TestDumpReport: what could not be read is reported.
 func TestDumpReport(t *testing.T) {
-	fixture.GoldenFormats(t, "dump.txt", dumpReport{"x.tar.gz", map[string]int{"kymas": 3, "events": 2}, []string{"secrets"}})
+	fixture.GoldenFormats(t, "dump.txt", dumpReport{"x.tar.gz", map[string]int{"kymas": 3, "events": 2},
+		[]string{"secrets"}})
 }

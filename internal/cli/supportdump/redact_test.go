@@ -11,15 +11,25 @@ func TestRedact(t *testing.T) {
 		reason      string
 		value, want any
 	}{
-		"Key":        {"by the key", map[string]any{"password": "x", "clientSecret": "y", "client-key-data": "z", "secretName": "a", "tokenRef": "b"}, map[string]any{"password": hidden, "clientSecret": hidden, "client-key-data": hidden, "secretName": "a", "tokenRef": "b"}},
-		"Env":        {"as containers have it", map[string]any{"name": "DB_PASSWORD", "value": "x"}, map[string]any{"name": "DB_PASSWORD", "value": hidden}},
-		"Kubeconfig": {"by what it looks like", map[string]any{"config": "apiVersion: v1\nkind: Config\nusers: []"}, map[string]any{"config": hidden}},
-		"JWT":        {"a token", map[string]any{"x": "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVz"}, map[string]any{"x": hidden}},
-		"PEM":        {"a key", []any{"-----BEGIN EC PRIVATE KEY-----\nabc"}, []any{hidden}},
-		"Argument":   {"in a longer text", []any{"--password=x --user=kim"}, []any{"--password=" + hidden + " --user=kim"}},
-		"URL":        {"a login in an address", "https://kim:x@example.com/a", "https://example.com/a"},
-		"Text":       {"what others wrote", "pull from http://kim:x@example.com/a failed", "pull from http://example.com/a failed"},
-		"Plain":      {"numbers and words stay", map[string]any{"replicas": int64(3), "message": "is Ready", "on": true, "none": nil, "secretKeyRef": map[string]any{"name": "n", "key": "k"}}, map[string]any{"replicas": int64(3), "message": "is Ready", "on": true, "none": nil, "secretKeyRef": map[string]any{"name": "n", "key": "k"}}},
+		"Key": {"by the key", map[string]any{"password": "x", "clientSecret": "y", "client-key-data": "z",
+			"secretName": "a", "tokenRef": "b"}, map[string]any{"password": hidden, "clientSecret": hidden,
+			"client-key-data": hidden, "secretName": "a", "tokenRef": "b"}},
+		"Env": {"as containers have it", map[string]any{"name": "DB_PASSWORD", "value": "x"},
+			map[string]any{"name": "DB_PASSWORD", "value": hidden}},
+		"Kubeconfig": {"by what it looks like", map[string]any{"config": "apiVersion: v1\nkind: Config\nusers: []"},
+			map[string]any{"config": hidden}},
+		"JWT": {"a token", map[string]any{"x": "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVz"},
+			map[string]any{"x": hidden}},
+		"PEM": {"a key", []any{"-----BEGIN EC PRIVATE KEY-----\nabc"}, []any{hidden}},
+		"Argument": {"in a longer text", []any{"--password=x --user=kim"},
+			[]any{"--password=" + hidden + " --user=kim"}},
+		"URL": {"a login in an address", "https://kim:x@example.com/a", "https://example.com/a"},
+		"Text": {"what others wrote", "pull from http://kim:x@example.com/a failed",
+			"pull from http://example.com/a failed"},
+		"Plain": {"numbers and words stay", map[string]any{"replicas": int64(3), "message": "is Ready", "on": true,
+			"none": nil, "secretKeyRef": map[string]any{"name": "n", "key": "k"}},
+			map[string]any{"replicas": int64(3), "message": "is Ready", "on": true, "none": nil,
+				"secretKeyRef": map[string]any{"name": "n", "key": "k"}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

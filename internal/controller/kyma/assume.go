@@ -12,11 +12,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// After a start of the manager, the status of a Kyma that is Ready and has a connected agent is assumed to be right: the agent reports what has
-// changed meanwhile. The first heartbeat triggers a full reconcile, so the reconciles of a fleet are spread like its heartbeats. An assumption
-// only confirms a status and never changes anything: if there is anything to do, the full reconcile follows at once.
+// After a start of the manager, the status of a Kyma that is Ready and has a connected agent is assumed to be right:
+// the agent reports what has changed meanwhile. The first heartbeat triggers a full reconcile, so the reconciles of a
+// fleet are spread like its heartbeats. An assumption only confirms a status and never changes anything: if there is
+// anything to do, the full reconcile follows at once.
 
-// assume ends the reconcile of a Kyma that is in its desired state, as far as this is known without a request to its runtime.
+// assume ends the reconcile of a Kyma that is in its desired state, as far as this is known without a request to its
+// runtime.
 func (n *run) assume(ctx context.Context) error {
 	if !n.mayAssume() {
 		return nil
@@ -25,7 +27,8 @@ func (n *run) assume(ctx context.Context) error {
 		return nil // it is connected already, or connect reports why it cannot be
 	}
 	spec, _ := initialRequest(n.kyma)
-	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name}, Spec: spec}
+	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name},
+		Spec: spec}
 	manifests, err := n.listManifests(ctx)
 	if err != nil {
 		return nil // resolve reports it
@@ -35,28 +38,33 @@ func (n *run) assume(ctx context.Context) error {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
-	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true // done before the Kyma was reported Ready
+	// done before the Kyma was reported Ready
+	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.edit(func(*record) {})
 	n.subscribe(true)
 	n.agents.Assume(n.kyma.Name, n.now)
 	return loop.Done()
 }
 
-// mayAssume reports whether the Kyma was Ready when this process started and its agent reports what changes in its runtime.
+// mayAssume reports whether the Kyma was Ready when this process started and its agent reports what changes in its
+// runtime.
 func (n *run) mayAssume() bool {
 	s := &n.kyma.Status
-	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady && s.ObservedGeneration == n.kyma.Generation &&
+	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady &&
+		s.ObservedGeneration == n.kyma.Generation &&
 		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isEquipped()
 }
 
-// isEquipped reports whether, according to the status, the runtime has everything that it gets beside modules. The pull Secret is checked because
-// it may have been configured since.
+// isEquipped reports whether, according to the status, the runtime has everything that it gets beside modules. The pull
+// Secret is checked because it may have been configured since.
 func (n *run) isEquipped() bool {
 	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
-	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) && (n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
+	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) &&
+		(n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
 }
 
-// isAsReported reports whether every module has its desired version, its desired Manifest, and the entry in the status that it would get.
+// isAsReported reports whether every module has its desired version, its desired Manifest, and the entry in the status
+// that it would get.
 func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []plan.Module) bool {
 	for i := range modules {
 		m := &modules[i]
@@ -67,11 +75,13 @@ func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []
 			if m.Manifest != nil && m.Manifest.Annotations[v1beta2.AnnotationIsUnmanaged] != v1beta2.ValueTrue {
 				return false
 			}
-		case m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || plan.VisibleState(m.Manifest) != v1beta2.StateReady || !n.hasDesiredManifest(ctx, m):
+		case m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() ||
+			plan.VisibleState(m.Manifest) != v1beta2.StateReady || !n.hasDesiredManifest(ctx, m):
 			return false
 		}
 	}
-	return n.kyma.Status.ActiveChannel == remote.Spec.Channel && loop.Equal(plan.Entries(modules, n.now), n.kyma.Status.Modules)
+	return n.kyma.Status.ActiveChannel == remote.Spec.Channel &&
+		loop.Equal(plan.Entries(modules, n.now), n.kyma.Status.Modules)
 }
 
 // hasDesiredManifest reports whether the Manifest of a module needs no change.

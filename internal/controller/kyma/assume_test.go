@@ -55,7 +55,8 @@ func (unread) Get(context.Context, client.ObjectKey, client.Object, ...client.Ge
 	return errors.New("an access Secret was read")
 }
 
-// TestAssume: a Kyma that was Ready when the process started needs no request to its runtime before the first heartbeat of its agent.
+// TestAssume: a Kyma that was Ready when the process started needs no request to its runtime before the first heartbeat
+// of its agent.
 func TestAssume(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
@@ -63,14 +64,27 @@ func TestAssume(t *testing.T) {
 		want     bool
 		enqueued bool
 	}{
-		"Ready":      {"its status is right", nil, true, false},
-		"Beat":       {"the first heartbeat came before, so it is enqueued", func(_ *v1beta2.Kyma, _ *Options, v *agentState) { v.state.Last = time.Now() }, true, true},
-		"New":        {"it has no status", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status = v1beta2.KymaStatus{} }, false, false},
-		"Processing": {"something is under way", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status.State = v1beta2.StateProcessing }, false, false},
-		"Edited":     {"its spec has changed", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Generation++ }, false, false},
-		"Silent":     {"its agent is not connected", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status.Agent.Connected = false }, false, false},
-		"NoAgent":    {"it has no agent", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status.Agent = nil }, false, false},
-		"NoAgents":   {"agents are disabled", func(_ *v1beta2.Kyma, o *Options, _ *agentState) { o.Agents.Delivery = nil }, false, false},
+		"Ready": {"its status is right", nil, true, false},
+		"Beat": {"the first heartbeat came before, so it is enqueued",
+			func(_ *v1beta2.Kyma, _ *Options, v *agentState) { v.state.Last = time.Now() }, true, true},
+		"New": {"it has no status", func(k *v1beta2.Kyma, _ *Options,
+			_ *agentState) {
+			k.Status = v1beta2.KymaStatus{}
+		}, false, false},
+		"Processing": {"something is under way", func(k *v1beta2.Kyma, _ *Options,
+			_ *agentState) {
+			k.Status.State = v1beta2.StateProcessing
+		}, false, false},
+		"Edited": {"its spec has changed", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Generation++ }, false,
+			false},
+		"Silent": {"its agent is not connected",
+			func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status.Agent.Connected = false }, false, false},
+		"NoAgent": {"it has no agent", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status.Agent = nil },
+			false, false},
+		"NoAgents": {"agents are disabled", func(_ *v1beta2.Kyma, o *Options,
+			_ *agentState) {
+			o.Agents.Delivery = nil
+		}, false, false},
 		"Paused": {"it is paused", func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
 			k.Annotations = map[string]string{v1beta2.AnnotationPaused: "why"}
 		}, false, false},
@@ -80,14 +94,19 @@ func TestAssume(t *testing.T) {
 		"Left": {"a module that is not requested is installed", func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
 			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "a", State: v1beta2.StateReady}}
 		}, false, false},
-		"Channel":    {"its status is not right", func(k *v1beta2.Kyma, _ *Options, _ *agentState) { k.Status.ActiveChannel = "fast" }, false, false},
-		"PullSecret": {"a pull Secret was configured since", func(_ *v1beta2.Kyma, o *Options, _ *agentState) { o.PullSecret = "pull" }, false, false},
+		"Channel": {"its status is not right", func(k *v1beta2.Kyma, _ *Options,
+			_ *agentState) {
+			k.Status.ActiveChannel = "fast"
+		}, false, false},
+		"PullSecret": {"a pull Secret was configured since",
+			func(_ *v1beta2.Kyma, o *Options, _ *agentState) { o.PullSecret = "pull" }, false, false},
 		"NoCopy": {"according to its status it has no catalog copy", func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
 			k.Status.Conditions = k.Status.Conditions[:1]
 		}, false, false},
-		"NoSecret": {"it has no access Secret, which its status has to show", func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
-			k.Name = "b"
-		}, false, false},
+		"NoSecret": {"it has no access Secret, which its status has to show",
+			func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
+				k.Name = "b"
+			}, false, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,14 +121,19 @@ func TestAssume(t *testing.T) {
 				Spec:       v1beta2.KymaSpec{Channel: "regular"},
 				Status: v1beta2.KymaStatus{
 					Conditions: []metav1.Condition{
-						{Type: v1beta2.ConditionCRDsSync, Status: metav1.ConditionTrue}, {Type: v1beta2.ConditionModuleCatalog, Status: metav1.ConditionTrue},
+						{
+							Type:   v1beta2.ConditionCRDsSync,
+							Status: metav1.ConditionTrue}, {Type: v1beta2.ConditionModuleCatalog,
+							Status: metav1.ConditionTrue,
+						},
 					},
 					State: v1beta2.StateReady, ObservedGeneration: 3, ActiveChannel: "regular", ModulesReady: "0/0",
 					Agent: &v1beta2.AgentStatus{Connected: true, Certificate: &v1beta2.AgentCertificate{}},
 				},
 			}
 			d, err := delivery.New(delivery.Options{
-				Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i", Address: "a:1", AuditInterval: time.Hour,
+				Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i",
+				Address: "a:1", AuditInterval: time.Hour,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -126,7 +150,8 @@ func TestAssume(t *testing.T) {
 				}
 			}
 			kcp := b.Build()
-			pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: kcp, Live: unread{}, Namespace: "kcp-system", Agents: true})
+			pool, err := runtimes.New(t.Context(),
+				runtimes.Options{Cache: kcp, Live: unread{}, Namespace: "kcp-system", Agents: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,16 +167,18 @@ func TestAssume(t *testing.T) {
 			q := queueOf(t, r)
 			n := &run{Reconciler: r, kyma: k, now: time.Now()}
 
-			result, err := loop.Run(t.Context(), loop.Options{Object: k}, loop.Step{Name: "assume", Do: n.assume}, loop.Step{Name: "connect", Do: func(context.Context) error {
-				return loop.RecheckAfter(time.Minute)
-			}})
+			result, err := loop.Run(t.Context(), loop.Options{Object: k}, loop.Step{Name: "assume", Do: n.assume},
+				loop.Step{Name: "connect", Do: func(context.Context) error {
+					return loop.RecheckAfter(time.Minute)
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := result.RequeueAfter == 0; got != c.want {
 				t.Errorf("%s: assumed is %v, want %v", c.reason, got, c.want)
 			}
-			if c.want && (!n.found.baseSynced || !n.found.catalogSynced || !n.found.resolved || n.runtime != nil) || !c.want && (n.remote != nil || n.found.resolved || len(n.modules) > 0) {
+			if c.want && (!n.found.baseSynced || !n.found.catalogSynced || !n.found.resolved || n.runtime != nil) ||
+				!c.want && (n.remote != nil || n.found.resolved || len(n.modules) > 0) {
 				t.Errorf("%s: the reconcile continues with %+v", c.reason, n)
 			}
 			if got := slices.Contains(q.all(), k.Name); got != c.enqueued {

@@ -7,18 +7,19 @@
 //
 // # How it works
 //
-// A reconcile reads the requested modules from the Kyma in the runtime, resolves each module to a version, creates or updates one Manifest per
-// module, deletes the Manifests of modules that are no longer requested, and writes one status to both copies of the Kyma. The steps of
-// installation and deletion are the two lists in [Reconciler.Reconcile]. A reconcile is triggered by a change of the Kyma here or in the
-// runtime, of one of its Manifests, of a release or template that it uses, of its access Secret, or of the connection to the runtime; see
-// triggers.go.
+// A reconcile reads the requested modules from the Kyma in the runtime, resolves each module to a version, creates or
+// updates one Manifest per module, deletes the Manifests of modules that are no longer requested, and writes one status
+// to both copies of the Kyma. The steps of installation and deletion are the two lists in [Reconciler.Reconcile]. A
+// reconcile is triggered by a change of the Kyma here or in the runtime, of one of its Manifests, of a release or
+// template that it uses, of its access Secret, or of the connection to the runtime; see triggers.go.
 //
-// Three parts have packages of their own: package catalog keeps the copy of the catalog in the runtime, package agentdelivery keeps its agent
-// delivered, and package maintenance holds the maintenance policy.
+// Three parts have packages of their own: package catalog keeps the copy of the catalog in the runtime, package
+// agentdelivery keeps its agent delivered, and package maintenance holds the maintenance policy.
 //
 // # What it does not do
 //
-// It applies no object of a module: the controller of Manifests does. It never changes the spec of a Kyma after it was created.
+// It applies no object of a module: the controller of Manifests does. It never changes the spec of a Kyma after it was
+// created.
 package kyma
 
 import (
@@ -62,18 +63,21 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
 	Urgent *queueing.Urgent
-	// Trigger adds Kymas to the queue of the controller, for parts of the manager that are made before it. Default one of its own.
+	// Trigger adds Kymas to the queue of the controller, for parts of the manager that are made before it. Default one
+	// of its own.
 	Trigger *queueing.Trigger
-	// Reviews has the names of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are made before the controller add
-	// to it. Default one of its own.
+	// Reviews has the names of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
+	// made before the controller add to it. Default one of its own.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// Registry reads component descriptors.
 	Registry *registry.Registry
 	// Namespace holds Kymas, Manifests, templates and releases.
 	Namespace string
-	// InCluster says that the runtime is the control plane itself: the spec of the Kyma has the requested modules, and there is no second copy.
+	// InCluster says that the runtime is the control plane itself: the spec of the Kyma has the requested modules, and
+	// there is no second copy.
 	InCluster bool
-	// Base are the base objects of every runtime: its namespace and the CRDs of what its admin sees. Not needed with InCluster.
+	// Base are the base objects of every runtime: its namespace and the CRDs of what its admin sees. Not needed with
+	// InCluster.
 	Base *render.Bundle
 	// PullSecret names a Secret in Namespace that every runtime gets a copy of. "" means none.
 	PullSecret string
@@ -83,7 +87,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Restricted are the modules that are only for Kymas that their ModuleReleaseMeta selects.
 	Restricted []string
-	// PolicyConfigMap names a ConfigMap in Namespace with the maintenance policy. Client has to cache it. "": the policy is in PolicyFile.
+	// PolicyConfigMap names a ConfigMap in Namespace with the maintenance policy. Client has to cache it. "": the
+	// policy is in PolicyFile.
 	PolicyConfigMap string
 	// PolicyFile is the path of the file with the maintenance policy; it need not exist. "": there is no policy.
 	PolicyFile string
@@ -93,8 +98,8 @@ type Options struct {
 	CatalogSpread time.Duration
 	// AuditInterval is the time between two comparisons of the catalog copy in a runtime that is not watched.
 	AuditInterval time.Duration
-	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be unavailable before the deletion is given up with a
-	// tombstone. 0 means that it is waited for without a limit, as with InCluster.
+	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be unavailable before the deletion
+	// is given up with a tombstone. 0 means that it is waited for without a limit, as with InCluster.
 	DeletionDeadline time.Duration
 	// Live writes tombstones; Client would cache them. Needed with DeletionDeadline.
 	Live client.Writer
@@ -104,7 +109,8 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents say how runtimes get their agents. The zero value is for runtimes without agents.
 	Agents agentdelivery.Options
-	// MaxNewRuntimes is the number of runtimes that get their first modules at the same time, and of those that lose all of them; 0 is no limit.
+	// MaxNewRuntimes is the number of runtimes that get their first modules at the same time, and of those that lose
+	// all of them; 0 is no limit.
 	MaxNewRuntimes int
 	// Shards say which runtimes this replica reconciles. nil: all.
 	Shards *shard.Keeper
@@ -137,7 +143,8 @@ func New(o Options) (*Reconciler, error) {
 		return nil, fmt.Errorf("making the Kyma controller: options need Client, Runtimes, Registry and Namespace")
 	}
 	if !o.InCluster && (o.Base == nil || o.PullSecret != "" && o.PullSecrets == nil) {
-		return nil, fmt.Errorf("making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
+		return nil, fmt.Errorf(
+			"making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
 	}
 	if o.DeletionDeadline > 0 && o.Live == nil {
 		return nil, fmt.Errorf("making the Kyma controller: with DeletionDeadline, options need Live")
@@ -162,7 +169,8 @@ func newReconciler(o Options) *Reconciler {
 	r := &Reconciler{Options: o, known: map[string]*record{}}
 	r.catalog = catalog.New(catalog.Options{
 		Client: o.Client, Runtimes: o.Runtimes, Namespace: o.Namespace, Restricted: o.Restricted,
-		Base: o.Base, PullSecret: o.PullSecret, PullSecrets: o.PullSecrets, AuditInterval: o.AuditInterval, Enqueue: r.enqueueNow,
+		Base: o.Base, PullSecret: o.PullSecret, PullSecrets: o.PullSecrets,
+		AuditInterval: o.AuditInterval, Enqueue: r.enqueueNow,
 	})
 	r.agents = agentdelivery.New(o.Agents, agentdelivery.Controller{
 		Client: o.Client, Runtimes: o.Runtimes, Namespace: o.Namespace, Enqueue: r.Enqueue, Reviews: o.Reviews,
@@ -225,19 +233,21 @@ type run struct {
 	runtime   *runtimes.Runtime            // set by connect; nil without a connection
 	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; in-cluster the Kyma itself
 	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of this Kyma, by name
-	modules   []plan.Module                // set by resolve, completed by install: requested ones in the order of spec, then those to be removed
-	agentPlan agentdelivery.Plan           // set by watchlist
-	found     findings                     // for the status
-	deletion  deletion                     // set by the steps of a deletion
+	// set by resolve, completed by install: requested ones in the order of spec, then those to be removed
+	modules   []plan.Module
+	agentPlan agentdelivery.Plan // set by watchlist
+	found     findings           // for the status
+	deletion  deletion           // set by the steps of a deletion
 }
 
 // findings are what the steps of a reconcile have found, for the status.
 type findings struct {
-	paused        bool  // set by sync: the runtime is left as it is
-	baseSynced    bool  // set by sync: the runtime has its base objects and its Kyma
-	resolved      bool  // set by resolve: run.modules has all modules
-	catalogSynced bool  // set by catalog: the runtime has its catalog copy
-	isTransient   bool  // set by sync: the status of a new Kyma will change within a moment, so that it need not be saved
+	paused        bool // set by sync: the runtime is left as it is
+	baseSynced    bool // set by sync: the runtime has its base objects and its Kyma
+	resolved      bool // set by resolve: run.modules has all modules
+	catalogSynced bool // set by catalog: the runtime has its catalog copy
+	// set by sync: the status of a new Kyma will change within a moment, so that it need not be saved
+	isTransient   bool
 	policyProblem error // why the maintenance policy that was read last is not in force; nil if it is
 }
 
@@ -323,7 +333,8 @@ func (n *run) adopt(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime. It makes no request. After a failure nothing is retried: the pool reports when that may help.
+// connect gets the connection to the runtime. It makes no request. After a failure nothing is retried: the pool reports
+// when that may help.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
@@ -338,7 +349,8 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// planAgent computes what is delivered for the agent. The status, with the list of its objects, is saved after this step.
+// planAgent computes what is delivered for the agent. The status, with the list of its objects, is saved after this
+// step.
 func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil
@@ -369,8 +381,8 @@ func (n *run) agentTarget() agentdelivery.Target {
 	return t
 }
 
-// requeue requests the next reconcile: after the poll interval of the runtime, or earlier, when a slow module has to be explained in the
-// status or a maintenance window opens.
+// requeue requests the next reconcile: after the poll interval of the runtime, or earlier, when a slow module has to be
+// explained in the status or a maintenance window opens.
 func (n *run) requeue(context.Context) error {
 	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	for _, m := range n.modules {

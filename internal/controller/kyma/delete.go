@@ -45,8 +45,9 @@ func (n *run) announce(context.Context) error {
 	return nil
 }
 
-// connectToDelete gets the connection to the runtime. Without an access Secret the runtime is left as it is: whoever deleted the Secret has decided
-// that the cluster no longer exists. After any other failure the runtime is waited for, within the limit of giveup.go.
+// connectToDelete gets the connection to the runtime. Without an access Secret the runtime is left as it is: whoever
+// deleted the Secret has decided that the cluster no longer exists. After any other failure the runtime is waited for,
+// within the limit of giveup.go.
 func (n *run) connectToDelete(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
@@ -59,7 +60,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable()) && !n.InCluster {
-		// The status is written to this Kyma, and the request shows whether the runtime is available again. The next steps do not need it.
+		// The status is written to this Kyma, and the request shows whether the runtime is available again. The next
+		// steps do not need it.
 		n.remote, err = n.readRemote(ctx)
 	}
 	if err != nil {
@@ -68,8 +70,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return nil
 }
 
-// awaitAdmission waits until the modules of this runtime may be removed: only those of some runtimes are at the same time. A deletion that has begun
-// continues. The status is saved after this step.
+// awaitAdmission waits until the modules of this runtime may be removed: only those of some runtimes are at the same
+// time. A deletion that has begun continues. The status is saved after this step.
 func (n *run) awaitAdmission(ctx context.Context) (err error) {
 	const recheckInterval = 10 * time.Minute // the admission enqueues the Kyma; this is for the case that it does not
 	if n.manifests, err = n.listManifests(ctx); err != nil {
@@ -83,10 +85,12 @@ func (n *run) awaitAdmission(ctx context.Context) (err error) {
 		return nil
 	}
 	n.deletion.isQueued = true
-	return loop.Later(recheckInterval, "admission: the modules of other runtimes are removed first (--max-new-runtimes)")
+	return loop.Later(recheckInterval,
+		"admission: the modules of other runtimes are removed first (--max-new-runtimes)")
 }
 
-// deleteModules deletes all Manifests of this Kyma, also those of mandatory modules, and waits until they no longer exist.
+// deleteModules deletes all Manifests of this Kyma, also those of mandatory modules, and waits until they no longer
+// exist.
 func (n *run) deleteModules(ctx context.Context) error {
 	n.found.resolved = true
 	var left []string
@@ -111,7 +115,8 @@ func (n *run) deleteModules(ctx context.Context) error {
 		return loop.Later(time.Millisecond, "the finalizers of the modules to be removed")
 	}
 	if len(left) > 0 {
-		return loop.Later(time.Minute, "the modules to be deleted: "+strings.Join(left, ", ")) // the event of each deletion triggers a reconcile
+		// the event of each deletion triggers a reconcile
+		return loop.Later(time.Minute, "the modules to be deleted: "+strings.Join(left, ", "))
 	}
 	return n.verifyNoManifests(ctx)
 }
@@ -125,24 +130,29 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 	return all
 }
 
-// isDeletionStuck reports whether the deletion waits for the runtime or a person, so that other runtimes may be admitted meanwhile.
+// isDeletionStuck reports whether the deletion waits for the runtime or a person, so that other runtimes may be
+// admitted meanwhile.
 func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
 }
 
-// waitsForOthers reports whether the deletion of a Manifest waits for a person or the runtime, and not only for its objects to be deleted.
+// waitsForOthers reports whether the deletion of a Manifest waits for a person or the runtime, and not only for its
+// objects to be deleted.
 func waitsForOthers(m *v1beta2.Manifest) bool {
-	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting && plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
+	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting &&
+		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
 }
 
-// verifyNoManifests reads from the API server whether there is a Manifest whose shard label was removed: the cache does not have it.
+// verifyNoManifests reads from the API server whether there is a Manifest whose shard label was removed: the cache does
+// not have it.
 func (n *run) verifyNoManifests(ctx context.Context) error {
 	if n.Shards == nil {
 		return nil
 	}
 	manifests := &metav1.PartialObjectMetadataList{}
 	manifests.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest + "List"))
-	err := n.Certain.List(ctx, manifests, client.InNamespace(n.kyma.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: n.kyma.Name}, client.Limit(1))
+	err := n.Certain.List(ctx, manifests, client.InNamespace(n.kyma.Namespace),
+		client.MatchingLabels{v1beta2.LabelKymaName: n.kyma.Name}, client.Limit(1))
 	if err != nil {
 		return fmt.Errorf("verifying that Kyma %s has no Manifests: %w", n.kyma.Name, err)
 	}
@@ -172,11 +182,12 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	return nil
 }
 
-// deliveredResources lists what the runtime got beside modules: its Kyma, the agent and the base objects. The Namespace is not in the list, because
-// there are objects of others in it.
+// deliveredResources lists what the runtime got beside modules: its Kyma, the agent and the base objects. The Namespace
+// is not in the list, because there are objects of others in it.
 func (n *run) deliveredResources() []v1beta2.Resource {
 	all := []v1beta2.Resource{{
-		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind, Namespace: remoteRef.Namespace, Name: remoteRef.Name,
+		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind,
+		Namespace: remoteRef.Namespace, Name: remoteRef.Name,
 	}}
 	if s := n.kyma.Status.Agent; s != nil {
 		all = append(all, s.Synced...)
@@ -191,10 +202,12 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		n.Runtimes.Close(n.kyma.Name) // before the purge controller, which acts on the deletion of the Kyma, waits for the runtime
+		// before the purge controller, which acts on the deletion of the Kyma, waits for the runtime
+		n.Runtimes.Close(n.kyma.Name)
 	}
 	// The cache need not wait for this write: noteReleased records it.
-	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma}, client.DisableReadYourWritesConsistency)
+	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma},
+		client.DisableReadYourWritesConsistency)
 	if err != nil {
 		return err
 	}

@@ -24,17 +24,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// A deletion needs the runtime. An unavailable runtime is waited for, without a limit or until a deadline. After the deadline:
+// A deletion needs the runtime. An unavailable runtime is waited for, without a limit or until a deadline. After the
+// deadline:
 //
 //	1  the Manifests are deleted, so that their inventories no longer grow
 //	2  a tombstone is written, which lists the objects that remain in the runtime
 //	3  the Kyma is annotated as given up: from here on this is final, even if the runtime becomes available again
 //	4  the Manifests are annotated, and their controller removes their finalizers; then the finalizer of the Kyma is removed
 //
-// If the process is killed between 2 and 3, the next reconcile decides again; the purge finds nothing to do for a tombstone that was not needed.
+// If the process is killed between 2 and 3, the next reconcile decides again; the purge finds nothing to do for a
+// tombstone that was not needed.
 
-// isUnavailable reports whether an error means that no work can be done in a runtime. Failures of the control plane do not mean that; neither does a
-// missing access Secret, which means that the cluster no longer exists, nor do two access Secrets, of which somebody has to delete one.
+// isUnavailable reports whether an error means that no work can be done in a runtime. Failures of the control plane do
+// not mean that; neither does a missing access Secret, which means that the cluster no longer exists, nor do two access
+// Secrets, of which somebody has to delete one.
 func isUnavailable(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
@@ -51,7 +54,8 @@ type unavailableError struct {
 }
 
 func (e *unavailableError) Error() string {
-	return fmt.Sprintf("%s; if this lasts for %s (--deletion-deadline), the deletion is given up", e.error.Error(), e.deadline)
+	return fmt.Sprintf("%s; if this lasts for %s (--deletion-deadline), the deletion is given up",
+		e.error.Error(), e.deadline)
 }
 
 func (e *unavailableError) Unwrap() error { return e.error }
@@ -64,10 +68,12 @@ func (e forbiddenError) Error() string { return string(e) }
 // Reason returns ReasonRuntimeForbidden.
 func (forbiddenError) Reason() string { return v1beta2.ReasonRuntimeForbidden }
 
-// waitOrGiveUp waits for an unavailable runtime. It returns nil after the deletion was given up because of the deadline; the next steps then leave the
-// runtime as it is. Other errors, and all errors without a deadline, are returned unchanged.
+// waitOrGiveUp waits for an unavailable runtime. It returns nil after the deletion was given up because of the
+// deadline; the next steps then leave the runtime as it is. Other errors, and all errors without a deadline, are
+// returned unchanged.
 func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
-	const recheckInterval = time.Minute // the pool reports when the runtime answers again, but not when a permission is granted
+	// the pool reports when the runtime answers again, but not when a permission is granted
+	const recheckInterval = time.Minute
 	why := err
 	if errors.Is(err, reconcile.TerminalError(nil)) {
 		why = errors.Unwrap(err) // without the text that marks terminal errors
@@ -83,9 +89,11 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	return n.giveUp(ctx, since, why)
 }
 
-// unavailableSince returns since when the runtime has been unavailable during this deletion; now if it was available until now.
+// unavailableSince returns since when the runtime has been unavailable during this deletion; now if it was available
+// until now.
 func (n *run) unavailableSince() time.Time {
-	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReachable); c != nil &&
+		c.Status == metav1.ConditionFalse {
 		return c.LastTransitionTime.Time
 	}
 	return n.now
@@ -120,7 +128,8 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 		return err
 	}
 	metrics.DeletionsGivenUp.WithLabelValues(t.Reason).Inc()
-	log.FromContext(ctx).Info("deletion given up", "tombstone", parts[0].Name, "objects", t.Count(), "reason", t.Reason, "since", since)
+	log.FromContext(ctx).Info("deletion given up", "tombstone", parts[0].Name, "objects", t.Count(),
+		"reason", t.Reason, "since", since)
 	n.event(corev1.EventTypeWarning, v1beta2.EventDeletionGivenUp, fmt.Sprintf(
 		"%d objects of %d modules and of the manager remain in the runtime, as listed in ConfigMap %s: %.512s",
 		t.Count(), len(t.Modules), parts[0].Name, t.Message))
@@ -159,7 +168,8 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 // markGivenUp annotates a Manifest, so that its controller does not wait for the runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {
-		metav1.SetMetaDataAnnotation(meta, v1beta2.AnnotationDeletionGivenUp, n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
+		metav1.SetMetaDataAnnotation(meta, v1beta2.AnnotationDeletionGivenUp,
+			n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -167,8 +177,8 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// forbidden returns the first missing permission if every Manifest is being deleted and lacks a permission in the runtime, so that nothing makes
-// progress; else nil.
+// forbidden returns the first missing permission if every Manifest is being deleted and lacks a permission in the
+// runtime, so that nothing makes progress; else nil.
 func forbidden(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
@@ -183,7 +193,8 @@ func forbidden(manifests map[string]*v1beta2.Manifest) error {
 	return why
 }
 
-// firstForbidden returns the first error because of a missing permission among the remaining objects, nil if there is none.
+// firstForbidden returns the first error because of a missing permission among the remaining objects, nil if there is
+// none.
 func firstForbidden(left apply.Teardown) error {
 	for _, r := range left.Remaining {
 		if r.Err != nil && r.Err.Reason() == apply.RuntimeForbidden {

@@ -26,9 +26,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// deletionRun returns the reconcile of a Kyma that is being deleted and has a module. Its runtime has been unavailable for the given time, if that is
-// positive.
-func deletionRun(t *testing.T, deadline, unavailable time.Duration, writes interceptor.Funcs) (*run, *events.FakeRecorder) {
+// deletionRun returns the reconcile of a Kyma that is being deleted and has a module. Its runtime has been unavailable
+// for the given time, if that is positive.
+func deletionRun(t *testing.T, deadline, unavailable time.Duration, writes interceptor.Funcs) (
+	*run, *events.FakeRecorder) {
 	t.Helper()
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1beta2.AddToScheme} {
@@ -38,19 +39,23 @@ func deletionRun(t *testing.T, deadline, unavailable time.Duration, writes inter
 	}
 	now := time.Now()
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "n", Name: "k", UID: "u", Finalizers: []string{v1beta2.FinalizerKyma}, DeletionTimestamp: &metav1.Time{Time: now.Add(-time.Hour)},
+		Namespace: "n", Name: "k", UID: "u", Finalizers: []string{v1beta2.FinalizerKyma},
+		DeletionTimestamp: &metav1.Time{Time: now.Add(-time.Hour)},
 	}}
 	if unavailable > 0 {
-		k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReachable, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-unavailable))}}
+		k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReachable, Status: metav1.ConditionFalse,
+			LastTransitionTime: metav1.NewTime(now.Add(-unavailable))}}
 	}
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "n", Name: "k-m", Finalizers: []string{v1beta2.FinalizerManifest}, Labels: map[string]string{v1beta2.LabelKymaName: "k", v1beta2.LabelModuleName: "m"},
+		Namespace: "n", Name: "k-m", Finalizers: []string{v1beta2.FinalizerManifest},
+		Labels: map[string]string{v1beta2.LabelKymaName: "k", v1beta2.LabelModuleName: "m"},
 	}}
 	m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "of-m"}}
 	c := fake.NewClientBuilder().WithScheme(kinds).WithObjects(k, m).WithInterceptorFuncs(writes).
 		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
 	recorded := events.NewFakeRecorder(10)
-	r := testReconciler(t, Options{Client: c, Live: c, Namespace: "n", Base: &render.Bundle{}, Events: recorded, DeletionDeadline: deadline})
+	r := testReconciler(t, Options{Client: c, Live: c, Namespace: "n", Base: &render.Bundle{}, Events: recorded,
+		DeletionDeadline: deadline})
 	return &run{Reconciler: r, kyma: k, now: now}, recorded
 }
 
@@ -63,31 +68,97 @@ func TestWaitOrGiveUp(t *testing.T) {
 		deadline, since time.Duration
 		givenUp, waits  bool
 	}{
-		"Off":          {"without a deadline there is no limit", unreachable, 0, time.Hour, false, false},
-		"First":        {"the time counts from when the runtime is first unavailable, not from the deletion", unreachable, time.Minute, 0, false, true},
-		"Early":        {"it may become available again", unreachable, time.Minute, 50 * time.Second, false, true},
-		"Late":         {"the deadline has passed", unreachable, time.Minute, 61 * time.Second, true, false},
-		"Terminal":     {"a wrapped error counts too", reconcile.TerminalError(fmt.Errorf("connecting: %w", unreachable)), time.Minute, time.Hour, true, false},
-		"Unauthorized": {"the credentials are refused", says(v1beta2.ReasonRuntimeUnauthorized), time.Minute, time.Hour, true, false},
-		"Forbidden":    {"a permission is missing", forbiddenError("no"), time.Minute, time.Hour, true, false},
-		"Invalid":      {"the kubeconfig is invalid", says(v1beta2.ReasonKubeconfigInvalid), time.Minute, time.Hour, true, false},
-		"Refused":      {"or refused", says(v1beta2.ReasonKubeconfigRefused), time.Minute, time.Hour, true, false},
-		"NoSecret":     {"the cluster does not exist any more", says(v1beta2.ReasonAccessSecretNotFound), time.Minute, time.Hour, false, false},
-		"TwoSecrets":   {"somebody has to delete one", says(v1beta2.ReasonAccessSecretAmbiguous), time.Minute, time.Hour, false, false},
-		"ControlPlane": {"a failure of the control plane does not count", errors.New("reading the cache"), time.Minute, time.Hour, false, false},
+		"Off": {reason: "without a deadline there is no limit", err: unreachable, since: time.Hour},
+		"First": {
+			reason:   "the time counts from when the runtime is first unavailable, not from the deletion",
+			err:      unreachable,
+			deadline: time.Minute,
+			waits:    true,
+		},
+		"Early": {
+			reason:   "it may become available again",
+			err:      unreachable,
+			deadline: time.Minute,
+			since:    50 * time.Second,
+			waits:    true,
+		},
+		"Late": {
+			reason:   "the deadline has passed",
+			err:      unreachable,
+			deadline: time.Minute,
+			since:    61 * time.Second,
+			givenUp:  true,
+		},
+		"Terminal": {
+			reason:   "a wrapped error counts too",
+			err:      reconcile.TerminalError(fmt.Errorf("connecting: %w", unreachable)),
+			deadline: time.Minute,
+			since:    time.Hour,
+			givenUp:  true,
+		},
+		"Unauthorized": {
+			reason:   "the credentials are refused",
+			err:      says(v1beta2.ReasonRuntimeUnauthorized),
+			deadline: time.Minute,
+			since:    time.Hour,
+			givenUp:  true,
+		},
+		"Forbidden": {
+			reason:   "a permission is missing",
+			err:      forbiddenError("no"),
+			deadline: time.Minute,
+			since:    time.Hour,
+			givenUp:  true,
+		},
+		"Invalid": {
+			reason:   "the kubeconfig is invalid",
+			err:      says(v1beta2.ReasonKubeconfigInvalid),
+			deadline: time.Minute,
+			since:    time.Hour,
+			givenUp:  true,
+		},
+		"Refused": {
+			reason:   "or refused",
+			err:      says(v1beta2.ReasonKubeconfigRefused),
+			deadline: time.Minute,
+			since:    time.Hour,
+			givenUp:  true,
+		},
+		"NoSecret": {
+			reason:   "the cluster does not exist any more",
+			err:      says(v1beta2.ReasonAccessSecretNotFound),
+			deadline: time.Minute,
+			since:    time.Hour,
+		},
+		"TwoSecrets": {
+			reason:   "somebody has to delete one",
+			err:      says(v1beta2.ReasonAccessSecretAmbiguous),
+			deadline: time.Minute,
+			since:    time.Hour,
+		},
+		"ControlPlane": {
+			reason:   "a failure of the control plane does not count",
+			err:      errors.New("reading the cache"),
+			deadline: time.Minute,
+			since:    time.Hour,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			n, recorded := deletionRun(t, c.deadline, c.since, interceptor.Funcs{})
 			err := n.waitOrGiveUp(t.Context(), c.err)
-			if (n.deletion.runtimeLeft == leftAfterDeadline) != c.givenUp || c.givenUp != (err == nil) || (n.deletion.unavailable != nil) != c.waits {
-				t.Fatalf("%s: given up %t, waits %t (%v), want %t and %t", c.reason, n.deletion.runtimeLeft == leftAfterDeadline, n.deletion.unavailable != nil, err, c.givenUp, c.waits)
+			if (n.deletion.runtimeLeft == leftAfterDeadline) != c.givenUp || c.givenUp != (err == nil) ||
+				(n.deletion.unavailable != nil) != c.waits {
+				t.Fatalf("%s: given up %t, waits %t (%v), want %t and %t", c.reason,
+					n.deletion.runtimeLeft == leftAfterDeadline, n.deletion.unavailable != nil, err, c.givenUp, c.waits)
 			}
 			if !c.givenUp && !c.waits && !errors.Is(err, c.err) {
 				t.Errorf("%s: got %v, want the error as it was", c.reason, err)
 			}
-			if c.waits && (loop.Reason(n.deletion.unavailable) != loop.Reason(c.err) || !strings.Contains(n.deletion.unavailable.Error(), "if this lasts for 1m0s")) {
-				t.Errorf("%s: waits for %v (%s), want the reason and the deadline", c.reason, n.deletion.unavailable, loop.Reason(n.deletion.unavailable))
+			if c.waits && (loop.Reason(n.deletion.unavailable) != loop.Reason(c.err) ||
+				!strings.Contains(n.deletion.unavailable.Error(), "if this lasts for 1m0s")) {
+				t.Errorf("%s: waits for %v (%s), want the reason and the deadline", c.reason, n.deletion.unavailable,
+					loop.Reason(n.deletion.unavailable))
 			}
 			var maps corev1.ConfigMapList
 			if err := n.Client.List(t.Context(), &maps); err != nil {
@@ -100,8 +171,10 @@ func TestWaitOrGiveUp(t *testing.T) {
 				return
 			}
 			written, err := tombstone.Read(maps.Items)
-			if err != nil || len(written) != 1 || written[0].Reason != loop.Reason(c.err) || written[0].Count() != 2 || written[0].UnreachableSince.IsZero() {
-				t.Errorf("%s: tombstones %+v, %v, want one with the object of the module and the Kyma", c.reason, written, err)
+			if err != nil || len(written) != 1 || written[0].Reason != loop.Reason(c.err) || written[0].Count() != 2 ||
+				written[0].UnreachableSince.IsZero() {
+				t.Errorf("%s: tombstones %+v, %v, want one with the object of the module and the Kyma", c.reason,
+					written, err)
 			}
 			if e := <-recorded.Events; !strings.Contains(e, "Warning DeletionGivenUp 2 objects of 1 modules") {
 				t.Errorf("%s: event %q", c.reason, e)
@@ -111,12 +184,14 @@ func TestWaitOrGiveUp(t *testing.T) {
 }
 
 func TestNothingIsGivenUpWithoutATombstone(t *testing.T) {
-	refuse := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+	refuse := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object,
+		...client.CreateOption) error {
 		return errors.New("no")
 	}}
 	n, recorded := deletionRun(t, time.Minute, time.Hour, refuse)
 	err := n.waitOrGiveUp(t.Context(), &runtimes.Error{Code: v1beta2.ReasonRuntimeUnreachable})
-	if err == nil || n.deletion.runtimeLeft != "" || n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" || len(recorded.Events) > 0 {
+	if err == nil || n.deletion.runtimeLeft != "" || n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" ||
+		len(recorded.Events) > 0 {
 		t.Errorf("got %v, runtime left because of %q, want an error that is retried", err, n.deletion.runtimeLeft)
 	}
 }
@@ -131,7 +206,8 @@ func TestFormerTombstoneIsUpdated(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := n.Client.Get(t.Context(), client.ObjectKeyFromObject(former), former)
-	if err != nil || !strings.Contains(former.Data[tombstone.Key], "of-m") || n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != former.Name {
+	if err != nil || !strings.Contains(former.Data[tombstone.Key], "of-m") ||
+		n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != former.Name {
 		t.Errorf("got %v, %q, annotation %q", err, former.Data, n.kyma.Annotations)
 	}
 }
@@ -139,7 +215,8 @@ func TestFormerTombstoneIsUpdated(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	of := func(reason string, leaving bool) *v1beta2.Manifest {
 		m := &v1beta2.Manifest{}
-		m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}}
+		m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady,
+			Status: metav1.ConditionFalse, Reason: reason}}
 		if leaving {
 			m.DeletionTimestamp = new(metav1.Now())
 		}
@@ -150,11 +227,16 @@ func TestForbidden(t *testing.T) {
 		manifests map[string]*v1beta2.Manifest
 		want      bool
 	}{
-		"None":      {"there are no Manifests", nil, false},
-		"All":       {"no module makes progress", map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonRuntimeForbidden, true), "b": of(v1beta2.ReasonRuntimeForbidden, true)}, true},
-		"Some":      {"one module may make progress", map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonRuntimeForbidden, true), "b": of(v1beta2.ReasonObjectsRemaining, true)}, false},
-		"NotAsked":  {"the status is that before the deletion", map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonRuntimeForbidden, false)}, false},
-		"UsersHave": {"the deletion waits for users", map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonCustomResourceBlocksDeletion, true)}, false},
+		"None": {"there are no Manifests", nil, false},
+		"All": {"no module makes progress", map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonRuntimeForbidden,
+			true), "b": of(v1beta2.ReasonRuntimeForbidden, true)}, true},
+		"Some": {"one module may make progress",
+			map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonRuntimeForbidden, true),
+				"b": of(v1beta2.ReasonObjectsRemaining, true)}, false},
+		"NotAsked": {"the status is that before the deletion",
+			map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonRuntimeForbidden, false)}, false},
+		"UsersHave": {"the deletion waits for users",
+			map[string]*v1beta2.Manifest{"a": of(v1beta2.ReasonCustomResourceBlocksDeletion, true)}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -174,13 +256,18 @@ func TestReportReachable(t *testing.T) {
 		out    loop.Outcome
 		want   bool
 	}{
-		"Silent":       {"the condition is set", func(n *run) { n.deletion.unavailable = why }, loop.Outcome{}, true},
-		"Answers":      {"requests to the runtime succeeded", func(*run) {}, loop.Outcome{}, false},
-		"Unknown":      {"the reconcile failed before", func(*run) {}, loop.Outcome{Err: errors.New("control plane")}, true},
-		"GivenUp":      {"the condition stays", func(n *run) { n.deletion.runtimeLeft = leftAfterDeadline }, loop.Outcome{}, true},
-		"NoDeadline":   {"there is no deadline", func(n *run) { n.DeletionDeadline, n.deletion.unavailable = 0, nil }, loop.Outcome{Err: errors.New("any")}, false},
-		"NoDeletion":   {"the Kyma is not being deleted", func(n *run) { n.kyma.DeletionTimestamp = nil }, loop.Outcome{Err: errors.New("any")}, false},
-		"StillWaiting": {"modules are waited for, and the runtime is available", func(*run) {}, loop.Outcome{Waiting: "modules"}, false},
+		"Silent":  {"the condition is set", func(n *run) { n.deletion.unavailable = why }, loop.Outcome{}, true},
+		"Answers": {"requests to the runtime succeeded", func(*run) {}, loop.Outcome{}, false},
+		"Unknown": {"the reconcile failed before", func(*run) {}, loop.Outcome{Err: errors.New("control plane")},
+			true},
+		"GivenUp": {"the condition stays", func(n *run) { n.deletion.runtimeLeft = leftAfterDeadline },
+			loop.Outcome{}, true},
+		"NoDeadline": {"there is no deadline", func(n *run) { n.DeletionDeadline, n.deletion.unavailable = 0, nil },
+			loop.Outcome{Err: errors.New("any")}, false},
+		"NoDeletion": {"the Kyma is not being deleted", func(n *run) { n.kyma.DeletionTimestamp = nil },
+			loop.Outcome{Err: errors.New("any")}, false},
+		"StillWaiting": {"modules are waited for, and the runtime is available", func(*run) {},
+			loop.Outcome{Waiting: "modules"}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +279,8 @@ func TestReportReachable(t *testing.T) {
 				t.Errorf("%s: the condition is %+v, want it: %t, since an hour", c.reason, is, c.want)
 			}
 			ready := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady)
-			if n.deletion.unavailable != nil && (ready.Reason != v1beta2.ReasonRuntimeUnauthorized || !strings.Contains(n.kyma.Status.LastOperation.Operation, "is given up")) {
+			if n.deletion.unavailable != nil && (ready.Reason != v1beta2.ReasonRuntimeUnauthorized ||
+				!strings.Contains(n.kyma.Status.LastOperation.Operation, "is given up")) {
 				t.Errorf("%s: Ready is %+v, operation %q", c.reason, ready, n.kyma.Status.LastOperation.Operation)
 			}
 		})

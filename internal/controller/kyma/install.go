@@ -33,22 +33,26 @@ func (n *run) resolve(ctx context.Context) (err error) {
 	return nil
 }
 
-// decide returns all modules with their decisions; remote is the Kyma with the requested modules. After a failed read of the catalog it
-// returns no modules: a decision with an incomplete catalog may be wrong.
-func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) ([]plan.Module, error) {
+// decide returns all modules with their decisions; remote is the Kyma with the requested modules. After a failed read
+// of the catalog it returns no modules: a decision with an incomplete catalog may be wrong.
+func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) (
+	[]plan.Module, error) {
 	catalog, failed := n.catalog.Lookup(ctx)
 	catalog.Policy = n.policies.InForce()
-	modules := plan.Resolve(plan.Inputs{Kyma: n.kyma, Remote: remote, Manifests: manifests, Catalog: catalog, Now: n.now})
+	modules := plan.Resolve(plan.Inputs{Kyma: n.kyma, Remote: remote, Manifests: manifests,
+		Catalog: catalog, Now: n.now})
 	if err := failed(); err != nil {
 		return nil, err
 	}
 	return modules, nil
 }
 
-// listManifests returns all Manifests of this Kyma by name. They are read one by one, because the list of the cache may lack recent writes.
+// listManifests returns all Manifests of this Kyma by name. They are read one by one, because the list of the cache may
+// lack recent writes.
 func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, error) {
 	list := &v1beta2.ManifestList{}
-	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{runtimes.KymaNameIndex: n.kyma.Name},
+	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: n.kyma.Name},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
@@ -93,8 +97,8 @@ func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest,
 	return m, nil
 }
 
-// install creates or updates the Manifest of every requested module. A module that fails holds up neither the others nor the next steps: settle
-// returns its error.
+// install creates or updates the Manifest of every requested module. A module that fails holds up neither the others
+// nor the next steps: settle returns its error.
 func (n *run) install(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -113,7 +117,8 @@ func (n *run) install(ctx context.Context) error {
 	return nil
 }
 
-// annotate sets an annotation of a module's Manifest, or removes it if value is "". It does nothing if the Manifest does not exist or is being deleted.
+// annotate sets an annotation of a module's Manifest, or removes it if value is "". It does nothing if the Manifest
+// does not exist or is being deleted.
 func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) error {
 	if m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.Annotations[key] == value {
 		return nil
@@ -132,7 +137,8 @@ func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) e
 // patchManifest sends the changes of a module's Manifest.
 func (n *run) patchManifest(ctx context.Context, m *plan.Module, updated *v1beta2.Manifest) error {
 	n.ownWrites.expect(updated) // before it is sent: its event may arrive before the answer
-	if err := n.Client.Patch(ctx, updated, client.MergeFrom(m.Manifest), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+	if err := n.Client.Patch(ctx, updated, client.MergeFrom(m.Manifest),
+		client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 		n.ownWrites.forget(client.ObjectKeyFromObject(m.Manifest))
 		return fmt.Errorf("updating Manifest %s: %w", m.Manifest.Name, err)
 	}
@@ -152,12 +158,14 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	want := plan.DesiredManifest(n.kyma, m, artefact)
 	n.Shards.SetLabel(want, n.kyma.Name)
 	if m.Manifest == nil {
-		if m.Manifest, err = n.readManifest(ctx, want.Name); err != nil || m.Manifest != nil && !m.Manifest.DeletionTimestamp.IsZero() {
+		if m.Manifest, err = n.readManifest(ctx, want.Name); err != nil || m.Manifest != nil &&
+			!m.Manifest.DeletionTimestamp.IsZero() {
 			return err
 		}
 	}
 	if m.Manifest == nil || m.Manifest.Name != want.Name {
-		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
+		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil &&
+			n.Registry.HasCached(source.Ref) {
 			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // saves its controller one write
 		}
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
@@ -187,7 +195,8 @@ func (n *run) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteManifest deletes a Manifest, but not another one that was created with the same name since this one was read: that is a conflict.
+// deleteManifest deletes a Manifest, but not another one that was created with the same name since this one was read:
+// that is a conflict.
 func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {
@@ -196,8 +205,9 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// settle returns the errors of modules, so that these are retried, and records an event once for each module that is blocked. A mandatory module is
-// retried without an error of the Kyma, because the admin of the runtime has not requested it.
+// settle returns the errors of modules, so that these are retried, and records an event once for each module that is
+// blocked. A mandatory module is retried without an error of the Kyma, because the admin of the runtime has not
+// requested it.
 func (n *run) settle(context.Context) error {
 	var errs []error
 	recheckAfter := time.Duration(0)
@@ -243,11 +253,15 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// artefactOf returns the artefact of the decided version. If the Manifest has the same version already, it is read from there instead of the registry.
+// artefactOf returns the artefact of the decided version. If the Manifest has the same version already, it is read from
+// there instead of the registry.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
-	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version && is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component {
-		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil && source.Repo == n.Registry.Base() {
-			return plan.Artefact{Install: is.Spec.Install, Config: is.Spec.Config, CRDs: is.Spec.CRDs, Images: is.Spec.LocalizedImages}, nil
+	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
+		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component {
+		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil &&
+			source.Repo == n.Registry.Base() {
+			return plan.Artefact{Install: is.Spec.Install, Config: is.Spec.Config, CRDs: is.Spec.CRDs,
+				Images: is.Spec.LocalizedImages}, nil
 		}
 	}
 	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)

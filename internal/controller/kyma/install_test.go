@@ -48,7 +48,8 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 		},
 		"Mandatory": {
 			reason: "when that of the Kyma project is removed", isDeleting: true,
-			object: &v1beta2.ModuleReleaseMeta{Spec: v1beta2.ModuleReleaseMetaSpec{Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
+			object: &v1beta2.ModuleReleaseMeta{Spec: v1beta2.ModuleReleaseMetaSpec{
+				Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
 			do: func(ctx context.Context, n *run, read client.Object) error {
 				n.Client = staleList{n.Client, read.(*v1beta2.ModuleReleaseMeta)}
 				_, err := n.releaseMandatory(ctx)
@@ -78,7 +79,8 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := &run{Reconciler: testReconciler(t, Options{Client: kcp, Namespace: "kcp-system", Runtimes: pool}), now: time.Now()}
+			n := &run{Reconciler: testReconciler(t, Options{Client: kcp, Namespace: "kcp-system", Runtimes: pool}),
+				now: time.Now()}
 			n.kyma, _ = read.(*v1beta2.Kyma)
 			err = c.do(t.Context(), n, read)
 			if err := kcp.Get(t.Context(), client.ObjectKeyFromObject(read), read); err != nil {
@@ -113,13 +115,16 @@ func TestDeleteOnlyTheManifestThatWasRead(t *testing.T) {
 		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			all := client.DeleteOptions{}
 			all.ApplyOptions(opts)
-			if preconditions = all.Preconditions; preconditions != nil && preconditions.UID != nil && *preconditions.UID == o.GetUID() {
-				return apierrors.NewConflict(v1beta2.GroupVersion.WithResource("manifests").GroupResource(), o.GetName(), nil)
+			if preconditions = all.Preconditions; preconditions != nil && preconditions.UID != nil &&
+				*preconditions.UID == o.GetUID() {
+				return apierrors.NewConflict(v1beta2.GroupVersion.WithResource("manifests").GroupResource(),
+					o.GetName(), nil)
 			}
 			return nil
 		},
 	}).Build()
-	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda", UID: types.UID("read")}}
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system",
+		Name: "a-keda", UID: types.UID("read")}}
 	m.Labels = map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 	for name, do := range map[string]func(*run) error{
 		"Remove": func(n *run) error { return n.remove(t.Context()) },

@@ -12,21 +12,25 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// releaseMandatory removes the finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of mandatory modules that are being
-// deleted, once no runtime has the module any more. This project adds no such finalizer. It returns whether a runtime still has such a module.
+// releaseMandatory removes the finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of mandatory
+// modules that are being deleted, once no runtime has the module any more. This project adds no such finalizer. It
+// returns whether a runtime still has such a module.
 func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)
-	if err := r.Client.List(ctx, &releases, in, client.MatchingFields{catalog.MandatoryIndex: v1beta2.ValueTrue}); err != nil {
+	if err := r.Client.List(ctx, &releases, in,
+		client.MatchingFields{catalog.MandatoryIndex: v1beta2.ValueTrue}); err != nil {
 		return false, fmt.Errorf("reading mandatory modules: %w", err)
 	}
 	for i := range releases.Items {
 		release := &releases.Items[i]
-		if release.DeletionTimestamp.IsZero() || !slices.Contains(release.Finalizers, v1beta2.FinalizerMandatoryModule) {
+		if release.DeletionTimestamp.IsZero() || !slices.Contains(release.Finalizers,
+			v1beta2.FinalizerMandatoryModule) {
 			continue
 		}
 		var left v1beta2.ManifestList
-		of := client.MatchingLabels{v1beta2.LabelModuleName: release.Name, v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}
+		of := client.MatchingLabels{v1beta2.LabelModuleName: release.Name,
+			v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}
 		if err := r.Client.List(ctx, &left, in, of, client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("listing the Manifests of mandatory module %s: %w", release.Name, err)
 		}
@@ -34,7 +38,8 @@ func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err erro
 			waits = true
 			continue
 		}
-		if err := loop.RemoveFinalizers(ctx, r.Client, release, []string{v1beta2.FinalizerMandatoryModule}); err != nil {
+		if err := loop.RemoveFinalizers(ctx, r.Client, release,
+			[]string{v1beta2.FinalizerMandatoryModule}); err != nil {
 			return true, err
 		}
 	}

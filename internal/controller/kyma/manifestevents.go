@@ -29,7 +29,8 @@ import (
 //	5  we changed it, or it was created, started or applied          when it counts as slow; usually row 3 or 4 comes earlier
 //	6  else                                                          never
 
-// readyBatchDelay is how long Ready states of modules are collected, so that modules which become Ready together cost one status write.
+// readyBatchDelay is how long Ready states of modules are collected, so that modules which become Ready together cost
+// one status write.
 const readyBatchDelay = time.Second
 
 // slowCheckDelay is when a module is checked that should be Ready by then, else it is slow.
@@ -73,7 +74,8 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 func isSpecChanged(e event.UpdateEvent) bool { return loop.SpecChanged(recordAnnotations...).Update(e) }
 
 // delayAfter returns whether a Kyma has to be reconciled after an update of a Manifest, and how long that may wait.
-func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnWrite bool) (after time.Duration, relevant bool) {
+func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnWrite bool) (
+	after time.Duration, relevant bool) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	was, is := plan.VisibleState(before), plan.VisibleState(now)
 	specChanged := isSpecChanged(e)
@@ -84,8 +86,10 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 		was = v1beta2.StateProcessing // as the reconcile that changed it has reported
 	}
 	applied := plan.InstalledVersion(before) != plan.InstalledVersion(now)
-	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay // else its progress is not reported
-	changed := was != is || visible && (applied || before.Status.LastOperation.Operation != now.Status.LastOperation.Operation)
+	// else its progress is not reported
+	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
+	changed := was != is || visible && (applied ||
+		before.Status.LastOperation.Operation != now.Status.LastOperation.Operation)
 	switch {
 	case changed && is != v1beta2.StateReady && is != v1beta2.StateProcessing:
 		return 0, true
@@ -99,8 +103,8 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	return 0, false
 }
 
-// ownWrites are the changes of Manifests that this controller has sent and whose events have not arrived. The zero value is empty. Safe for
-// concurrent use.
+// ownWrites are the changes of Manifests that this controller has sent and whose events have not arrived. The zero
+// value is empty. Safe for concurrent use.
 type ownWrites struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
@@ -113,7 +117,8 @@ func (w *ownWrites) expect(m *v1beta2.Manifest) {
 	if w.sent == nil {
 		w.sent = map[types.NamespacedName]*v1beta2.Manifest{}
 	}
-	w.sent[client.ObjectKeyFromObject(m)] = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: m.Annotations}, Spec: m.Spec}
+	w.sent[client.ObjectKeyFromObject(m)] = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels,
+		Annotations: m.Annotations}, Spec: m.Spec}
 }
 
 // forget drops what is expected of a Manifest.
@@ -123,8 +128,8 @@ func (w *ownWrites) forget(key types.NamespacedName) {
 	delete(w.sent, key)
 }
 
-// take drops what is expected of a Manifest, and returns whether the Manifest is exactly that. So nothing is remembered for long; an own write whose
-// event arrives after another one triggers one reconcile too many.
+// take drops what is expected of a Manifest, and returns whether the Manifest is exactly that. So nothing is remembered
+// for long; an own write whose event arrives after another one triggers one reconcile too many.
 func (w *ownWrites) take(m *v1beta2.Manifest) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,14 +154,16 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 		return false
 	}
 	for i := range all {
-		if o := &all[i]; o.Name != m.Name && o.DeletionTimestamp.IsZero() && plan.VisibleState(o) == v1beta2.StateProcessing {
+		if o := &all[i]; o.Name != m.Name && o.DeletionTimestamp.IsZero() &&
+			plan.VisibleState(o) == v1beta2.StateProcessing {
 			return true
 		}
 	}
 	return false
 }
 
-// releaseIfApplied admits the next new runtime when all objects of this one are applied. Whether and when it becomes Ready depends on the runtime only.
+// releaseIfApplied admits the next new runtime when all objects of this one are applied. Whether and when it becomes
+// Ready depends on the runtime only.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]
@@ -178,6 +185,7 @@ func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) 
 // manifestsOf returns the Manifests of a Kyma from the cache. They must not be changed.
 func (r *Reconciler) manifestsOf(ctx context.Context, namespace, kyma string) ([]v1beta2.Manifest, error) {
 	var list v1beta2.ManifestList
-	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{runtimes.KymaNameIndex: kyma}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{runtimes.KymaNameIndex: kyma},
+		client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }

@@ -21,7 +21,8 @@ import (
 // ofRuntime returns a Manifest of runtime-a that has been in its state since then.
 func ofRuntime(name string, state v1beta2.State, since time.Time) *v1beta2.Manifest {
 	m := manifestIn(state, string(state))
-	m.Name, m.Labels, m.CreationTimestamp = name, map[string]string{v1beta2.LabelKymaName: "runtime-a"}, metav1.NewTime(since)
+	m.Name, m.Labels, m.CreationTimestamp = name, map[string]string{v1beta2.LabelKymaName: "runtime-a"},
+		metav1.NewTime(since)
 	m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
 	return m
 }
@@ -41,28 +42,43 @@ func TestDelayAfter(t *testing.T) {
 		ours   bool          // it was this controller that changed it
 		want   time.Duration // never: it does not concern the Kyma
 	}{
-		"Edited":      {"row 1: somebody changed it", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, false, 0},
-		"Leaving":     {"row 1: it is being deleted", ready, ready, long, func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, false, 0},
-		"Labelled":    {"row 1: labels say whose it is", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, false, 0},
-		"Broken":      {"row 2: people wait for it", ready, broken, long, nil, processing, false, 0},
-		"Warning":     {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, false, 0},
-		"LastReady":   {"row 3: that was the last one", processing, ready, now, nil, ready, false, 0},
-		"Ready":       {"row 4: another is on its way", processing, ready, now, nil, processing, false, readyBatchDelay},
-		"OtherUnseen": {"row 4: the other was not reconciled yet", processing, ready, now, nil, "", false, readyBatchDelay},
-		"Busy":        {"row 4: it is Processing again", ready, processing, now, nil, ready, false, readyBatchDelay},
-		"Version":     {"row 4: the version is shown", ready, ready, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, processing, false, readyBatchDelay},
-		"SlowVersion": {"row 4: a slow module shows its version", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, readyBatchDelay},
-		"Applied":     {"row 5: it is about to be Ready", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, slowCheckDelay},
-		"SlowMessage": {"row 4: a slow module shows its message", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, readyBatchDelay},
-		"Message":     {"row 6: the message of a module that is not slow is not reported", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, never},
-		"Begun":       {"row 5: it may take long", "", processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, false, slowCheckDelay},
-		"Digest":      {"row 6: nothing that is shown", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, false, never},
+		"Edited": {"row 1: somebody changed it", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, false, 0},
+		"Leaving": {"row 1: it is being deleted", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, false, 0},
+		"Labelled": {"row 1: labels say whose it is", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, false, 0},
+		"Broken":    {"row 2: people wait for it", ready, broken, long, nil, processing, false, 0},
+		"Warning":   {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, false, 0},
+		"LastReady": {"row 3: that was the last one", processing, ready, now, nil, ready, false, 0},
+		"Ready": {"row 4: another is on its way", processing, ready, now, nil,
+			processing, false, readyBatchDelay},
+		"OtherUnseen": {"row 4: the other was not reconciled yet", processing, ready, now, nil,
+			"", false, readyBatchDelay},
+		"Busy": {"row 4: it is Processing again", ready, processing, now, nil, ready, false, readyBatchDelay},
+		"Version": {"row 4: the version is shown", ready, ready, now,
+			func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, processing, false, readyBatchDelay},
+		"SlowVersion": {"row 4: a slow module shows its version", processing, processing, long,
+			func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, readyBatchDelay},
+		"Applied": {"row 5: it is about to be Ready", processing, processing, now,
+			func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, slowCheckDelay},
+		"SlowMessage": {"row 4: a slow module shows its message", processing, processing, long,
+			func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" },
+			ready, false, readyBatchDelay},
+		"Message": {"row 6: the message of a module that is not slow is not reported", processing, processing, now,
+			func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, never},
+		"Begun": {"row 5: it may take long", "", processing, now,
+			func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, false, slowCheckDelay},
+		"Digest": {"row 6: nothing that is shown", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, false, never},
 		"Unseen": {
 			"row 6: its change was an event, that it was not reconciled yet is none", processing, ready, now,
 			func(before, after *v1beta2.Manifest) { before.Generation, after.Generation = 4, 4 }, ready, false, never,
 		},
-		"OurEdit": {"row 5: the reconcile that changed it has reported that", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, true, slowCheckDelay},
-		"OurMark": {"row 5: the same", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, true, slowCheckDelay},
+		"OurEdit": {"row 5: the reconcile that changed it has reported that", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, true, slowCheckDelay},
+		"OurMark": {"row 5: the same", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil },
+			ready, true, slowCheckDelay},
 		"OurEditReady": {
 			"row 3: it was changed and has become Ready meanwhile", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
@@ -78,7 +94,8 @@ func TestDelayAfter(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			before, after, other := ofRuntime("a", c.was, c.since), ofRuntime("a", c.is, c.since), ofRuntime("b", c.other, c.since)
+			before, after, other := ofRuntime("a", c.was, c.since), ofRuntime("a", c.is, c.since),
+				ofRuntime("b", c.other, c.since)
 			if c.edit != nil {
 				c.edit(before, after)
 			}
@@ -117,9 +134,10 @@ func TestOnManifest(t *testing.T) {
 		deleted  bool
 		want     queued
 	}{
-		"First":   {"all Kymas are reconciled at the start anyway", ours, true, false, queued{}},
-		"Ours":    {"we have created it", ours, false, false, queued{"kcp-system/runtime-a": slowCheckDelay}},
-		"Others":  {"somebody else has created it", ofRuntime("a", v1beta2.StateReady, time.Now()), false, false, queued{"kcp-system/runtime-a": 0}},
+		"First": {"all Kymas are reconciled at the start anyway", ours, true, false, queued{}},
+		"Ours":  {"we have created it", ours, false, false, queued{"kcp-system/runtime-a": slowCheckDelay}},
+		"Others": {"somebody else has created it", ofRuntime("a", v1beta2.StateReady, time.Now()), false, false,
+			queued{"kcp-system/runtime-a": 0}},
 		"NoLabel": {"it belongs to no Kyma", unlabelled, false, false, queued{}},
 		"Deleted": {"it may have to be created again", ours, false, true, queued{"kcp-system/runtime-a": 0}},
 	}
@@ -139,7 +157,8 @@ func TestOnManifest(t *testing.T) {
 	}
 }
 
-// TestReleaseIfApplied: the next new runtime is admitted when all Manifests of an admitted one are applied, before it is Ready.
+// TestReleaseIfApplied: the next new runtime is admitted when all Manifests of an admitted one are applied, before it
+// is Ready.
 func TestReleaseIfApplied(t *testing.T) {
 	kinds := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(kinds); err != nil {
@@ -161,7 +180,8 @@ func TestReleaseIfApplied(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			before, after, other := ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("b", v1beta2.StateProcessing, time.Now())
+			before, after, other := ofRuntime("a", v1beta2.StateProcessing, time.Now()),
+				ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("b", v1beta2.StateProcessing, time.Now())
 			before.Status.AppliedDigest, after.Status.AppliedDigest, other.Status.AppliedDigest = c.was, c.is, c.other
 			next := ""
 			r := testReconciler(t, Options{})
@@ -171,7 +191,8 @@ func TestReleaseIfApplied(t *testing.T) {
 			if !r.starting.Admit(c.admitted) || r.starting.Admit("runtime-c") {
 				t.Fatal("more than one is admitted")
 			}
-			r.onManifest().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, delayQueue{all: map[string]time.Duration{}})
+			r.onManifest().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after},
+				delayQueue{all: map[string]time.Duration{}})
 			if got := next == "runtime-c"; got != c.next {
 				t.Errorf("%s: the next one is admitted: %t", c.reason, got)
 			}
@@ -183,7 +204,8 @@ func TestOwnWrites(t *testing.T) {
 	sent := func() *v1beta2.Manifest {
 		m := ofRuntime("a", v1beta2.StateReady, time.Now())
 		m.Annotations = map[string]string{"a": "b"}
-		m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Thing", "spec": map[string]any{"size": int64(1)}}}
+		m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Thing",
+			"spec": map[string]any{"size": int64(1)}}}
 		return m
 	}
 	cases := map[string]struct {
@@ -191,15 +213,19 @@ func TestOwnWrites(t *testing.T) {
 		edit   func(*v1beta2.Manifest)
 		want   bool
 	}{
-		"Same":    {"it is what was sent", func(*v1beta2.Manifest) {}, true},
-		"Status":  {"its controller may have written the status before the event arrived", func(m *v1beta2.Manifest) { m.Status.State, m.Generation = v1beta2.StateError, 9 }, true},
-		"SyncRef": {"its controller writes this annotation", func(m *v1beta2.Manifest) { m.Annotations[v1beta2.AnnotationSyncOCIRef] = "1.0.0" }, true},
-		"Number":  {"the API server may encode JSON in another way", func(m *v1beta2.Manifest) { m.Spec.Resource.Object["spec"] = map[string]any{"size": 1.0} }, true},
-		"Spec":    {"somebody else changed it", func(m *v1beta2.Manifest) { m.Spec.Version = "9.9.9" }, false},
-		"Label":   {"somebody else changed it", func(m *v1beta2.Manifest) { m.Labels["x"] = "y" }, false},
-		"Mark":    {"somebody else changed it", func(m *v1beta2.Manifest) { delete(m.Annotations, "a") }, false},
-		"Leaving": {"it is being deleted", func(m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, false},
-		"Other":   {"it is another Manifest", func(m *v1beta2.Manifest) { m.Name = "b" }, false},
+		"Same": {"it is what was sent", func(*v1beta2.Manifest) {}, true},
+		"Status": {"its controller may have written the status before the event arrived",
+			func(m *v1beta2.Manifest) { m.Status.State, m.Generation = v1beta2.StateError, 9 }, true},
+		"SyncRef": {"its controller writes this annotation",
+			func(m *v1beta2.Manifest) { m.Annotations[v1beta2.AnnotationSyncOCIRef] = "1.0.0" }, true},
+		"Number": {"the API server may encode JSON in another way",
+			func(m *v1beta2.Manifest) { m.Spec.Resource.Object["spec"] = map[string]any{"size": 1.0} }, true},
+		"Spec":  {"somebody else changed it", func(m *v1beta2.Manifest) { m.Spec.Version = "9.9.9" }, false},
+		"Label": {"somebody else changed it", func(m *v1beta2.Manifest) { m.Labels["x"] = "y" }, false},
+		"Mark":  {"somebody else changed it", func(m *v1beta2.Manifest) { delete(m.Annotations, "a") }, false},
+		"Leaving": {"it is being deleted", func(m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) },
+			false},
+		"Other": {"it is another Manifest", func(m *v1beta2.Manifest) { m.Name = "b" }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +240,8 @@ func TestOwnWrites(t *testing.T) {
 				t.Errorf("%s: got %t", c.reason, got)
 			}
 			if got, other := w.take(sent()), received.Name != sent().Name; got != other {
-				t.Errorf("after %s, what was sent counts as an own write: %t, want it only if that was another Manifest", c.reason, got)
+				t.Errorf("after %s, what was sent counts as an own write: %t, want it only if that was another "+
+					"Manifest", c.reason, got)
 			}
 			w.expect(sent())
 			w.forget(client.ObjectKeyFromObject(sent()))

@@ -12,7 +12,8 @@ import (
 // renewalGracePeriod is how long a certificate may be due for renewal before a metric reports it.
 const renewalGracePeriod = 24 * time.Hour
 
-// recordMetrics sets the gauges of this Kyma and its modules after its status was reported, and deletes those that no longer apply.
+// recordMetrics sets the gauges of this Kyma and its modules after its status was reported, and deletes those that no
+// longer apply.
 func (n *run) recordMetrics() {
 	if !n.RuntimeMetrics {
 		return

@@ -22,7 +22,8 @@ type record struct {
 	releasedUID types.UID               // of the Kyma whose finalizer was removed; the cache may still have it
 }
 
-// edit calls f with the record of the Kyma, under the lock. The record of another connection is replaced by an empty one.
+// edit calls f with the record of the Kyma, under the lock. The record of another connection is replaced by an empty
+// one.
 func (n *run) edit(f func(*record)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,7 +73,8 @@ func (n *run) noteReleased() {
 	n.known[n.kyma.Name] = &record{releasedUID: n.kyma.UID, deletion: &apply.DeletionProgress{}}
 }
 
-// noteRemote remembers the Kyma in the runtime as it was read or is about to be written, so that its event triggers no reconcile.
+// noteRemote remembers the Kyma in the runtime as it was read or is about to be written, so that its event triggers no
+// reconcile.
 func (n *run) noteRemote() {
 	n.edit(func(m *record) { m.fingerprint = fingerprint(n.remote) })
 }
@@ -89,5 +91,6 @@ var hashSeed = maphash.MakeSeed()
 
 // fingerprint is a hash of an object's metadata without what a change of the status changes.
 func fingerprint(o metav1.Object) uint64 {
-	return maphash.Comparable(hashSeed, fmt.Sprint(o.GetUID(), o.GetGeneration(), o.GetDeletionTimestamp() != nil, o.GetLabels(), o.GetAnnotations()))
+	return maphash.Comparable(hashSeed, fmt.Sprint(o.GetUID(), o.GetGeneration(), o.GetDeletionTimestamp() != nil,
+		o.GetLabels(), o.GetAnnotations()))
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// The Kyma in the runtime belongs to the admin of the runtime. When it is deleted, often by accident, its modules would be uninstalled. Therefore the
-// last requested channel and modules are stored in an annotation of the Kyma in the control plane, unless they equal those of its spec.
+// The Kyma in the runtime belongs to the admin of the runtime. When it is deleted, often by accident, its modules would
+// be uninstalled. Therefore the last requested channel and modules are stored in an annotation of the Kyma in the
+// control plane, unless they equal those of its spec.
 
 // lastRequest is the value of v1beta2.AnnotationLastRequest.
 type lastRequest struct {
@@ -20,7 +21,8 @@ type lastRequest struct {
 	Modules []v1beta2.Module `json:"modules,omitempty"`
 }
 
-// lastRequestLimit is the largest size of the annotation in bytes. All annotations of an object together may have 256 KiB; 250 modules have about 40.
+// lastRequestLimit is the largest size of the annotation in bytes. All annotations of an object together may have 256
+// KiB; 250 modules have about 40.
 const lastRequestLimit = 128 << 10
 
 // rememberRequest stores what the Kyma in the runtime requests, before it is acted on.
@@ -51,7 +53,8 @@ func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 	return string(text)
 }
 
-// initialRequest returns the spec of a Kyma that is created in a runtime, and whether it was restored from the annotation.
+// initialRequest returns the spec of a Kyma that is created in a runtime, and whether it was restored from the
+// annotation.
 func initialRequest(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, restored bool) {
 	spec = *kyma.Spec.DeepCopy()
 	var last lastRequest

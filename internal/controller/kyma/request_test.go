@@ -33,11 +33,14 @@ func TestLastRequest(t *testing.T) {
 		want     v1beta2.KymaSpec
 		restored bool
 	}{
-		"Same":      {"the spec in the control plane need not be stored", kyma("regular"), v1beta2.KymaSpec{Channel: "regular"}, false},
-		"Module":    {"a module that the admin has added is restored", kyma("regular", keda), v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{keda}}, true},
+		"Same": {"the spec in the control plane need not be stored", kyma("regular"),
+			v1beta2.KymaSpec{Channel: "regular"}, false},
+		"Module": {"a module that the admin has added is restored", kyma("regular", keda),
+			v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{keda}}, true},
 		"Channel":   {"so is another channel", kyma("fast"), v1beta2.KymaSpec{Channel: "fast"}, true},
 		"StartOver": {"unless the admin wants to start over", over, v1beta2.KymaSpec{Channel: "regular"}, false},
-		"TooMuch":   {"the annotation is too large", kyma("fast", many...), v1beta2.KymaSpec{Channel: "regular"}, false},
+		"TooMuch": {"the annotation is too large", kyma("fast", many...),
+			v1beta2.KymaSpec{Channel: "regular"}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -61,17 +64,23 @@ func TestLastRequest(t *testing.T) {
 
 func TestRequeueWhenTheWindowOpens(t *testing.T) {
 	opens := func(in time.Duration) *run {
-		pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
+		pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{},
+			PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
-		n.modules = []plan.Module{{Decision: channel.Decision{Blocker: &channel.Blocker{Code: v1beta2.ReasonWaitingForWindow, Until: time.Now().Add(in)}}}}
+		n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}},
+			kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
+		n.modules = []plan.Module{
+			{Decision: channel.Decision{Blocker: &channel.Blocker{Code: v1beta2.ReasonWaitingForWindow,
+				Until: time.Now().Add(in)}}}}
 		return n
 	}
 	for _, in := range []time.Duration{10 * time.Minute, -time.Second} {
-		result, err := loop.Run(t.Context(), loop.Options{Object: &v1beta2.Kyma{}}, loop.Step{Name: "requeue", Do: opens(in).requeue})
-		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > max(in, time.Second) || result.RequeueAfter < in-time.Second {
+		result, err := loop.Run(t.Context(), loop.Options{Object: &v1beta2.Kyma{}},
+			loop.Step{Name: "requeue", Do: opens(in).requeue})
+		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > max(in, time.Second) ||
+			result.RequeueAfter < in-time.Second {
 			t.Errorf("for a window that opens in %s, the Kyma is requeued after %s, %v", in, result.RequeueAfter, err)
 		}
 	}

@@ -20,7 +20,10 @@ func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
 	for _, i := range indexes() {
 		if i.Name == waitingIndex {
-			if err := kymas.AddIndexers(toolscache.Indexers{waitingIndex: func(o any) ([]string, error) { return i.Keys(o.(*v1beta2.Kyma)), nil }}); err != nil {
+			if err := kymas.AddIndexers(toolscache.Indexers{waitingIndex: func(o any) (
+				[]string, error) {
+				return i.Keys(o.(*v1beta2.Kyma)), nil
+			}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -30,7 +33,8 @@ func TestEnqueueWaiting(t *testing.T) {
 		"waits":   {Name: "keda", Reason: v1beta2.ReasonWaitingForWindow, Maintenance: true},
 		"unknown": {Name: "keda", Reason: v1beta2.ReasonWindowUnknown},
 	} {
-		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}, Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{m}}}
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name},
+			Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{m}}}
 		if err := kymas.Add(k); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +47,8 @@ func TestEnqueueWaiting(t *testing.T) {
 	}
 }
 
-// TestRequeueAfterClockChanges: however the clock is set, the next reconcile is neither repeated without a delay nor missing.
+// TestRequeueAfterClockChanges: however the clock is set, the next reconcile is neither repeated without a delay nor
+// missing.
 func TestRequeueAfterClockChanges(t *testing.T) {
 	now := time.Now()
 	cases := map[string]struct {
@@ -52,25 +57,59 @@ func TestRequeueAfterClockChanges(t *testing.T) {
 		busy        time.Time // since when a Manifest is Processing; zero: it is not
 		least, most time.Duration
 	}{
-		"Soon":        {"when the window opens", now.Add(10 * time.Minute), time.Time{}, 9 * time.Minute, 10 * time.Minute},
-		"Far":         {"but not later than the poll interval", now.Add(1000 * time.Hour), time.Time{}, 50 * time.Minute, 70 * time.Minute},
-		"Over":        {"the window opened meanwhile", now.Add(-time.Minute), time.Time{}, time.Millisecond, time.Millisecond},
-		"FutureStart": {"the clock was put back while a module was busy", time.Time{}, now.Add(1000 * time.Hour), 50 * time.Minute, 70 * time.Minute},
-		"LongStart":   {"or forward", time.Time{}, now.Add(-1000 * time.Hour), 50 * time.Minute, 70 * time.Minute},
+		"Soon": {
+			reason: "when the window opens",
+			until:  now.Add(10 * time.Minute),
+			busy:   time.Time{},
+			least:  9 * time.Minute,
+			most:   10 * time.Minute,
+		},
+		"Far": {
+			reason: "but not later than the poll interval",
+			until:  now.Add(1000 * time.Hour),
+			busy:   time.Time{},
+			least:  50 * time.Minute,
+			most:   70 * time.Minute,
+		},
+		"Over": {
+			reason: "the window opened meanwhile",
+			until:  now.Add(-time.Minute),
+			busy:   time.Time{},
+			least:  time.Millisecond,
+			most:   time.Millisecond,
+		},
+		"FutureStart": {
+			reason: "the clock was put back while a module was busy",
+			until:  time.Time{},
+			busy:   now.Add(1000 * time.Hour),
+			least:  50 * time.Minute,
+			most:   70 * time.Minute,
+		},
+		"LongStart": {
+			reason: "or forward",
+			until:  time.Time{},
+			busy:   now.Add(-1000 * time.Hour),
+			least:  50 * time.Minute,
+			most:   70 * time.Minute,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := plan.Module{Decision: channel.Decision{Blocker: &channel.Blocker{Until: c.until}}}
 			if !c.busy.IsZero() {
-				m.Manifest = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(c.busy)}, Status: v1beta2.ManifestStatus{State: v1beta2.StateProcessing}}
+				m.Manifest = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(c.busy)},
+					Status: v1beta2.ManifestStatus{State: v1beta2.StateProcessing}}
 			}
-			pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
+			pool, err := runtimes.New(t.Context(),
+				runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{}, now: now, modules: []plan.Module{m}}
+			n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{},
+				now: now, modules: []plan.Module{m}}
 			kyma := &v1beta2.Kyma{}
-			result, err := loop.Run(t.Context(), loop.Options{Object: kyma, Controller: "kyma"}, loop.Step{Name: "requeue", Do: n.requeue})
+			result, err := loop.Run(t.Context(), loop.Options{Object: kyma, Controller: "kyma"},
+				loop.Step{Name: "requeue", Do: n.requeue})
 			if got := result.RequeueAfter; err != nil || got < c.least || got > c.most {
 				t.Errorf("%s: is requeued after %s, %v, want between %s and %s", c.reason, got, err, c.least, c.most)
 			}

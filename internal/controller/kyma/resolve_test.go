@@ -19,7 +19,8 @@ func TestResolveModules(t *testing.T) {
 		return m
 	}
 	channels := &v1beta2.ModuleReleaseMeta{ObjectMeta: named("keda"), Spec: v1beta2.ModuleReleaseMetaSpec{
-		OCMComponentName: "example.com/keda", Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}},
+		OCMComponentName: "example.com/keda",
+		Channels:         []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}},
 	}}
 	mandatory := &v1beta2.ModuleReleaseMeta{ObjectMeta: named("keda"), Spec: v1beta2.ModuleReleaseMetaSpec{
 		OCMComponentName: "example.com/keda", Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"},
@@ -27,7 +28,8 @@ func TestResolveModules(t *testing.T) {
 	template := &v1beta2.ModuleTemplate{ObjectMeta: named("keda-1.0.0")}
 	manifest := func(name string, labels map[string]string) *v1beta2.Manifest {
 		m := &v1beta2.Manifest{ObjectMeta: named(name), Spec: v1beta2.ManifestSpec{Version: "1.0.0"}}
-		m.Labels = map[string]string{v1beta2.LabelKymaName: "a", v1beta2.LabelModuleName: "keda", v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
+		m.Labels = map[string]string{v1beta2.LabelKymaName: "a", v1beta2.LabelModuleName: "keda",
+			v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 		maps.Copy(m.Labels, labels)
 		return m
 	}
@@ -44,19 +46,62 @@ func TestResolveModules(t *testing.T) {
 		manifest *v1beta2.Manifest
 		want     []got
 	}{
-		"Requested":            {"it is requested", channels, keda, manifest("m", nil), []got{{"m", "", true, false}}},
-		"Leaving":              {"it is not requested", channels, nil, manifest("m", nil), []got{{"m", "", false, false}}},
-		"OfUser":               {"a Manifest that a user has created stays", channels, nil, manifest("m", map[string]string{v1beta2.LabelManagedBy: "me"}), nil},
-		"Mandatory":            {"the control plane requests it", mandatory, nil, manifest("m", asMandatory), []got{{"m", "", true, true}}},
-		"BecameMandatory":      {"it keeps its Manifest", mandatory, nil, manifest("m", nil), []got{{"m", "", true, true}}},
-		"RequestedToo":         {"the request of the admin is refused", mandatory, keda, manifest("m", asMandatory), []got{{"", "ModuleNotAllowed", true, false}, {"m", "", true, true}}},
-		"NoLonger":             {"it is removed", channels, nil, manifest("m", asMandatory), []got{{"m", "", false, true}}},
-		"NoLongerButRequested": {"it keeps its Manifest", channels, keda, manifest("m", asMandatory), []got{{"m", "", true, false}}},
+		"Requested": {
+			reason:   "it is requested",
+			release:  channels,
+			modules:  keda,
+			manifest: manifest("m", nil),
+			want:     []got{{"m", "", true, false}},
+		},
+		"Leaving": {
+			reason:   "it is not requested",
+			release:  channels,
+			manifest: manifest("m", nil),
+			want:     []got{{"m", "", false, false}},
+		},
+		"OfUser": {
+			reason:   "a Manifest that a user has created stays",
+			release:  channels,
+			manifest: manifest("m", map[string]string{v1beta2.LabelManagedBy: "me"}),
+		},
+		"Mandatory": {
+			reason:   "the control plane requests it",
+			release:  mandatory,
+			manifest: manifest("m", asMandatory),
+			want:     []got{{"m", "", true, true}},
+		},
+		"BecameMandatory": {
+			reason:   "it keeps its Manifest",
+			release:  mandatory,
+			manifest: manifest("m", nil),
+			want:     []got{{"m", "", true, true}},
+		},
+		"RequestedToo": {
+			reason:   "the request of the admin is refused",
+			release:  mandatory,
+			modules:  keda,
+			manifest: manifest("m", asMandatory),
+			want:     []got{{"", "ModuleNotAllowed", true, false}, {"m", "", true, true}},
+		},
+		"NoLonger": {
+			reason:   "it is removed",
+			release:  channels,
+			manifest: manifest("m", asMandatory),
+			want:     []got{{"m", "", false, true}},
+		},
+		"NoLongerButRequested": {
+			reason:   "it keeps its Manifest",
+			release:  channels,
+			modules:  keda,
+			manifest: manifest("m", asMandatory),
+			want:     []got{{"m", "", true, false}},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			k := &v1beta2.Kyma{ObjectMeta: named("a"), Spec: v1beta2.KymaSpec{Channel: "regular", Modules: c.modules}}
-			n := &run{Reconciler: fleet(t, 0, c.release.DeepCopy(), template.DeepCopy(), c.manifest), kyma: k, remote: k, now: time.Now()}
+			n := &run{Reconciler: fleet(t, 0, c.release.DeepCopy(), template.DeepCopy(), c.manifest), kyma: k,
+				remote: k, now: time.Now()}
 			if err := n.resolve(t.Context()); err != nil {
 				t.Fatal(err)
 			}

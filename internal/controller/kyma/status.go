@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// The functions of this file are the only ones that write conditions, states and entries of modules. They are pure: they make no request, take no
-// lock and count nothing.
+// The functions of this file are the only ones that write conditions, states and entries of modules. They are pure:
+// they make no request, take no lock and count nothing.
 
 // report derives the status from what the steps have found. If nothing has changed, the status does not change either.
 func (n *run) report(out loop.Outcome) {
@@ -28,7 +28,8 @@ func (n *run) report(out loop.Outcome) {
 	case n.found.resolved:
 		s.Modules = plan.Entries(n.modules, n.now)
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
-		// The state of modules in a runtime that cannot be reached is not known. Entries keep their references, which are still right.
+		// The state of modules in a runtime that cannot be reached is not known. Entries keep their references, which
+		// are still right.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()
@@ -98,7 +99,8 @@ func deletionOperation(out loop.Outcome) string {
 // reportConditions sets the leaf conditions and computes Ready from them.
 func (n *run) reportConditions(out loop.Outcome) {
 	set := func(kind string, ok bool, yes, no, reason, detail string) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady, Message: yes, ObservedGeneration: n.kyma.Generation}
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady, Message: yes,
+			ObservedGeneration: n.kyma.Generation}
 		if !ok {
 			c.Status, c.Reason, c.Message = metav1.ConditionFalse, cmp.Or(reason, v1beta2.ReasonInternalError), no
 			if detail != "" {
@@ -116,10 +118,12 @@ func (n *run) reportConditions(out loop.Outcome) {
 		if !n.found.baseSynced {
 			because = detail
 		}
-		set(v1beta2.ConditionCRDsSync, n.found.baseSynced, v1beta2.MessageCRDsSyncTrue, v1beta2.MessageCRDsSyncFalse, cmp.Or(out.Reason(), v1beta2.ReasonApplying), because)
+		set(v1beta2.ConditionCRDsSync, n.found.baseSynced, v1beta2.MessageCRDsSyncTrue, v1beta2.MessageCRDsSyncFalse,
+			cmp.Or(out.Reason(), v1beta2.ReasonApplying), because)
 	}
 	if n.PullSecret != "" && !n.InCluster {
-		set(v1beta2.ConditionSKRImagePullSecretSync, n.found.baseSynced, v1beta2.MessageSKRImagePullSecretSyncTrue, v1beta2.MessageSKRImagePullSecretSyncFalse,
+		set(v1beta2.ConditionSKRImagePullSecretSync, n.found.baseSynced, v1beta2.MessageSKRImagePullSecretSyncTrue,
+			v1beta2.MessageSKRImagePullSecretSyncFalse,
 			cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
 	}
 	ready, total := plan.CountReady(n.kyma.Status.Modules)
@@ -127,7 +131,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 	modulesReady := ready == total && n.found.resolved
 	set(v1beta2.ConditionModules, modulesReady, v1beta2.MessageModulesTrue, v1beta2.MessageModulesFalse, reason, which)
 	if !n.InCluster && !n.found.paused {
-		set(v1beta2.ConditionModuleCatalog, n.found.catalogSynced, v1beta2.MessageModuleCatalogTrue, v1beta2.MessageModuleCatalogFalse, cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
+		set(v1beta2.ConditionModuleCatalog, n.found.catalogSynced, v1beta2.MessageModuleCatalogTrue,
+			v1beta2.MessageModuleCatalogFalse, cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
 	}
 	n.reportMandatory(set)
 	n.reportPolicy(set)
@@ -150,7 +155,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 		reason, detail = b.Code, b.Message
 		if all {
 			meta.SetStatusCondition(&n.kyma.Status.Conditions, metav1.Condition{
-				Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: reason, Message: detail, ObservedGeneration: n.kyma.Generation,
+				Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: reason, Message: detail,
+				ObservedGeneration: n.kyma.Generation,
 			})
 			return
 		}
@@ -173,12 +179,14 @@ func (n *run) reportMandatory(set setter) {
 	}
 	ready, total := plan.CountReady(entries)
 	reason, which := plan.Worst(entries)
-	set(v1beta2.ConditionMandatoryModules, ready == total, v1beta2.MessageMandatoryModulesTrue, v1beta2.MessageMandatoryModulesFalse, reason, which)
+	set(v1beta2.ConditionMandatoryModules, ready == total, v1beta2.MessageMandatoryModulesTrue,
+		v1beta2.MessageMandatoryModulesFalse, reason, which)
 }
 
 // mandatoryNotReadySince returns since when a mandatory module is not Ready, now if all are.
 func (n *run) mandatoryNotReadySince() time.Time {
-	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil && c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil &&
+		c.Status != metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return n.now
@@ -191,7 +199,8 @@ func (n *run) reportAgent(set setter) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSKRWebhook)
 		return
 	}
-	set(v1beta2.ConditionSKRWebhook, s.Connected, v1beta2.MessageSKRWebhookTrue, v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
+	set(v1beta2.ConditionSKRWebhook, s.Connected, v1beta2.MessageSKRWebhookTrue,
+		v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
 }
 
 // reportPolicy sets a condition if the maintenance policy cannot be used and a module waits for a maintenance window.
@@ -200,7 +209,9 @@ func (n *run) reportPolicy(set setter) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
 		return
 	}
-	set(v1beta2.ConditionMaintenancePolicy, false, "", "the maintenance policy cannot be read, the previous one stays in force", v1beta2.ReasonInvalidPolicy, n.found.policyProblem.Error())
+	set(v1beta2.ConditionMaintenancePolicy, false, "",
+		"the maintenance policy cannot be read, the previous one stays in force", v1beta2.ReasonInvalidPolicy,
+		n.found.policyProblem.Error())
 }
 
 // reportSkipped reports in the condition Ready that the Kyma is not reconciled; everything else stays as it was.
@@ -210,18 +221,20 @@ func (n *run) reportSkipped(loop.Outcome) {
 		c.Status = was.Status
 	}
 	c.Reason, c.Message = v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
-		"the status is that of before the label %s was set: remove the label to continue; only a deletion continues with it", v1beta2.LabelSkipReconciliation)
+		"the status is that of before the label %s was set: remove the label to continue; only a deletion continues "+
+			"with it", v1beta2.LabelSkipReconciliation)
 	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
 }
 
-// reportReachable sets the condition Reachable of a Kyma that is being deleted while its runtime is unavailable. It stays set until requests to the
-// runtime succeed.
+// reportReachable sets the condition Reachable of a Kyma that is being deleted while its runtime is unavailable. It
+// stays set until requests to the runtime succeed.
 func (n *run) reportReachable(out loop.Outcome, set setter) {
 	switch {
 	case n.DeletionDeadline == 0 || n.kyma.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 	case n.deletion.unavailable != nil:
-		set(v1beta2.ConditionReachable, false, "", "the runtime is unavailable", loop.Reason(n.deletion.unavailable), n.deletion.unavailable.Error())
+		set(v1beta2.ConditionReachable, false, "", "the runtime is unavailable", loop.Reason(n.deletion.unavailable),
+			n.deletion.unavailable.Error())
 	case n.deletion.runtimeLeft != leftAfterDeadline && out.Err == nil:
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 	}

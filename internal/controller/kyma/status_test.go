@@ -28,15 +28,70 @@ func TestState(t *testing.T) {
 		want     v1beta2.State
 		ready    string // reason of condition Ready
 	}{
-		"NoModules":       {"nothing wanted, nothing missing", nil, false, false, loop.Outcome{}, "Ready", "Ready"},
-		"AllReady":        {"as it says", []v1beta2.ModuleStatus{entry("Ready"), entry("Unmanaged")}, false, false, loop.Outcome{}, "Ready", "Ready"},
-		"OneBusy":         {"one module on its way", []v1beta2.ModuleStatus{entry("Ready"), entry("Processing")}, false, false, loop.Outcome{}, "Processing", "ModulesNotReady"},
-		"OneLeaving":      {"one module on its way out", []v1beta2.ModuleStatus{entry("Deleting")}, false, false, loop.Outcome{}, "Processing", "ModulesNotReady"},
-		"WarningOverBusy": {"people first", []v1beta2.ModuleStatus{entry("Processing"), entry("Warning")}, false, false, loop.Outcome{}, "Warning", "ModulesNotReady"},
-		"ErrorOverAll":    {"the worst decides", []v1beta2.ModuleStatus{entry("Warning"), entry("Error"), entry("Ready")}, false, false, loop.Outcome{}, "Error", "ModulesNotReady"},
-		"Unreachable":     {"nothing is known", []v1beta2.ModuleStatus{entry("Ready")}, true, false, loop.Outcome{Step: "connect", Err: down}, "Error", "RuntimeUnreachable"},
-		"Waiting":         {"a step waits", nil, true, false, loop.Outcome{Step: "sync", Waiting: "a kind"}, "Processing", "Applying"},
-		"Deleting":        {"deletion outweighs all", []v1beta2.ModuleStatus{entry("Error")}, false, true, loop.Outcome{Err: down}, "Deleting", "RuntimeUnreachable"},
+		"NoModules": {
+			reason: "nothing wanted, nothing missing",
+			out:    loop.Outcome{},
+			want:   "Ready",
+			ready:  "Ready",
+		},
+		"AllReady": {
+			reason:  "as it says",
+			modules: []v1beta2.ModuleStatus{entry("Ready"), entry("Unmanaged")},
+			out:     loop.Outcome{},
+			want:    "Ready",
+			ready:   "Ready",
+		},
+		"OneBusy": {
+			reason:  "one module on its way",
+			modules: []v1beta2.ModuleStatus{entry("Ready"), entry("Processing")},
+			out:     loop.Outcome{},
+			want:    "Processing",
+			ready:   "ModulesNotReady",
+		},
+		"OneLeaving": {
+			reason:  "one module on its way out",
+			modules: []v1beta2.ModuleStatus{entry("Deleting")},
+			out:     loop.Outcome{},
+			want:    "Processing",
+			ready:   "ModulesNotReady",
+		},
+		"WarningOverBusy": {
+			reason:  "people first",
+			modules: []v1beta2.ModuleStatus{entry("Processing"), entry("Warning")},
+			out:     loop.Outcome{},
+			want:    "Warning",
+			ready:   "ModulesNotReady",
+		},
+		"ErrorOverAll": {
+			reason:  "the worst decides",
+			modules: []v1beta2.ModuleStatus{entry("Warning"), entry("Error"), entry("Ready")},
+			out:     loop.Outcome{},
+			want:    "Error",
+			ready:   "ModulesNotReady",
+		},
+		"Unreachable": {
+			reason:  "nothing is known",
+			modules: []v1beta2.ModuleStatus{entry("Ready")},
+			unknown: true,
+			out:     loop.Outcome{Step: "connect", Err: down},
+			want:    "Error",
+			ready:   "RuntimeUnreachable",
+		},
+		"Waiting": {
+			reason:  "a step waits",
+			unknown: true,
+			out:     loop.Outcome{Step: "sync", Waiting: "a kind"},
+			want:    "Processing",
+			ready:   "Applying",
+		},
+		"Deleting": {
+			reason:   "deletion outweighs all",
+			modules:  []v1beta2.ModuleStatus{entry("Error")},
+			deleting: true,
+			out:      loop.Outcome{Err: down},
+			want:     "Deleting",
+			ready:    "RuntimeUnreachable",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -45,17 +100,20 @@ func TestState(t *testing.T) {
 				k.DeletionTimestamp = new(metav1.Now())
 			}
 			k.Status.Modules = c.modules
-			n := &run{Reconciler: testReconciler(t, Options{}), kyma: k, remote: &v1beta2.Kyma{}, found: findings{resolved: !c.unknown}}
+			n := &run{Reconciler: testReconciler(t, Options{}), kyma: k, remote: &v1beta2.Kyma{},
+				found: findings{resolved: !c.unknown}}
 			for _, e := range c.modules {
-				n.modules = append(n.modules, plan.Module{Spec: v1beta2.Module{Name: e.Name}, Former: &e, IsRequested: true, Manifest: func() *v1beta2.Manifest {
-					m := manifestIn(e.State, "")
-					m.Status.Conditions = nil
-					return m
-				}()})
+				n.modules = append(n.modules, plan.Module{Spec: v1beta2.Module{Name: e.Name}, Former: &e,
+					IsRequested: true, Manifest: func() *v1beta2.Manifest {
+						m := manifestIn(e.State, "")
+						m.Status.Conditions = nil
+						return m
+					}()})
 			}
 			n.report(c.out)
 			if k.Status.State != c.want {
-				t.Errorf("%s: state is %s (%s), want %s", c.reason, k.Status.State, k.Status.LastOperation.Operation, c.want)
+				t.Errorf("%s: state is %s (%s), want %s", c.reason, k.Status.State,
+					k.Status.LastOperation.Operation, c.want)
 			}
 			if r := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); r.Reason != c.ready {
 				t.Errorf("%s: reason of Ready is %s (%s), want %s", c.reason, r.Reason, r.Message, c.ready)
@@ -75,8 +133,10 @@ func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},
 		Spec:       v1beta2.ManifestSpec{Version: "2.0.0"},
 		Status: v1beta2.ManifestStatus{
-			State: state, Version: "1.0.0", ObservedGeneration: 3, LastOperation: v1beta2.LastOperation{Operation: operation},
-			Conditions: []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: "WorkloadFailed"}},
+			State: state, Version: "1.0.0", ObservedGeneration: 3,
+			LastOperation: v1beta2.LastOperation{Operation: operation},
+			Conditions: []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse,
+				Reason: "WorkloadFailed"}},
 		},
 	}
 }

@@ -36,8 +36,9 @@ var remoteRef = apply.Ref{
 // metadataOwner is the field manager of the labels and annotations that we write to the Kyma in the runtime.
 const metadataOwner = "kyma-sync-context"
 
-// sync reads the Kyma in the runtime, whose spec has the requested modules, and creates what the runtime lacks: namespace, CRDs, pull Secret and
-// the Kyma with our labels. If nothing is missing this costs one read: the Kyma is annotated with the digest of the base objects.
+// sync reads the Kyma in the runtime, whose spec has the requested modules, and creates what the runtime lacks:
+// namespace, CRDs, pull Secret and the Kyma with our labels. If nothing is missing this costs one read: the Kyma is
+// annotated with the digest of the base objects.
 func (n *run) sync(ctx context.Context) error {
 	if n.InCluster {
 		n.remote, n.found.baseSynced = n.kyma, true
@@ -74,8 +75,8 @@ func (n *run) sync(ctx context.Context) error {
 	return nil
 }
 
-// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec was changed since the status was last reported: the person
-// who changed it waits for it.
+// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec was changed since the status
+// was last reported: the person who changed it waits for it.
 func (n *run) markUrgentIfEdited() {
 	if n.remote.Generation != n.remote.Status.ObservedGeneration {
 		n.Urgent.Mark(n.kyma.Name)
@@ -93,8 +94,9 @@ func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.B
 	return nil
 }
 
-// awaitServed turns a NotServedError into an answer that reconciles again: soon at first, then more slowly. Other errors are returned unchanged.
-// As runtimes usually serve a new kind within 200 ms, the status of a new Kyma is not saved for newKymaDelay.
+// awaitServed turns a NotServedError into an answer that reconciles again: soon at first, then more slowly. Other
+// errors are returned unchanged. As runtimes usually serve a new kind within 200 ms, the status of a new Kyma is not
+// saved for newKymaDelay.
 func (n *run) awaitServed(err error) error {
 	const newKymaDelay = 2 * time.Second
 	notServed, ok := errors.AsType[*catalog.NotServedError](err)
@@ -105,7 +107,8 @@ func (n *run) awaitServed(err error) error {
 		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < newKymaDelay
 	})
 	since := n.now
-	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil &&
+		c.Status != metav1.ConditionTrue {
 		since = c.LastTransitionTime.Time
 	}
 	return loop.Later(loop.PollDelay(n.now, since), notServed.What)
@@ -123,7 +126,8 @@ func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	return asKyma(u)
 }
 
-// createRemote creates the Kyma in the runtime with the channel and modules that it requested last, or with those of the Kyma in the control plane.
+// createRemote creates the Kyma in the runtime with the channel and modules that it requested last, or with those of
+// the Kyma in the control plane.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	spec, restored := initialRequest(n.kyma)
 	remote := &v1beta2.Kyma{
@@ -159,7 +163,8 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 
 // remoteLabels are our labels on the Kyma in the runtime.
 func (n *run) remoteLabels() map[string]string {
-	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelWatchedBy: v1beta2.WatchedByKyma}
+	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,
+		v1beta2.LabelWatchedBy: v1beta2.WatchedByKyma}
 	for _, key := range []string{v1beta2.LabelRuntimeID, v1beta2.LabelGlobalAccountID, v1beta2.LabelSubaccountID} {
 		if value, ok := n.kyma.Labels[key]; ok {
 			labels[key] = value
@@ -213,7 +218,9 @@ func (n *run) catalogTarget() catalog.Target {
 func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
 	n.noteRemote() // before it is sent, so that its event is recognised
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta2.AnnotationCatalogDigest: digest}}})
+	body, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{
+			"annotations": map[string]string{v1beta2.AnnotationCatalogDigest: digest}}})
 	if err != nil {
 		return fmt.Errorf("encoding the digest of the catalog of runtime %s: %w", n.kyma.Name, err)
 	}
@@ -255,20 +262,24 @@ func (n *run) publish(ctx context.Context) error {
 // subscriberKey identifies the subscriber for the Kyma of a runtime.
 func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 
-// subscribe subscribes to changes of the connection and of the Kyma in the runtime; with replay, also to those that were missed before.
+// subscribe subscribes to changes of the connection and of the Kyma in the runtime; with replay, also to those that
+// were missed before.
 func (n *run) subscribe(replay bool) {
 	var interests []runtimes.Interest
 	if !n.InCluster {
 		interests = n.Runtimes.ShareInterests([]runtimes.Interest{{
-			Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name,
+			Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma",
+			Namespace: remoteRef.Namespace, Name: remoteRef.Name,
 		}})
 	}
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
-		Key: subscriberKey(n.kyma.Name), Interests: interests, ReplayMissed: replay, Notify: n.onRuntimeEvent(client.ObjectKeyFromObject(n.kyma)),
+		Key: subscriberKey(n.kyma.Name), Interests: interests, ReplayMissed: replay,
+		Notify: n.onRuntimeEvent(client.ObjectKeyFromObject(n.kyma)),
 	})
 }
 
-// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. Changes of the status of the Kyma there are our own.
+// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. Changes of the status of the
+// Kyma there are our own.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		class := queueing.Event

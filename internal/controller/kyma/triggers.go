@@ -31,8 +31,8 @@ import (
 //	the maintenance policy              the Kymas that wait for a maintenance window
 //	the wall clock was set              the same
 //
-// Only some of them are reconciled at the same time: see [queueing.Admission]. Changes of Manifests are in manifestevents.go, those in a runtime
-// in sync.go and package catalog.
+// Only some of them are reconciled at the same time: see [queueing.Admission]. Changes of Manifests are in
+// manifestevents.go, those in a runtime in sync.go and package catalog.
 
 // Indexes of the cache of the control plane, beside those of package catalog.
 const (
@@ -45,7 +45,11 @@ const (
 // indexes returns all indexes that the controller needs.
 func indexes() []catalog.Index {
 	return append(catalog.Indexes(),
-		catalog.Index{Object: &v1beta2.Kyma{}, Name: moduleIndex, Keys: func(o client.Object) []string { return modulesOf(o.(*v1beta2.Kyma)) }},
+		catalog.Index{
+			Object: &v1beta2.Kyma{},
+			Name:   moduleIndex,
+			Keys:   func(o client.Object) []string { return modulesOf(o.(*v1beta2.Kyma)) },
+		},
 		catalog.Index{Object: &v1beta2.Kyma{}, Name: waitingIndex, Keys: func(o client.Object) []string {
 			if slices.ContainsFunc(o.(*v1beta2.Kyma).Status.Modules, waitsForWindow) {
 				return []string{v1beta2.ValueTrue}
@@ -104,7 +108,8 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 	r.enqueueStaggered(names)
 }
 
-// enqueueStaggered triggers reconciles one after the other, within CatalogSpread. Kymas that wait for their admission anyway are left out.
+// enqueueStaggered triggers reconciles one after the other, within CatalogSpread. Kymas that wait for their admission
+// anyway are left out.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
 	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueAdmitted)
 }
@@ -119,7 +124,8 @@ func (r *Reconciler) enqueueAdmitted(kyma string) {
 // enqueueIndexed triggers the reconciles of the Kymas that have a key in an index.
 func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 	var list v1beta2.KymaList
-	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "cannot list Kymas", "index", index)
 		return
@@ -129,8 +135,8 @@ func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 	}
 }
 
-// onChange returns a handler that calls changed with the old and new versions of a created, updated or deleted object. Objects that are listed at the
-// start are left out: then all Kymas are enqueued anyway.
+// onChange returns a handler that calls changed with the old and new versions of a created, updated or deleted object.
+// Objects that are listed at the start are left out: then all Kymas are enqueued anyway.
 func onChange(changed func(ctx context.Context, objects ...client.Object)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queueing.Queue) {
@@ -164,7 +170,8 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 	}
 }
 
-// enqueueUsers enqueues the users of the modules of some releases or templates; the users of a mandatory module are all Kymas.
+// enqueueUsers enqueues the users of the modules of some releases or templates; the users of a mandatory module are all
+// Kymas.
 func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object) {
 	modules := map[string]bool{}
 	for _, o := range objects {
@@ -178,7 +185,8 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 	}
 	for name := range modules {
 		release := &v1beta2.ModuleReleaseMeta{}
-		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, release); err == nil && release.IsMandatory() {
+		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, release); err == nil &&
+			release.IsMandatory() {
 			r.EnqueueAll(ctx)
 			return
 		}
@@ -186,7 +194,8 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 	}
 }
 
-// modulesIn returns the modules of a release or template. A template belongs to a module by its name or, like early ones, by its module name.
+// modulesIn returns the modules of a release or template. A template belongs to a module by its name or, like early
+// ones, by its module name.
 func modulesIn(o client.Object) []string {
 	t, ok := o.(*v1beta2.ModuleTemplate)
 	if !ok {
@@ -233,8 +242,8 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
 }
 
-// followMaintenance enqueues the Kymas that wait for a maintenance window whenever the file with the policy changes or the wall clock is set, until
-// ctx ends.
+// followMaintenance enqueues the Kymas that wait for a maintenance window whenever the file with the policy changes or
+// the wall clock is set, until ctx ends.
 func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	enqueue := func() { r.enqueueWaiting(ctx) }
 	var tasks sync.WaitGroup
@@ -246,12 +255,13 @@ func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	return nil
 }
 
-// rollOutCatalog enqueues the Kymas whose runtimes have an outdated catalog copy, after each change of the catalog, until ctx ends. It also removes
-// the finalizers of mandatory modules that no runtime has any more.
+// rollOutCatalog enqueues the Kymas whose runtimes have an outdated catalog copy, after each change of the catalog,
+// until ctx ends. It also removes the finalizers of mandatory modules that no runtime has any more.
 func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	const batchDelay = 200 * time.Millisecond // a release is several objects that are written one after the other
-	const mandatoryInterval = 5 * time.Second // between two checks whether a deleted mandatory module is still installed somewhere
-	var recheck <-chan time.Time              // nil: no mandatory module is waited for
+	// between two checks whether a deleted mandatory module is still installed somewhere
+	const mandatoryInterval = 5 * time.Second
+	var recheck <-chan time.Time // nil: no mandatory module is waited for
 	for {
 		select {
 		case <-ctx.Done():

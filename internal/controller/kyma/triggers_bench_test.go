@@ -38,7 +38,8 @@ func (i indexed) List(_ context.Context, list client.ObjectList, opts ...client.
 	return nil
 }
 
-// BenchmarkRelease changes the release of one module of 100, which 500 of 10,000 Kymas have, and of one that 5 have: it costs by its users.
+// BenchmarkRelease changes the release of one module of 100, which 500 of 10,000 Kymas have, and of one that 5 have: it
+// costs by its users.
 func BenchmarkRelease(b *testing.B) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
 		moduleIndex: func(o any) ([]string, error) { return modulesOf(o.(*v1beta2.Kyma)), nil },
@@ -46,7 +47,8 @@ func BenchmarkRelease(b *testing.B) {
 	for i := range 10000 {
 		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: fmt.Sprintf("runtime-%d", i)}}
 		for m := range 5 {
-			k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{Name: fmt.Sprintf("module-%d", (i+m*20)%100)})
+			k.Status.Modules = append(k.Status.Modules,
+				v1beta2.ModuleStatus{Name: fmt.Sprintf("module-%d", (i+m*20)%100)})
 		}
 		if i%2000 == 0 {
 			k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{Name: "rare"})
@@ -71,7 +73,8 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels: it costs by the modules of the Kyma.
+// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels: it costs by the
+// modules of the Kyma.
 func BenchmarkResolve(b *testing.B) {
 	releases, templates := map[string]*v1beta2.ModuleReleaseMeta{}, map[string]*v1beta2.ModuleTemplate{}
 	channels := []string{"regular", "fast", "slow", "edge", "trial"}

@@ -46,7 +46,8 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 		b = b.WithIndex(i.Object, i.Name, i.Keys)
 	}
 	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues)
-	return testReconciler(t, Options{Client: b.Build(), Namespace: "kcp-system", CatalogSpread: time.Hour, Concurrency: 1000})
+	return testReconciler(t, Options{Client: b.Build(), Namespace: "kcp-system",
+		CatalogSpread: time.Hour, Concurrency: 1000})
 }
 
 // queueOf gives the Reconciler a queue that records the names of the Kymas which are enqueued.
@@ -76,9 +77,11 @@ func TestEnqueueUsers(t *testing.T) {
 		objects []client.Object
 		want    int
 	}{
-		"Release":           {"only the users of the module", []client.Object{&v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "keda"}}}, 3},
-		"Template":          {"by the module", []client.Object{template("keda-1.0.0", "keda", "1.0.0")}, 3},
-		"TemplateByName":    {"by the name of the template", []client.Object{template("keda-1.0.0", "other", "1.0.0")}, 3},
+		"Release": {"only the users of the module",
+			[]client.Object{&v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "keda"}}}, 3},
+		"Template": {"by the module", []client.Object{template("keda-1.0.0", "keda", "1.0.0")}, 3},
+		"TemplateByName": {"by the name of the template", []client.Object{template("keda-1.0.0", "other", "1.0.0")},
+			3},
 		"Early":             {"by the module of an early template", []client.Object{template("any", "keda", "")}, 3},
 		"Unused":            {"no Kyma uses it", []client.Object{template("nats-1.0.0", "nats", "1.0.0")}, 0},
 		"Mandatory":         {"all Kymas have it", []client.Object{mandatory}, 30},
@@ -101,7 +104,8 @@ func TestEnqueueUsers(t *testing.T) {
 	}
 }
 
-// TestEnqueueAll: a change for all Kymas is staggered, only some Kymas are admitted at the same time, and those that wait are not enqueued twice.
+// TestEnqueueAll: a change for all Kymas is staggered, only some Kymas are admitted at the same time, and those that
+// wait are not enqueued twice.
 func TestEnqueueAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fleet(t, 100)
@@ -140,7 +144,8 @@ func TestEnqueueAll(t *testing.T) {
 		synctest.Wait()
 		releaseAll(100)
 		if got := len(q.all()); got != 108 {
-			t.Errorf("%d are enqueued in all; want each of 100, and again the 8 that may have begun before the second change", got)
+			t.Errorf("%d are enqueued in all; want each of 100, and again the 8 that may have begun before the "+
+				"second change", got)
 		}
 	})
 }

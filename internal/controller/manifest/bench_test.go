@@ -54,12 +54,15 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, runtime: newFakeRuntime(t), sources: t.TempDir()}
-	b.control = fake.NewClientBuilder().WithScheme(kinds).WithObjects(objects...).WithStatusSubresource(&v1beta2.Manifest{}).
-		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).
+	b.control = fake.NewClientBuilder().WithScheme(kinds).WithObjects(
+		objects...).WithStatusSubresource(&v1beta2.Manifest{}).
+		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex,
+			func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: b.patchStatus, Patch: b.patch}).Build()
 	urgent := queueing.NewUrgent()
 	intervals := runtimes.PollIntervals{Watched: time.Hour, Unwatched: time.Hour}
-	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: b.runtime.URL}, Agents: true, PollIntervals: intervals, Urgent: urgent})
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: b.runtime.URL}, Agents: true,
+		PollIntervals: intervals, Urgent: urgent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	b.r, err = New(Options{
-		Client: b.control, Runtimes: pool, Registry: artefacts, Secrets: b.control, Urgent: urgent, AuditInterval: time.Hour,
+		Client: b.control, Runtimes: pool, Registry: artefacts, Secrets: b.control,
+		Urgent: urgent, AuditInterval: time.Hour,
 		LocalSources: b.sources, After: func(step string) { b.steps = append(b.steps, step) },
 	})
 	if err != nil {
@@ -78,7 +82,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 }
 
 // patch calls beforePatch.
-func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+	opts ...client.PatchOption) error {
 	if before := b.beforePatch; before != nil {
 		b.beforePatch = nil
 		before()
@@ -88,7 +93,8 @@ func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, 
 
 // patchStatus refuses a status with a message that the CRD does not allow, as an API server does.
 func (b *bench) patchStatus(
-	ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+	ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+	opts ...client.SubResourcePatchOption,
 ) error {
 	b.statusWrites++
 	data, err := p.Data(o)
@@ -112,10 +118,12 @@ func (b *bench) patchStatus(
 // moduleOf returns a Manifest of a folder, which is not reconciled yet.
 func moduleOf(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "kcp-system", Name: "m", UID: "m-1", Generation: 1, Labels: map[string]string{v1beta2.LabelKymaName: "a", v1beta2.LabelModuleName: "sample"},
+		Namespace: "kcp-system", Name: "m", UID: "m-1", Generation: 1,
+		Labels: map[string]string{v1beta2.LabelKymaName: "a", v1beta2.LabelModuleName: "sample"},
 	}}
 	m.Spec.Version = "1.0.0"
-	m.Spec.Installs = []v1beta2.InstallInfo{{Name: "sample", Source: runtime.RawExtension{Raw: []byte(`{"path":"sample","type":"kustomize"}`)}}}
+	m.Spec.Installs = []v1beta2.InstallInfo{{Name: "sample",
+		Source: runtime.RawExtension{Raw: []byte(`{"path":"sample","type":"kustomize"}`)}}}
 	if edit != nil {
 		edit(m)
 	}
@@ -124,7 +132,8 @@ func moduleOf(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 
 // configMap is the YAML of a ConfigMap in the namespace default.
 func configMap(name, value string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {key: %s}\n", name, value)
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {key: %s}\n",
+		name, value)
 }
 
 // write puts YAML documents into a folder of the sources.
@@ -134,7 +143,8 @@ func (b *bench) write(folder string, documents ...string) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		b.t.Fatal(err)
 	}
-	for name, text := range map[string]string{"kustomization.yaml": "resources: [all.yaml]\n", "all.yaml": strings.Join(documents, "---\n")} {
+	for name, text := range map[string]string{"kustomization.yaml": "resources: [all.yaml]\n",
+		"all.yaml": strings.Join(documents, "---\n")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			b.t.Fatal(err)
 		}
@@ -175,7 +185,8 @@ func (b *bench) delete() {
 // reconcile reconciles once.
 func (b *bench) reconcile() (reconcile.Result, error) {
 	b.steps = nil
-	return b.r.Reconcile(b.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "kcp-system", Name: "m"}})
+	return b.r.Reconcile(b.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "kcp-system",
+		Name: "m"}})
 }
 
 // settle reconciles until a state is reached, and returns the requests to the runtime since its start.
@@ -257,7 +268,8 @@ func (f *fakeRuntime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.requests = append(f.requests, line)
 	if f.fail != nil {
 		if code, reason := f.fail(line); code != 0 {
-			f.answer(w, code, map[string]any{"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "refused: " + path})
+			f.answer(w, code, map[string]any{"kind": "Status", "status": "Failure", "code": code, "reason": reason,
+				"message": "refused: " + path})
 			return
 		}
 	}
@@ -276,7 +288,8 @@ func (f *fakeRuntime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && (strings.HasSuffix(last, "s")) && old == nil && !strings.HasPrefix(last, "x"):
 		f.list(w, path)
 	case old == nil:
-		f.answer(w, http.StatusNotFound, map[string]any{"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found",
+		f.answer(w, http.StatusNotFound, map[string]any{"kind": "Status", "status": "Failure", "code": 404,
+			"reason": "NotFound", "message": "not found",
 			"details": map[string]any{"name": last, "kind": path[:strings.LastIndex(path, "/")]}})
 	case r.Method == http.MethodDelete:
 		f.remove(w, path, old)
@@ -293,7 +306,8 @@ func (f *fakeRuntime) discover(w http.ResponseWriter, path string) bool {
 	}
 	versions, resources := []any{}, []any{}
 	for resource, kind := range f.kinds {
-		group, version, plural := strings.Split(resource, "/")[0], strings.Split(resource, "/")[1], strings.Split(resource, "/")[2]
+		group, version, plural := strings.Split(resource, "/")[0], strings.Split(resource, "/")[1],
+			strings.Split(resource, "/")[2]
 		if group == parts[0] {
 			versions = append(versions, map[string]any{"version": version, "groupVersion": group + "/" + version})
 			resources = append(resources, map[string]any{"name": plural, "kind": kind, "namespaced": true})
@@ -303,9 +317,11 @@ func (f *fakeRuntime) discover(w http.ResponseWriter, path string) bool {
 	case len(versions) == 0:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case len(parts) == 1:
-		f.answer(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions, "preferredVersion": versions[0]})
+		f.answer(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions,
+			"preferredVersion": versions[0]})
 	default:
-		f.answer(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1], "resources": resources})
+		f.answer(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1],
+			"resources": resources})
 	}
 	return true
 }
@@ -313,14 +329,16 @@ func (f *fakeRuntime) discover(w http.ResponseWriter, path string) bool {
 func (f *fakeRuntime) store(w http.ResponseWriter, path string, body []byte) {
 	var o map[string]any
 	if err := json.Unmarshal(body, &o); err != nil {
-		f.answer(w, http.StatusBadRequest, map[string]any{"kind": "Status", "reason": "BadRequest", "message": err.Error()})
+		f.answer(w, http.StatusBadRequest, map[string]any{"kind": "Status",
+			"reason": "BadRequest", "message": err.Error()})
 		return
 	}
 	meta := o["metadata"].(map[string]any)
 	fields := []any{map[string]any{"manager": v1beta2.FieldOwnerApplier, "operation": "Apply", "fieldsV1": fieldsOf(o)}}
 	code := http.StatusCreated
 	f.version++
-	meta["uid"], meta["generation"], meta["resourceVersion"] = fmt.Sprint("uid-", f.version), float64(1), strconv.Itoa(f.version)
+	meta["uid"], meta["generation"], meta["resourceVersion"] = fmt.Sprint("uid-", f.version),
+		float64(1), strconv.Itoa(f.version)
 	if old, exists := f.stored[path]; exists {
 		code = http.StatusOK
 		was := old["metadata"].(map[string]any)
@@ -346,7 +364,8 @@ func fieldsOf(o map[string]any) map[string]any {
 // merge applies a merge patch to labels and annotations.
 func (f *fakeRuntime) merge(w http.ResponseWriter, old map[string]any, body []byte) {
 	if old == nil {
-		f.answer(w, http.StatusNotFound, map[string]any{"kind": "Status", "reason": "NotFound", "message": "not found", "details": map[string]any{"name": "x"}})
+		f.answer(w, http.StatusNotFound, map[string]any{"kind": "Status", "reason": "NotFound", "message": "not found",
+			"details": map[string]any{"name": "x"}})
 		return
 	}
 	var patch struct {
@@ -383,7 +402,8 @@ func (f *fakeRuntime) list(w http.ResponseWriter, path string) {
 			items = append(items, f.stored[stored])
 		}
 	}
-	f.answer(w, http.StatusOK, map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"}, "items": items})
+	f.answer(w, http.StatusOK, map[string]any{"kind": "List", "apiVersion": "v1",
+		"metadata": map[string]any{"resourceVersion": "1"}, "items": items})
 }
 
 func (f *fakeRuntime) answer(w http.ResponseWriter, code int, v any) {
@@ -412,6 +432,7 @@ func (f *fakeRuntime) put(path string, o map[string]any) {
 	defer f.mu.Unlock()
 	f.version++
 	meta := o["metadata"].(map[string]any)
-	meta["resourceVersion"], meta["generation"], meta["uid"] = strconv.Itoa(f.version), float64(1), fmt.Sprint("uid-", f.version)
+	meta["resourceVersion"], meta["generation"], meta["uid"] = strconv.Itoa(f.version), float64(1),
+		fmt.Sprint("uid-", f.version)
 	f.stored[path] = o
 }

@@ -108,12 +108,16 @@ type Reconciler struct {
 
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Secrets == nil || o.Urgent == nil || o.AuditInterval <= 0 {
-		return nil, fmt.Errorf("making the Manifest controller: options need Client, Runtimes, Registry, Secrets, Urgent and AuditInterval")
+	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Secrets == nil ||
+		o.Urgent == nil || o.AuditInterval <= 0 {
+		return nil, fmt.Errorf(
+			"making the Manifest controller: options need Client, Runtimes, Registry, Secrets, Urgent and " +
+				"AuditInterval")
 	}
 	return &Reconciler{
 		Options: o,
-		sources: source.NewFinder(source.Options{Registry: o.Registry, Secrets: o.Secrets, LocalSources: o.LocalSources}),
+		sources: source.NewFinder(source.Options{Registry: o.Registry, Secrets: o.Secrets,
+			LocalSources: o.LocalSources}),
 		bundles: source.Renderer{Bundles: render.Cache{MaxBytes: o.BundleBytes}},
 	}, nil
 }
@@ -121,7 +125,8 @@ func New(o Options) (*Reconciler, error) {
 // Register adds the controller to a manager.
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
-		Watches(&v1beta2.Manifest{}, r.onManifest(), builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef))).
+		Watches(&v1beta2.Manifest{}, r.onManifest(),
+			builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef))).
 		WatchesRawSource(r.trigger.Source()).
 		Named("manifest").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
@@ -131,14 +136,15 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 // run is one reconcile of one Manifest.
 type run struct {
 	*Reconciler
-	manifest *v1beta2.Manifest      // as read; only report.go changes its status
-	kyma     string                 // the runtime
-	memory   *memory                // of this Manifest; used by one reconcile at a time
-	runtime  *runtimes.Runtime      // set by connect or reach; nil if no request is needed
-	plan     plan                   // set by decide
-	changes  changes                // taken by decide from the memory
-	rendered *rendered              // set by render; nil if there is nothing to apply or to compare
-	refs     []apply.Ref            // set by record: the objects that the runtime should have; without rendered, the inventory
+	manifest *v1beta2.Manifest // as read; only report.go changes its status
+	kyma     string            // the runtime
+	memory   *memory           // of this Manifest; used by one reconcile at a time
+	runtime  *runtimes.Runtime // set by connect or reach; nil if no request is needed
+	plan     plan              // set by decide
+	changes  changes           // taken by decide from the memory
+	rendered *rendered         // set by render; nil if there is nothing to apply or to compare
+	// set by record: the objects that the runtime should have; without rendered, the inventory
+	refs     []apply.Ref
 	pruned   pruned                 // set by prune
 	saved    v1beta2.ManifestStatus // the status in the control plane: as read, or as saved after record
 	observed observed               // set by apply, createResource, the steps of a deletion, and observe
@@ -290,7 +296,8 @@ func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (
 // audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
-	if n.WatchedAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
+	if n.WatchedAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) ||
+		slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
 		return n.AuditInterval
 	}
 	return n.WatchedAuditInterval

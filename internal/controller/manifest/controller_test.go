@@ -54,17 +54,21 @@ func TestInstall(t *testing.T) {
 	if diff := cmp.Diff(patches("a", "b"), got); diff != "" {
 		t.Errorf("requests of an installation, -want +got:\n%s", diff)
 	}
-	steps := []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune", "observe", "audit", "publish"}
+	steps := []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune",
+		"observe", "audit", "publish"}
 	if diff := cmp.Diff(steps, b.steps); diff != "" {
 		t.Errorf("steps, -want +got:\n%s", diff)
 	}
 	m := b.manifest()
-	if diff := cmp.Diff([]string{"a", "b"}, names(m)); diff != "" || m.Status.Version != "1.0.0" || b.statusWrites != 2 {
-		t.Errorf("version %s after %d writes of the status; inventory, -want +got:\n%s", m.Status.Version, b.statusWrites, diff)
+	if diff := cmp.Diff([]string{"a", "b"}, names(m)); diff != "" ||
+		m.Status.Version != "1.0.0" || b.statusWrites != 2 {
+		t.Errorf("version %s after %d writes of the status; inventory, -want +got:\n%s",
+			m.Status.Version, b.statusWrites, diff)
 	}
 	result, err := b.reconcile()
 	if err != nil || len(b.runtime.take()) != 0 || b.statusWrites != 2 {
-		t.Errorf("an unchanged Manifest: %v, requests %v, %d writes of the status", err, b.runtime.take(), b.statusWrites)
+		t.Errorf("an unchanged Manifest: %v, requests %v, %d writes of the status", err,
+			b.runtime.take(), b.statusWrites)
 	}
 	if least, most := time.Hour*7/8, time.Hour*9/8; result.RequeueAfter < least || result.RequeueAfter > most {
 		t.Errorf("the next audit is in %s, want %s to %s", result.RequeueAfter, least, most)
@@ -92,7 +96,8 @@ func TestUpgrade(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "c", "b"}, names(m)); diff != "" || m.Status.Version != "1.0.0" || err == nil {
 		t.Errorf("before all is applied: %v, version %s, inventory -want +got:\n%s", err, m.Status.Version, diff)
 	}
-	if reason, message := readyMessage(t, m); m.Status.State != v1beta2.StateError || reason != apply.ObjectRefused || !strings.Contains(message, "c") {
+	if reason, message := readyMessage(t, m); m.Status.State != v1beta2.StateError || reason != apply.ObjectRefused ||
+		!strings.Contains(message, "c") {
 		t.Errorf("a refused object: %s, %s: %s", m.Status.State, reason, message)
 	}
 	if slices.ContainsFunc(b.runtime.take(), func(line string) bool { return strings.HasPrefix(line, "DELETE") }) {
@@ -122,7 +127,8 @@ func TestEmptySource(t *testing.T) {
 	if _, err := b.reconcile(); err == nil {
 		t.Error("a source without objects is no error")
 	}
-	if diff := cmp.Diff([]string{configMaps + "a"}, b.runtime.paths()); diff != "" || b.manifest().Status.State != v1beta2.StateError {
+	if diff := cmp.Diff([]string{configMaps + "a"}, b.runtime.paths()); diff != "" ||
+		b.manifest().Status.State != v1beta2.StateError {
 		t.Errorf("state %s, objects -want +got:\n%s", b.manifest().Status.State, diff)
 	}
 }
@@ -139,7 +145,8 @@ func TestDuplicateObject(t *testing.T) {
 		b.write("other", configMap("a", second), configMap("b", "1"))
 		_, err := b.reconcile()
 		m := b.manifest()
-		if m.Status.State != want || (want == v1beta2.StateError) != (loop.Reason(err) == v1beta2.ReasonDuplicateObject) {
+		isDuplicate := loop.Reason(err) == v1beta2.ReasonDuplicateObject
+		if m.Status.State != want || (want == v1beta2.StateError) != isDuplicate {
 			t.Errorf("value 1 and value %s: %s, %v", second, m.Status.State, err)
 		}
 		if want == v1beta2.StateError && len(b.runtime.paths()) > 0 {
@@ -158,10 +165,20 @@ func TestDrift(t *testing.T) {
 		want    v1beta2.State
 		sent    bool
 	}{
-		"Changed":        {"a changed object is applied again", false, false, v1beta2.StateReady, true},
-		"Deleted":        {"a deleted object is created again", false, true, v1beta2.StateReady, true},
-		"ReportOnly":     {"a changed object is reported", true, false, v1beta2.StateWarning, false},
-		"ReportDeletion": {"a deleted object is reported", true, true, v1beta2.StateWarning, false},
+		"Changed": {reason: "a changed object is applied again", want: v1beta2.StateReady, sent: true},
+		"Deleted": {
+			reason:  "a deleted object is created again",
+			deleted: true,
+			want:    v1beta2.StateReady,
+			sent:    true,
+		},
+		"ReportOnly": {reason: "a changed object is reported", report: true, want: v1beta2.StateWarning},
+		"ReportDeletion": {
+			reason:  "a deleted object is reported",
+			report:  true,
+			deleted: true,
+			want:    v1beta2.StateWarning,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +201,8 @@ func TestDrift(t *testing.T) {
 			if corrected := fmt.Sprint(value["data"]) == "map[key:1]"; corrected != c.sent {
 				t.Errorf("%s: the object is %v", c.reason, value)
 			}
-			if reason, message := readyMessage(t, b.manifest()); c.report && (reason != v1beta2.ReasonDriftDetected || !strings.Contains(message, "default/a")) {
+			if reason, message := readyMessage(t, b.manifest()); c.report &&
+				(reason != v1beta2.ReasonDriftDetected || !strings.Contains(message, "default/a")) {
 				t.Errorf("%s: %s: %s", c.reason, reason, message)
 			}
 		})
@@ -197,7 +215,8 @@ func TestLongErrorIsReported(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	var all []string
 	for i := range 120 {
-		all = append(all, configMap(fmt.Sprintf("a-config-map-with-quite-a-long-name-so-that-its-error-is-long-too-%03d", i), "1"))
+		all = append(all, configMap(
+			fmt.Sprintf("a-config-map-with-quite-a-long-name-so-that-its-error-is-long-too-%03d", i), "1"))
 	}
 	b.write("sample", all...)
 	b.settle(v1beta2.StateReady)
@@ -210,8 +229,10 @@ func TestLongErrorIsReported(t *testing.T) {
 	}
 	m := b.manifest()
 	reason, message := readyMessage(t, m)
-	if m.Status.State != v1beta2.StateError || len(message) == 0 || len(message) > loop.SummaryLimit || len(m.Status.LastOperation.Operation) > loop.SummaryLimit {
-		t.Errorf("after an error of %d bytes the state is %s, %s with %d bytes", len(err.Error()), m.Status.State, reason, len(message))
+	if m.Status.State != v1beta2.StateError || len(message) == 0 || len(message) > loop.SummaryLimit ||
+		len(m.Status.LastOperation.Operation) > loop.SummaryLimit {
+		t.Errorf("after an error of %d bytes the state is %s, %s with %d bytes", len(err.Error()),
+			m.Status.State, reason, len(message))
 	}
 }
 
@@ -231,7 +252,8 @@ func TestFinalizersOfOthers(t *testing.T) {
 		b.beforePatch = addOther(b)
 		result, err := b.reconcile()
 		if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > time.Second {
-			t.Errorf("deleting %t: a conflict gives %v, again after %s; want a retry soon", deleting, err, result.RequeueAfter)
+			t.Errorf("deleting %t: a conflict gives %v, again after %s; want a retry soon",
+				deleting, err, result.RequeueAfter)
 		}
 		if m := b.manifest(); m == nil || !slices.Contains(m.Finalizers, other) {
 			t.Fatalf("deleting %t: the finalizer of others was lost: %v", deleting, m)

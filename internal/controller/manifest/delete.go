@@ -101,12 +101,14 @@ func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]ap
 		return nil, nil
 	}
 	var others v1beta2.ManifestList
-	if err := n.Client.List(ctx, &others, client.InNamespace(n.manifest.Namespace), client.MatchingFields{runtimes.KymaNameIndex: n.kyma}); err != nil {
+	if err := n.Client.List(ctx, &others, client.InNamespace(n.manifest.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: n.kyma}); err != nil {
 		return nil, fmt.Errorf("listing the Manifests of runtime %s: %w", n.kyma, err)
 	}
 	return slices.DeleteFunc(refs, func(ref apply.Ref) bool {
 		return slices.ContainsFunc(others.Items, func(m v1beta2.Manifest) bool {
-			return m.Name != n.manifest.Name && m.Spec.CustomResourcePolicy != v1beta2.Ignore && ref.SameObject(resourceRefOf(&m))
+			return m.Name != n.manifest.Name && m.Spec.CustomResourcePolicy != v1beta2.Ignore &&
+				ref.SameObject(resourceRefOf(&m))
 		})
 	}), nil
 }
@@ -137,7 +139,8 @@ const operatorRepairDelay = 2 * time.Second
 // remove their finalizers. If that fails, for example because the registry is unavailable, the error is logged and the
 // deletion waits as before. It does nothing once the purge controller has started to delete the module.
 func (n *run) repairOperator(ctx context.Context) {
-	if time.Since(n.notReadySince()).Abs() < operatorRepairDelay || n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
+	if time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
+		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
 		return
 	}
 	err := n.decide(ctx)
@@ -145,7 +148,8 @@ func (n *run) repairOperator(ctx context.Context) {
 		return // the Manifest has another version than the installed one, so nothing is known to be missing
 	}
 	if err == nil {
-		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
+		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
+			n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
 		err = n.render(ctx)
 	}
 	if err == nil && n.rendered != nil {
@@ -154,7 +158,8 @@ func (n *run) repairOperator(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		log.FromContext(ctx).Info("cannot repair the operator of the module while its custom resource is being deleted", "error", err.Error())
+		log.FromContext(ctx).Info("cannot repair the operator of the module while its custom resource is being deleted",
+			"error", err.Error())
 	}
 }
 
@@ -173,7 +178,10 @@ func (n *run) teardown(ctx context.Context) error {
 
 // noteForbidden sets the reason RuntimeForbidden if an object cannot be deleted because a permission is missing.
 func (n *run) noteForbidden(left apply.Teardown) {
-	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Err != nil && r.Err.Reason() == apply.RuntimeForbidden }) {
+	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool {
+		return r.Err != nil &&
+			r.Err.Reason() == apply.RuntimeForbidden
+	}) {
 		n.observed.blocker = v1beta2.ReasonRuntimeForbidden
 	}
 }
@@ -187,7 +195,8 @@ func (n *run) release(ctx context.Context) error {
 	}
 	finalizers := []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 	// Later reads need not wait for the cache: memory.released is set.
-	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, finalizers, client.DisableReadYourWritesConsistency); err != nil {
+	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, finalizers,
+		client.DisableReadYourWritesConsistency); err != nil {
 		return err
 	}
 	n.memory.released = true

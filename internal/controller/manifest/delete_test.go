@@ -17,7 +17,8 @@ const samplePath = "/apis/example.com/v1/namespaces/default/samples/"
 // sampleResource returns a custom resource of kind Sample.
 func sampleResource(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Sample", "metadata": map[string]any{"namespace": "default", "name": name},
+		"apiVersion": "example.com/v1", "kind": "Sample",
+		"metadata": map[string]any{"namespace": "default", "name": name},
 	}}
 }
 
@@ -49,14 +50,16 @@ func TestResourcePolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newSampleBench(t, c.policy)
 			if c.exists {
-				b.runtime.put(samplePath+"own", map[string]any{"kind": "Sample", "spec": "of the user", "metadata": map[string]any{"name": "own", "namespace": "default"}})
+				b.runtime.put(samplePath+"own", map[string]any{"kind": "Sample", "spec": "of the user",
+					"metadata": map[string]any{"name": "own", "namespace": "default"}})
 			}
 			b.settle(v1beta2.StateReady)
 			o := b.runtime.object(samplePath + "own")
 			if created := o != nil && o["spec"] == nil; created != c.creates {
 				t.Errorf("%s: the custom resource is %v", c.reason, o)
 			}
-			condition := slices.ContainsFunc(b.manifest().Status.Conditions, func(c metav1.Condition) bool { return c.Type == v1beta2.ConditionModuleCR })
+			condition := slices.ContainsFunc(b.manifest().Status.Conditions,
+				func(c metav1.Condition) bool { return c.Type == v1beta2.ConditionModuleCR })
 			if condition == (c.policy == v1beta2.Ignore) {
 				t.Errorf("%s: condition ModuleCR exists: %t", c.reason, condition)
 			}
@@ -68,7 +71,9 @@ func TestResourcePolicy(t *testing.T) {
 func TestDelete(t *testing.T) {
 	b := newSampleBench(t, v1beta2.CreateAndDelete)
 	b.settle(v1beta2.StateReady)
-	b.runtime.change(samplePath+"own", func(o map[string]any) { o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/operator"} })
+	b.runtime.change(samplePath+"own", func(o map[string]any) {
+		o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/operator"}
+	})
 	b.delete()
 	got := b.settle(v1beta2.StateDeleting)
 	reason, message := readyMessage(t, b.manifest())
@@ -119,7 +124,10 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newSampleBench(t, c.policy)
-			other := moduleOf(func(m *v1beta2.Manifest) { m.Name, m.UID, m.Spec.Resource = "other", "m-2", sampleResource("others") })
+			other := moduleOf(func(m *v1beta2.Manifest) {
+				m.Name, m.UID, m.Spec.Resource = "other", "m-2",
+					sampleResource("others")
+			})
 			if err := b.control.Create(t.Context(), other); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +135,8 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 			for _, name := range []string{"own", c.other} {
 				if name != "" && b.runtime.object(samplePath+name) == nil {
 					b.runtime.put(samplePath+name, map[string]any{
-						"apiVersion": "example.com/v1", "kind": "Sample", "metadata": map[string]any{"name": name, "namespace": "default", "uid": name},
+						"apiVersion": "example.com/v1", "kind": "Sample",
+						"metadata": map[string]any{"name": name, "namespace": "default", "uid": name},
 					})
 				}
 			}
@@ -142,7 +151,8 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 				t.Fatalf("%s: the Manifest is %v", c.reason, m)
 			}
 			if c.blocked {
-				if reason, message := readyMessage(t, m); reason != v1beta2.ReasonCustomResourceBlocksDeletion || !strings.Contains(message, "Sample.example.com default/") {
+				if reason, message := readyMessage(t, m); reason != v1beta2.ReasonCustomResourceBlocksDeletion ||
+					!strings.Contains(message, "Sample.example.com default/") {
 					t.Errorf("%s: %s: %s", c.reason, reason, message)
 				}
 				if b.runtime.object(configMaps+"a") == nil {
@@ -188,7 +198,8 @@ func TestHandOver(t *testing.T) {
 	}
 	meta := b.runtime.object(configMaps + "a")["metadata"].(map[string]any)
 	labels, annotations := meta["labels"].(map[string]any), meta["annotations"].(map[string]any)
-	if labels[v1beta2.LabelManagedBy] != nil || annotations[v1beta2.AnnotationOwnedBy] != nil || annotations[v1beta2.AnnotationDisclaimer] != nil {
+	if labels[v1beta2.LabelManagedBy] != nil || annotations[v1beta2.AnnotationOwnedBy] != nil ||
+		annotations[v1beta2.AnnotationDisclaimer] != nil {
 		t.Errorf("the object keeps labels %v, annotations %v", labels, annotations)
 	}
 }
@@ -199,8 +210,12 @@ func TestSuspended(t *testing.T) {
 		edit func(*v1beta2.Manifest)
 		want string
 	}{
-		"Skipped": {func(m *v1beta2.Manifest) { m.Labels[v1beta2.LabelSkipReconciliation] = v1beta2.ValueTrue }, v1beta2.ReasonSkipReconciliation},
-		"Paused":  {func(m *v1beta2.Manifest) { m.Annotations = map[string]string{v1beta2.AnnotationPaused: "for a test"} }, v1beta2.ReasonModulePaused},
+		"Skipped": {func(m *v1beta2.Manifest) { m.Labels[v1beta2.LabelSkipReconciliation] = v1beta2.ValueTrue },
+			v1beta2.ReasonSkipReconciliation},
+		"Paused": {func(m *v1beta2.Manifest) {
+			m.Annotations = map[string]string{
+				v1beta2.AnnotationPaused: "for a test"}
+		}, v1beta2.ReasonModulePaused},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +228,8 @@ func TestSuspended(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := b.manifest()
-			if reason, _ := readyMessage(t, m); reason != c.want || m.Status.State != v1beta2.StateReady || m.Status.ObservedGeneration != 1 || len(b.runtime.take()) > 0 {
+			if reason, _ := readyMessage(t, m); reason != c.want || m.Status.State != v1beta2.StateReady ||
+				m.Status.ObservedGeneration != 1 || len(b.runtime.take()) > 0 {
 				t.Errorf("reason %s, state %s of generation %d", reason, m.Status.State, m.Status.ObservedGeneration)
 			}
 			b.delete()

@@ -66,7 +66,8 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 				all = append(all, ref)
 				continue
 			}
-			first := slices.IndexFunc(n.rendered.refs, func(of []apply.Ref) bool { return slices.ContainsFunc(of, ref.SameObject) })
+			first := slices.IndexFunc(n.rendered.refs,
+				func(of []apply.Ref) bool { return slices.ContainsFunc(of, ref.SameObject) })
 			if contentDigest(n.rendered.sets[first], ref) != contentDigest(set, ref) {
 				return nil, duplicateError{ref, n.plan.sources[first].Name, n.plan.sources[i].Name}
 			}
@@ -134,7 +135,8 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
 	// A new workload is never ready at once, so its readiness is not read in this reconcile.
-	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll && slices.ContainsFunc(result.Applied, isWorkload)
+	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
+		slices.ContainsFunc(result.Applied, isWorkload)
 	n.reportTakeovers(ctx, result.TakenOver)
 	switch {
 	case err != nil:
@@ -191,7 +193,8 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	}
 	var found []apply.Drifted
 	for i, set := range n.rendered.sets {
-		inSet := slices.DeleteFunc(slices.Clone(only), func(r apply.Ref) bool { return !slices.ContainsFunc(n.rendered.refs[i], r.SameObject) })
+		inSet := slices.DeleteFunc(slices.Clone(only),
+			func(r apply.Ref) bool { return !slices.ContainsFunc(n.rendered.refs[i], r.SameObject) })
 		if only != nil && len(inSet) == 0 {
 			continue
 		}
@@ -237,7 +240,8 @@ func (n *run) createResource(ctx context.Context) error {
 		return nil
 	case apply.KindUnknown:
 		n.observed.blocker = v1beta2.ReasonCRDNotEstablished
-		return n.waitFor(fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(), cr.GetNamespace(), cr.GetName()))
+		return n.waitFor(fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(),
+			cr.GetNamespace(), cr.GetName()))
 	}
 	return err
 }
@@ -271,7 +275,8 @@ func (n *run) noteServed(kind schema.GroupKind) {
 	for _, set := range n.rendered.sets {
 		for _, o := range set.Bundle.Objects {
 			if crd, ok := o.CRD(); ok && crd.Group == kind.Group && crd.Kind == kind.Kind {
-				n.memory.progress.MarkServed(apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name})
+				n.memory.progress.MarkServed(apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version,
+					Kind: o.GVK.Kind, Name: o.Name})
 			}
 		}
 	}

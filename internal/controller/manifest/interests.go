@@ -80,7 +80,8 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 		return nil
 	}
 	for _, ref := range n.refs {
-		if err := add(ref, runtimes.Interest{Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma}); err != nil {
+		if err := add(ref, runtimes.Interest{Labels: v1beta2.LabelManagedBy + "=" +
+			v1beta2.ManagedByKyma}); err != nil {
 			return nil, err
 		}
 	}

@@ -28,10 +28,12 @@ type memory struct {
 	readinessRules string                 // by which readiness was decided last; "" before the first time
 	reported       v1beta2.State          // the state of the last report, saved or not; "" before the first one
 	unsaved        unsaved                // what was applied completely, if the status does not have it yet
-	drift          string                 // the message about drift that is reported and not corrected; "" if there is none
-	compared       time.Time              // when all objects were last sent or compared; zero if not since this process knows the Manifest
-	audited        time.Time              // when all objects were last compared, or when this process first saw the Manifest
-	runtime        atomic.Pointer[string] // the Kyma whose events are subscribed to
+	// the message about drift that is reported and not corrected; "" if there is none
+	drift string
+	// when all objects were last sent or compared; zero if not since this process knows the Manifest
+	compared time.Time
+	audited  time.Time              // when all objects were last compared, or when this process first saw the Manifest
+	runtime  atomic.Pointer[string] // the Kyma whose events are subscribed to
 
 	mu       sync.Mutex
 	expected []apply.Ref // guarded by mu: the objects that the runtime should have once all are applied
@@ -109,9 +111,11 @@ func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool 
 }
 
 // addObjectLocked records the event of one object. The caller holds mu.
-func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
+func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetadata,
+	owner string, resource apply.Ref) bool {
 	ref := refOf(e.Interest, o.Namespace, o.Name)
-	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion) // this version has been read already
+	// this version has been read already
+	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion)
 	if ref.SameObject(resource) {
 		m.changes.readiness = m.changes.readiness || !known
 		return !known
@@ -123,7 +127,8 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 		return false // an own write
 	}
 	m.setObjectLocked(ref, objectEvent{
-		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: e.Deleted, byOthers: changedByOthers(o),
+		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: e.Deleted,
+		byOthers: changedByOthers(o),
 	})
 	return true
 }
@@ -150,7 +155,8 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 		o := &e.Objects[k]
 		ref := refOf(e.Interest, o.Namespace, o.Name)
 		listed[ref] = true
-		if last, known := m.changes.objects[ref]; known && (last.deleted || isOlder(o.ResourceVersion, last.resourceVersion)) {
+		if last, known := m.changes.objects[ref]; known &&
+			(last.deleted || isOlder(o.ResourceVersion, last.resourceVersion)) {
 			continue // a later event may be received before the list
 		}
 		concerned = m.addObjectLocked(e, o, owner, resource) || concerned
@@ -179,7 +185,8 @@ func isOlder(version, than string) bool {
 
 // refOf identifies an object of an interest.
 func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
-	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind, Namespace: namespace, Name: name}
+	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind,
+		Namespace: namespace, Name: name}
 }
 
 // expect sets the objects that the runtime should have. Equal lists are kept once for all runtimes.
@@ -215,7 +222,8 @@ func (m *memory) restoreChanges(taken changes) {
 // history returns what a plan needs of the memory and the changes.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, driftReported: m.drift != "", neverCompared: m.compared.IsZero(),
+		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, driftReported: m.drift != "",
+		neverCompared: m.compared.IsZero(),
 		sinceCompared: time.Since(m.compared), sinceAudit: time.Since(m.audited), auditInterval: auditInterval,
 	}
 }
@@ -225,7 +233,8 @@ func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	var refs []apply.Ref
 	for ref, e := range objects {
 		applied := m.progress.IsApplied(ref)
-		if e.deleted || applied && !m.progress.ObserveEvent(ref, e.uid, e.generation, e.resourceVersion) || !applied && e.byOthers {
+		if e.deleted || applied && !m.progress.ObserveEvent(ref, e.uid, e.generation, e.resourceVersion) || !applied &&
+			e.byOthers {
 			refs = append(refs, ref)
 		}
 	}

@@ -26,13 +26,17 @@ func TestChangedByOthers(t *testing.T) {
 		fields []metav1.ManagedFieldsEntry
 		want   bool
 	}{
-		"OnlyOurs":    {"no other manager wrote", []metav1.ManagedFieldsEntry{at(ours, "", 1)}, false},
-		"StatusLater": {"changes of status do not count", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kcm", "status", 2)}, false},
-		"EditLater":   {"another manager wrote after us", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kubectl", "", 2)}, true},
-		"EditBefore":  {"our write was later", []metav1.ManagedFieldsEntry{at(ours, "", 2), at("kubectl", "", 1)}, false},
+		"OnlyOurs": {"no other manager wrote", []metav1.ManagedFieldsEntry{at(ours, "", 1)}, false},
+		"StatusLater": {"changes of status do not count",
+			[]metav1.ManagedFieldsEntry{at(ours, "", 1), at("kcm", "status", 2)}, false},
+		"EditLater": {"another manager wrote after us",
+			[]metav1.ManagedFieldsEntry{at(ours, "", 1), at("kubectl", "", 2)}, true},
+		"EditBefore": {"our write was later", []metav1.ManagedFieldsEntry{at(ours, "", 2), at("kubectl", "", 1)},
+			false},
 	}
 	for name, c := range cases {
-		if got := changedByOthers(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}); got != c.want {
+		if got := changedByOthers(
+			&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
 	}
@@ -41,7 +45,8 @@ func TestChangedByOthers(t *testing.T) {
 func TestAddEvent(t *testing.T) {
 	cr := apply.Ref{Group: "x.io", Version: "v1", Kind: "Keda", Namespace: "n", Name: "default"}
 	object := func(name, owner string) *metav1.PartialObjectMetadata {
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner}}}
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name,
+			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner}}}
 	}
 	at := func(o *metav1.PartialObjectMetadata, version string) *metav1.PartialObjectMetadata {
 		o.UID, o.ResourceVersion = "u", version
@@ -52,16 +57,27 @@ func TestAddEvent(t *testing.T) {
 		seen   runtimes.Event
 		want   bool
 	}{
-		"Connection":     {"a change of the connection concerns every Manifest", runtimes.Event{ConnectionChanged: true}, true},
-		"AllAsItShould":  {"a list of another kind", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
-		"OneIsMissing":   {"a list without an expected object", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
-		"Ours":           {"an object of this Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
-		"Theirs":         {"an object of another Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
-		"CustomResource": {"the custom resource has no owner annotation", runtimes.Event{Interest: interestOf(cr), Object: object("default", "")}, true},
-		"AsItWasRead":    {"the version that was read", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
-		"SinceItWasRead": {"a later version", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
-		"ReadAndGone":    {"the custom resource was deleted", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
-		"UsersOwn":       {"another custom resource of its kind", runtimes.Event{Interest: interestOf(cr), Object: object("mine", "")}, false},
+		"Connection": {"a change of the connection concerns every Manifest",
+			runtimes.Event{ConnectionChanged: true}, true},
+		"AllAsItShould": {"a list of another kind",
+			runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
+		"OneIsMissing": {"a list without an expected object",
+			runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
+		"Ours": {"an object of this Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"},
+			Object: object("a", "kcp-system/m")}, true},
+		"Theirs": {"an object of another Manifest",
+			runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")},
+			false},
+		"CustomResource": {"the custom resource has no owner annotation",
+			runtimes.Event{Interest: interestOf(cr), Object: object("default", "")}, true},
+		"AsItWasRead": {"the version that was read",
+			runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
+		"SinceItWasRead": {"a later version", runtimes.Event{Interest: interestOf(cr),
+			Object: at(object("default", ""), "8")}, true},
+		"ReadAndGone": {"the custom resource was deleted",
+			runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
+		"UsersOwn": {"another custom resource of its kind",
+			runtimes.Event{Interest: interestOf(cr), Object: object("mine", "")}, false},
 	}
 	for name, c := range cases {
 		m := &memory{expected: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
@@ -75,10 +91,12 @@ func TestAddEvent(t *testing.T) {
 // TestListAndEventsInAnyOrder: a list and later events may be received in any order, and no change is lost.
 func TestListAndEventsInAnyOrder(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
-	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}
+	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Kind: "ConfigMap"}
 	at := func(version string) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "n", Name: "a", ResourceVersion: version, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
+			Namespace: "n", Name: "a", ResourceVersion: version,
+			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
 		}}
 	}
 	listed := runtimes.Event{Listed: true, Interest: in, Objects: []metav1.PartialObjectMetadata{*at("10")}}
@@ -87,11 +105,14 @@ func TestListAndEventsInAnyOrder(t *testing.T) {
 		events []runtimes.Event
 		want   objectEvent
 	}{
-		"Listed":  {"as it was listed", []runtimes.Event{listed}, objectEvent{resourceVersion: "10"}},
-		"Changed": {"it changed after the list", []runtimes.Event{{Interest: in, Object: at("11")}, listed}, objectEvent{resourceVersion: "11"}},
-		"Before":  {"it changed before the list", []runtimes.Event{{Interest: in, Object: at("9")}, listed}, objectEvent{resourceVersion: "10"}},
-		"Deleted": {"it was deleted after the list", []runtimes.Event{{Interest: in, Object: at("11"), Deleted: true}, listed}, objectEvent{resourceVersion: "11", deleted: true}},
-		"Gone":    {"it is not in the list", []runtimes.Event{{Listed: true, Interest: in}}, objectEvent{deleted: true}},
+		"Listed": {"as it was listed", []runtimes.Event{listed}, objectEvent{resourceVersion: "10"}},
+		"Changed": {"it changed after the list", []runtimes.Event{{Interest: in, Object: at("11")}, listed},
+			objectEvent{resourceVersion: "11"}},
+		"Before": {"it changed before the list", []runtimes.Event{{Interest: in, Object: at("9")}, listed},
+			objectEvent{resourceVersion: "10"}},
+		"Deleted": {"it was deleted after the list", []runtimes.Event{{Interest: in, Object: at("11"), Deleted: true},
+			listed}, objectEvent{resourceVersion: "11", deleted: true}},
+		"Gone": {"it is not in the list", []runtimes.Event{{Listed: true, Interest: in}}, objectEvent{deleted: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -114,15 +135,18 @@ func interestOf(ref apply.Ref) runtimes.Interest {
 func TestRestoreChanges(t *testing.T) {
 	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
 	m := &memory{}
-	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "1"}, b: {resourceVersion: "1"}}, missed: true}
+	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "1"}, b: {resourceVersion: "1"}},
+		missed: true}
 	taken := m.takeChanges()
 	if again := m.takeChanges(); len(again.objects) > 0 || again.missed || again.readiness {
 		t.Errorf("changes are taken twice: %+v", again)
 	}
 	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}}, readiness: true}
 	m.restoreChanges(taken)
-	want := changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}, b: {resourceVersion: "1"}}, readiness: true, missed: true}
-	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, objectEvent{}), cmpopts.EquateEmpty()); diff != "" {
+	want := changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}, b: {resourceVersion: "1"}},
+		readiness: true, missed: true}
+	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, objectEvent{}),
+		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -169,15 +193,17 @@ func TestMissedEvents(t *testing.T) {
 		in     runtimes.Interest
 		want   changes
 	}{
-		"All":      {"no kind means all", runtimes.Interest{}, changes{readiness: true, missed: true}},
-		"Object":   {"the kind of an object", runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1"}, Kind: "ConfigMap"}, changes{readiness: true, missed: true}},
+		"All": {"no kind means all", runtimes.Interest{}, changes{readiness: true, missed: true}},
+		"Object": {"the kind of an object", runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1"},
+			Kind: "ConfigMap"}, changes{readiness: true, missed: true}},
 		"Resource": {"the kind of the custom resource", interestOf(cr), changes{readiness: true}},
 		"Other":    {"another kind", runtimes.Interest{Kind: "Secret"}, changes{}},
 	}
 	for name, c := range cases {
 		m := &memory{expected: []apply.Ref{object}}
 		concerned := m.addEvent(runtimes.Event{Missed: true, Interest: c.in}, "kcp-system/m", cr)
-		if diff := cmp.Diff(c.want, m.changes, cmp.AllowUnexported(changes{})); diff != "" || concerned != c.want.readiness {
+		if diff := cmp.Diff(c.want, m.changes, cmp.AllowUnexported(changes{})); diff != "" ||
+			concerned != c.want.readiness {
 			t.Errorf("%s: %s: concerned %t, -want +got:\n%s", name, c.reason, concerned, diff)
 		}
 	}

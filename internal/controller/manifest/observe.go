@@ -29,7 +29,8 @@ func (n *run) observe(ctx context.Context) error {
 		return nil
 	}
 	if n.observed.workloadSent {
-		n.observed.readiness = readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady, v1beta2.OperationManifestWaiting}
+		n.observed.readiness = readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady,
+			v1beta2.OperationManifestWaiting}
 		return loop.RecheckAfter(firstPollDelay)
 	}
 	read := n.runtime.CheckReady
@@ -75,7 +76,8 @@ func (n *run) observeResource(ctx context.Context) (readiness, error) {
 		return readiness{}, err
 	}
 	if object == nil {
-		return readiness{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s does not exist yet", ref)}, nil
+		return readiness{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady,
+			fmt.Sprintf("%s does not exist yet", ref)}, nil
 	}
 	verdict, err := n.states.Evaluate(ref, object, stateRules(&n.manifest.Spec))
 	if err != nil {

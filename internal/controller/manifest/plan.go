@@ -80,13 +80,15 @@ func (p plan) hasWork() bool { return p.applyAll || p.compareAll || len(p.drifte
 // objectOptions returns what is done to every object of the module.
 func objectOptions(m *v1beta2.Manifest, pullSecret string) render.Options {
 	o := render.Options{
-		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
+		Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,
+			v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
 		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
 		Images:      m.Spec.LocalizedImages,
 		PullSecret:  pullSecret,
 	}
 	if mgr := m.Spec.Manager; mgr != nil {
-		o.Manager = &render.Manager{Group: mgr.Group, Version: mgr.Version, Kind: mgr.Kind, Namespace: mgr.Namespace, Name: mgr.Name}
+		o.Manager = &render.Manager{Group: mgr.Group, Version: mgr.Version, Kind: mgr.Kind,
+			Namespace: mgr.Namespace, Name: mgr.Name}
 	}
 	return o
 }
@@ -113,7 +115,8 @@ func (p plan) sum(m *v1beta2.Manifest) string {
 func suspension(m *v1beta2.Manifest) (reason, message string) {
 	if m.SkipsReconciliation() {
 		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
-			"the status is from before the label %s was set: remove the label to continue", v1beta2.LabelSkipReconciliation)
+			"the status is from before the label %s was set: remove the label to continue",
+			v1beta2.LabelSkipReconciliation)
 	}
 	if message := m.Annotations[v1beta2.AnnotationPaused]; message != "" {
 		return v1beta2.ReasonModulePaused, message
@@ -125,7 +128,8 @@ func suspension(m *v1beta2.Manifest) (reason, message string) {
 func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	rules := apply.StateRules{Expression: s.StateExpression}
 	for _, c := range s.CustomStateCheck {
-		rules.Rules = append(rules.Rules, apply.StateRule{JSONPath: c.JSONPath, Value: c.Value, State: apply.State(c.MappedState)})
+		rules.Rules = append(rules.Rules, apply.StateRule{JSONPath: c.JSONPath, Value: c.Value,
+			State: apply.State(c.MappedState)})
 	}
 	return rules
 }
@@ -235,14 +239,16 @@ func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
 		return apply.Ref{}
 	}
 	gvk := cr.GroupVersionKind()
-	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: cr.GetNamespace(), Name: cr.GetName()}
+	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
+		Namespace: cr.GetNamespace(), Name: cr.GetName()}
 }
 
 // inventoryRefs returns the objects of an inventory.
 func inventoryRefs(inventory []v1beta2.Resource) []apply.Ref {
 	refs := make([]apply.Ref, len(inventory))
 	for i, s := range inventory {
-		refs[i] = apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Keep: s.Keep}
+		refs[i] = apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace,
+			Name: s.Name, Keep: s.Keep}
 	}
 	return refs
 }
@@ -251,12 +257,16 @@ func inventoryRefs(inventory []v1beta2.Resource) []apply.Ref {
 func inventoryOf(refs []apply.Ref) []v1beta2.Resource {
 	inventory := make([]v1beta2.Resource, len(refs))
 	for i, r := range refs {
-		inventory[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
+		inventory[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
+			Name: r.Name, Keep: r.Keep}
 	}
 	return inventory
 }
 
 // missingRefs returns the objects of refs that are not among others.
 func missingRefs(refs, others []apply.Ref) []apply.Ref {
-	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
+	return slices.DeleteFunc(slices.Clone(refs), func(
+		r apply.Ref) bool {
+		return slices.ContainsFunc(others, r.SameObject)
+	})
 }

@@ -24,10 +24,13 @@ func TestReadinessOf(t *testing.T) {
 		waiting []apply.NotReady
 		want    readiness
 	}{
-		"Nothing":      {"everything is ready", nil, readiness{state: v1beta2.StateReady}},
-		"Slow":         {"what is not ready yet is processing", []apply.NotReady{slow}, readiness{v1beta2.StateProcessing, "WorkloadNotReady", "slow"}},
-		"Broken":       {"a failure is an error", []apply.NotReady{broken}, readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
-		"BrokenSecond": {"a failure counts before progress", []apply.NotReady{slow, broken, slow}, readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
+		"Nothing": {"everything is ready", nil, readiness{state: v1beta2.StateReady}},
+		"Slow": {"what is not ready yet is processing", []apply.NotReady{slow},
+			readiness{v1beta2.StateProcessing, "WorkloadNotReady", "slow"}},
+		"Broken": {"a failure is an error", []apply.NotReady{broken},
+			readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
+		"BrokenSecond": {"a failure counts before progress", []apply.NotReady{slow, broken, slow},
+			readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
 	}
 	for name, c := range cases {
 		if diff := cmp.Diff(c.want, readinessOf(c.waiting), cmp.AllowUnexported(readiness{})); diff != "" {
@@ -45,13 +48,35 @@ func TestResourceDecides(t *testing.T) {
 		annotation string
 		flag, want bool
 	}{
-		"Flag":          {"the flag decides", resource, "", "", true, true},
-		"FlagOff":       {"the flag decides", resource, "", "", false, false},
-		"AnnotationOff": {"the annotation counts before the flag", resource, "", "false", true, false},
-		"AnnotationOn":  {"the annotation counts before the flag", resource, "", "true", false, true},
-		"Nonsense":      {"a value that is not valid does not count", resource, "", "maybe", true, true},
-		"None":          {"there is no custom resource", nil, "", "true", true, false},
-		"Ignored":       {"the policy leaves it to the user", resource, v1beta2.Ignore, "true", true, false},
+		"Flag":    {reason: "the flag decides", resource: resource, flag: true, want: true},
+		"FlagOff": {reason: "the flag decides", resource: resource},
+		"AnnotationOff": {
+			reason:     "the annotation counts before the flag",
+			resource:   resource,
+			annotation: "false",
+			flag:       true,
+		},
+		"AnnotationOn": {
+			reason:     "the annotation counts before the flag",
+			resource:   resource,
+			annotation: "true",
+			want:       true,
+		},
+		"Nonsense": {
+			reason:     "a value that is not valid does not count",
+			resource:   resource,
+			annotation: "maybe",
+			flag:       true,
+			want:       true,
+		},
+		"None": {reason: "there is no custom resource", annotation: "true", flag: true},
+		"Ignored": {
+			reason:     "the policy leaves it to the user",
+			resource:   resource,
+			policy:     v1beta2.Ignore,
+			annotation: "true",
+			flag:       true,
+		},
 	}
 	for name, c := range cases {
 		m := manifestWith(func(m *v1beta2.Manifest) {
@@ -76,10 +101,13 @@ func TestReadinessRefs(t *testing.T) {
 		manager *v1beta2.Manager
 		want    []apply.Ref
 	}{
-		"NotNamed":   {"all workloads count", nil, all},
-		"Named":      {"only the manager and CRDs count", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "manager"}, []apply.Ref{crd, manager}},
-		"AnySpace":   {"without a namespace the name is enough", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "manager"}, []apply.Ref{crd, manager}},
-		"NotTheOnes": {"a manager that does not exist does not count", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "gone"}, all},
+		"NotNamed": {"all workloads count", nil, all},
+		"Named": {"only the manager and CRDs count", &v1beta2.Manager{Group: "apps", Version: "v1",
+			Kind: "Deployment", Namespace: "n", Name: "manager"}, []apply.Ref{crd, manager}},
+		"AnySpace": {"without a namespace the name is enough", &v1beta2.Manager{Group: "apps", Version: "v1",
+			Kind: "Deployment", Name: "manager"}, []apply.Ref{crd, manager}},
+		"NotTheOnes": {"a manager that does not exist does not count", &v1beta2.Manager{Group: "apps", Version: "v1",
+			Kind: "Deployment", Name: "gone"}, all},
 	}
 	for name, c := range cases {
 		if diff := cmp.Diff(c.want, readinessRefs(all, c.manager)); diff != "" {
@@ -94,7 +122,8 @@ func TestDriftMessage(t *testing.T) {
 	}
 	var found []apply.Drifted
 	for i := range 50 {
-		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)}, Fields: []string{"data.a"}, Managers: []string{"kubectl"}})
+		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)},
+			Fields: []string{"data.a"}, Managers: []string{"kubectl"}})
 	}
 	got := driftMessage(found)
 	for _, want := range []string{"ConfigMap n/c0", "data.a", "kubectl", "and 47 more", v1beta2.AnnotationDrift} {
@@ -114,7 +143,8 @@ func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 		Spec: v1beta2.ManifestSpec{
 			Version: "1.0.0",
 			Install: v1beta2.InstallInfo{Name: "raw-manifest", Source: runtime.RawExtension{Raw: []byte(
-				`{"repo":"r.example.com","name":"kyma-project.io/module/keda","ref":"sha256:` + strings.Repeat("a", 64) + `","type":"oci-dir"}`)}},
+				`{"repo":"r.example.com","name":"kyma-project.io/module/keda","ref":"sha256:` + strings.Repeat(
+					"a", 64) + `","type":"oci-dir"}`)}},
 		},
 	}
 	if edit != nil {
@@ -156,7 +186,8 @@ func TestSumCoversAllThatDecides(t *testing.T) {
 		},
 		"Version": func(m *v1beta2.Manifest) { m.Spec.Version = "2.0.0" },
 		"Definitions": func(m *v1beta2.Manifest) {
-			m.Spec.CRDs = &v1beta2.ManifestConfig{Repo: "r.example.com", Name: "crds", Ref: "sha256:" + strings.Repeat("c", 64), Type: "oci-ref"}
+			m.Spec.CRDs = &v1beta2.ManifestConfig{Repo: "r.example.com", Name: "crds",
+				Ref: "sha256:" + strings.Repeat("c", 64), Type: "oci-ref"}
 		},
 		"Installs": func(m *v1beta2.Manifest) {
 			m.Spec.Installs = []v1beta2.InstallInfo{m.Spec.Install, m.Spec.Install}
@@ -179,8 +210,11 @@ func TestSumCoversAllThatDecides(t *testing.T) {
 }
 
 func TestNewPlanRefusesBadSources(t *testing.T) {
-	for name, raw := range map[string]string{"Empty": "", "NoJSON": "{", "NoRef": `{"repo":"r","name":"n","type":"oci-ref"}`, "OtherType": `{"repo":"r","name":"n","ref":"x","type":"ftp"}`} {
-		_, err := planFor(t, manifestWith(func(m *v1beta2.Manifest) { m.Spec.Install.Source.Raw = []byte(raw) }), history{})
+	for name, raw := range map[string]string{"Empty": "", "NoJSON": "{",
+		"NoRef":     `{"repo":"r","name":"n","type":"oci-ref"}`,
+		"OtherType": `{"repo":"r","name":"n","ref":"x","type":"ftp"}`} {
+		_, err := planFor(t, manifestWith(func(m *v1beta2.Manifest) { m.Spec.Install.Source.Raw = []byte(raw) }),
+			history{})
 		if err == nil || !strings.Contains(err.Error(), "a-keda-1") {
 			t.Errorf("%s: error is %v, want one that names the Manifest", name, err)
 		}
@@ -196,7 +230,8 @@ func TestSumStaysTheSame(t *testing.T) {
 	}{
 		"One source": {nil, "sha256:aa6d340c3104c8918db8b331360db3eddc9c8276e1a40489fa04237a93681572"},
 		"CRDs, images and manager": {func(m *v1beta2.Manifest) {
-			m.Spec.CRDs = &v1beta2.ManifestConfig{Repo: "r.example.com", Name: "crds", Ref: "sha256:" + strings.Repeat("c", 64), Type: "oci-ref"}
+			m.Spec.CRDs = &v1beta2.ManifestConfig{Repo: "r.example.com", Name: "crds",
+				Ref: "sha256:" + strings.Repeat("c", 64), Type: "oci-ref"}
 			m.Spec.LocalizedImages = []string{"a/b:1"}
 			m.Spec.Manager = &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "m"}
 		}, "sha256:c4ed2005a92bc60bf00e916cf45e35491e0afa103be938672342698cd4a6fa82"},
@@ -222,17 +257,26 @@ func TestNewPlan(t *testing.T) {
 		want   work
 	}{
 		"Nothing": {"the digest is applied and nothing happened", func(*v1beta2.Manifest, *history) {}, work{}},
-		"New":     {"the digest was never applied", func(m *v1beta2.Manifest, _ *history) { m.Status.AppliedDigest = "" }, work{ApplyAll: true, HasWork: true}},
+		"New": {"the digest was never applied",
+			func(m *v1beta2.Manifest, _ *history) { m.Status.AppliedDigest = "" }, work{ApplyAll: true, HasWork: true}},
 		"Unsaved": {"it was applied, and the status does not have it yet", func(m *v1beta2.Manifest, h *history) {
 			h.unsaved, m.Status.AppliedDigest, m.ResourceVersion = unsaved{m.Status.AppliedDigest, "7"}, "", "7"
 		}, work{}},
-		"Drifted": {"others changed an object", func(_ *v1beta2.Manifest, h *history) { h.drifted = []apply.Ref{{Name: "a"}} }, work{HasWork: true}},
-		"Audit":   {"the interval is nearly over", func(_ *v1beta2.Manifest, h *history) { h.sinceAudit = interval * 7 / 8 }, work{CompareAll: true, HasWork: true}},
-		"Missed":  {"events were missed", func(_ *v1beta2.Manifest, h *history) { h.missed = true }, work{CompareAll: true, HasWork: true}},
+		"Drifted": {"others changed an object", func(_ *v1beta2.Manifest,
+			h *history) {
+			h.drifted = []apply.Ref{{Name: "a"}}
+		}, work{HasWork: true}},
+		"Audit": {"the interval is nearly over", func(_ *v1beta2.Manifest,
+			h *history) {
+			h.sinceAudit = interval * 7 / 8
+		}, work{CompareAll: true, HasWork: true}},
+		"Missed": {"events were missed", func(_ *v1beta2.Manifest, h *history) { h.missed = true },
+			work{CompareAll: true, HasWork: true}},
 		"Recent": {"events were missed, but all was compared a short time ago", func(_ *v1beta2.Manifest, h *history) {
 			h.missed, h.sinceCompared = true, recentComparisonPeriod
 		}, work{}},
-		"Reported": {"the annotation was removed", func(_ *v1beta2.Manifest, h *history) { h.driftReported = true }, work{CompareAll: true, HasWork: true}},
+		"Reported": {"the annotation was removed", func(_ *v1beta2.Manifest, h *history) { h.driftReported = true },
+			work{CompareAll: true, HasWork: true}},
 		"Reports": {"reported drift is not compared again and again", func(m *v1beta2.Manifest, h *history) {
 			m.Annotations, h.driftReported = map[string]string{v1beta2.AnnotationDrift: v1beta2.DriftReport}, true
 		}, work{}},

@@ -65,8 +65,10 @@ func TestOnManifest(t *testing.T) {
 		q.Done(item)
 	}
 	want := map[string]int{
-		"listed": queueing.Startup.Priority(), "created": queueing.Event.Priority(), "changed": queueing.Fleet.Priority(),
-		"deleting": queueing.Event.Priority(), "urgent": queueing.Person.Priority(), "deleted": queueing.Event.Priority(),
+		"listed": queueing.Startup.Priority(), "created": queueing.Event.Priority(),
+		"changed":  queueing.Fleet.Priority(),
+		"deleting": queueing.Event.Priority(), "urgent": queueing.Person.Priority(),
+		"deleted": queueing.Event.Priority(),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("priorities, -want +got:\n%s", diff)

@@ -19,8 +19,10 @@ func (n *run) reportInventory() {
 	s := &n.manifest.Status
 	if s.State == "" { // a fast installation saves no other status until it is Ready
 		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
-		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting, LastUpdateTime: metav1.Now()}
-		setConditions(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting, n.signatures())
+		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting,
+			LastUpdateTime: metav1.Now()}
+		setConditions(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying,
+			v1beta2.OperationManifestWaiting, n.signatures())
 	}
 	known := inventoryRefs(s.Synced)
 	union := append(slices.Clone(n.refs), missingRefs(known, n.refs)...)
@@ -50,7 +52,8 @@ func (n *run) report(out loop.Outcome) {
 	s.State, n.memory.reported = state, state
 	setConditions(n.manifest, state, reason, operation, n.signatures())
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
-		metrics.ModuleReadySeconds.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())
+		metrics.ModuleReadySeconds.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(
+			time.Since(since).Seconds())
 	}
 }
 
@@ -80,7 +83,8 @@ func (n *run) deferSave() bool {
 
 // notReadySince is when the Manifest stopped being Ready; now if it is Ready or not reported yet.
 func (n *run) notReadySince() time.Time {
-	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil &&
+		c.Status != metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return time.Now()

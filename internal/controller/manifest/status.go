@@ -33,7 +33,8 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 	case m.IsUnmanaged() && out.Err == nil:
 		return v1beta2.StateUnmanaged, v1beta2.ReasonUnmanaged, "the module is handed over to the user"
 	case !m.DeletionTimestamp.IsZero():
-		return v1beta2.StateDeleting, cmp.Or(o.blocker, out.Reason(), v1beta2.ReasonObjectsRemaining), cmp.Or(detail, v1beta2.OperationDeleting)
+		return v1beta2.StateDeleting, cmp.Or(o.blocker, out.Reason(), v1beta2.ReasonObjectsRemaining),
+			cmp.Or(detail, v1beta2.OperationDeleting)
 	case out.Err != nil:
 		return v1beta2.StateError, cmp.Or(out.Reason(), v1beta2.ReasonInternalError), detail
 	case out.Waiting != "":
@@ -49,7 +50,8 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message string, signatures []signature) {
 	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no, ObservedGeneration: m.Generation}
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no,
+			ObservedGeneration: m.Generation}
 		if ok {
 			c.Status, c.Message = metav1.ConditionTrue, yes
 		}
@@ -58,10 +60,12 @@ func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message str
 	applied := s.AppliedDigest != ""
 	set(v1beta2.ConditionResources, v1beta2.ReasonResourcesAvailable, applied || len(s.Synced) > 0,
 		v1beta2.MessageResourcesTrue, v1beta2.MessageResourcesFalse)
-	set(v1beta2.ConditionInstallation, v1beta2.ReasonReady, state == v1beta2.StateReady || state == v1beta2.StateWarning,
+	set(v1beta2.ConditionInstallation, v1beta2.ReasonReady, state == v1beta2.StateReady ||
+		state == v1beta2.StateWarning,
 		v1beta2.MessageInstallationTrue, v1beta2.MessageInstallationFalse)
 	if m.Spec.Resource != nil && m.Spec.CustomResourcePolicy != v1beta2.Ignore {
-		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, applied, v1beta2.MessageModuleCRTrue, v1beta2.MessageModuleCRFalse)
+		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, applied, v1beta2.MessageModuleCRTrue,
+			v1beta2.MessageModuleCRFalse)
 	}
 	setSignatureCondition(m, signatures)
 	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
@@ -74,13 +78,15 @@ func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
 		return
 	}
 	c := metav1.Condition{
-		Type: v1beta2.ConditionSignature, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonSignatureVerified, ObservedGeneration: m.Generation,
+		Type: v1beta2.ConditionSignature, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonSignatureVerified,
+		ObservedGeneration: m.Generation,
 	}
 	var verified []string
 	for _, s := range signatures {
 		switch {
 		case s.Problem != "":
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing, loop.Clip(s.source+": "+s.Problem)
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing,
+				loop.Clip(s.source+": "+s.Problem)
 		case s.Verified:
 			verified = append(verified, fmt.Sprintf("%s is signed with key %s (%s)", s.source, s.Key, s.Kind))
 		}
@@ -103,7 +109,8 @@ func reportSuspended(m *v1beta2.Manifest, reason, message string) {
 		s.State = v1beta2.StateProcessing
 	}
 	c := metav1.Condition{
-		Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: s.ObservedGeneration,
+		Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+		ObservedGeneration: s.ObservedGeneration,
 	}
 	if old := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); old != nil {
 		c.Status = old.Status

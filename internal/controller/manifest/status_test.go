@@ -18,26 +18,35 @@ func TestIsMinor(t *testing.T) {
 		edit   func(now, saved *v1beta2.ManifestStatus)
 		want   bool
 	}{
-		"Goes on":   {"nothing has changed", func(*v1beta2.ManifestStatus, *v1beta2.ManifestStatus) {}, true},
-		"Operation": {"the message is saved only if it takes long", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "2 of 3" }, true},
-		"Applied":   {"the applied digest is remembered", func(now, _ *v1beta2.ManifestStatus) { now.AppliedDigest = "d" }, true},
-		"Ready":     {"the installation is complete", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateReady }, false},
-		"Error":     {"a problem", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateError }, false},
-		"New":       {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, false},
-		"Was ready": {"it is not a new installation", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
-		"Upgrade":   {"another version is installed", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" }, false},
-		"Slow":      {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
-		"Edited":    {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
+		"Goes on": {"nothing has changed", func(*v1beta2.ManifestStatus, *v1beta2.ManifestStatus) {}, true},
+		"Operation": {"the message is saved only if it takes long",
+			func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "2 of 3" }, true},
+		"Applied": {"the applied digest is remembered",
+			func(now, _ *v1beta2.ManifestStatus) { now.AppliedDigest = "d" }, true},
+		"Ready": {"the installation is complete",
+			func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateReady }, false},
+		"Error": {"a problem", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateError }, false},
+		"New":   {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, false},
+		"Was ready": {"it is not a new installation",
+			func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
+		"Upgrade": {"another version is installed", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" },
+			false},
+		"Slow": {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) },
+			false},
+		"Edited": {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
 		"Inventory": {"the inventory has to be saved", func(now, _ *v1beta2.ManifestStatus) {
 			now.Synced = append(now.Synced, v1beta2.Resource{Version: "v1", Kind: "Secret", Name: "b"})
 		}, false},
-		"Nothing":   {"without an inventory the start is not saved", func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, false},
-		"Signature": {"the signature has to be saved", func(now, _ *v1beta2.ManifestStatus) { condition(now, v1beta2.ConditionSignature, time.Now()) }, false},
+		"Nothing": {"without an inventory the start is not saved",
+			func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, false},
+		"Signature": {"the signature has to be saved",
+			func(now, _ *v1beta2.ManifestStatus) { condition(now, v1beta2.ConditionSignature, time.Now()) }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			status := v1beta2.ManifestStatus{
-				State: v1beta2.StateProcessing, ObservedGeneration: 1, Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Name: "a"}},
+				State: v1beta2.StateProcessing, ObservedGeneration: 1,
+				Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Name: "a"}},
 			}
 			since(&status, 0)
 			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion, m.Status = "7", *status.DeepCopy() })
@@ -67,15 +76,22 @@ func TestIsMinorDeletion(t *testing.T) {
 		edit   func(now, saved *v1beta2.ManifestStatus)
 		want   bool
 	}{
-		"Goes on": {"fewer objects are left", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "waiting for 2 objects" }, true},
-		"Begun":   {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
+		"Goes on": {"fewer objects are left", func(
+			now, _ *v1beta2.ManifestStatus) {
+			now.LastOperation.Operation = "waiting for 2 objects"
+		}, true},
+		"Begun": {"the start has to be saved", func(
+			_, saved *v1beta2.ManifestStatus) {
+			saved.State = v1beta2.StateReady
+		}, false},
 		"Blocked": {"the user has to act", func(now, _ *v1beta2.ManifestStatus) {
 			now.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
 		}, false},
 		"Freed": {"the user need not act any more", func(_, saved *v1beta2.ManifestStatus) {
 			saved.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
 		}, false},
-		"Slow":   {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
+		"Slow": {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) },
+			false},
 		"Edited": {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
 	}
 	for name, c := range cases {
@@ -99,7 +115,8 @@ func since(s *v1beta2.ManifestStatus, d time.Duration) {
 }
 
 func condition(s *v1beta2.ManifestStatus, kind string, at time.Time) {
-	s.Conditions = append(s.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "R", LastTransitionTime: metav1.NewTime(at)})
+	s.Conditions = append(s.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "R",
+		LastTransitionTime: metav1.NewTime(at)})
 }
 
 // TestUnsaved: the remembered digest is valid only for that digest and that version of the Manifest.
@@ -130,19 +147,24 @@ func TestIsQuiet(t *testing.T) {
 		change func(*run)
 		want   bool
 	}{
-		"Nothing":    {"nothing has happened", func(*run) {}, true},
-		"Restarted":  {"the status is trusted", func(n *run) { n.memory.readinessRules, n.memory.reported = "", "" }, true},
-		"Unsaved":    {"the last reconcile reported an error that was not saved", func(n *run) { n.memory.reported = v1beta2.StateError }, false},
-		"NotReady":   {"the status is not Ready", func(n *run) { n.manifest.Status.State = v1beta2.StateWarning }, false},
-		"Event":      {"an event was received", func(n *run) { n.changes.readiness = true }, false},
-		"Changed":    {"an object changed", func(n *run) { n.changes.objects = map[apply.Ref]objectEvent{{Kind: "Pod"}: {}} }, false},
+		"Nothing": {"nothing has happened", func(*run) {}, true},
+		"Restarted": {"the status is trusted", func(n *run) { n.memory.readinessRules, n.memory.reported = "", "" },
+			true},
+		"Unsaved": {"the last reconcile reported an error that was not saved",
+			func(n *run) { n.memory.reported = v1beta2.StateError }, false},
+		"NotReady": {"the status is not Ready", func(n *run) { n.manifest.Status.State = v1beta2.StateWarning },
+			false},
+		"Event": {"an event was received", func(n *run) { n.changes.readiness = true }, false},
+		"Changed": {"an object changed",
+			func(n *run) { n.changes.objects = map[apply.Ref]objectEvent{{Kind: "Pod"}: {}} }, false},
 		"Rendered":   {"objects were sent", func(n *run) { n.rendered = &rendered{} }, false},
 		"Generation": {"the spec changed", func(n *run) { n.manifest.Generation++ }, false},
 		"Rules":      {"the rules have changed", func(n *run) { n.memory.readinessRules = "others" }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := &run{manifest: &v1beta2.Manifest{}, memory: &memory{readinessRules: "rules", reported: v1beta2.StateReady}}
+			n := &run{manifest: &v1beta2.Manifest{},
+				memory: &memory{readinessRules: "rules", reported: v1beta2.StateReady}}
 			n.manifest.Status.State = v1beta2.StateReady
 			c.change(n)
 			if got := n.isQuiet("rules"); got != c.want {

@@ -106,8 +106,10 @@ const missingGracePeriod = 5 * time.Minute
 
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Client == nil || o.Live == nil || o.Runtimes == nil || o.Events == nil || o.Namespace == "" || o.Interval <= 0 {
-		return nil, fmt.Errorf("making the orphan controller: options need Client, Live, Runtimes, Events, Namespace and Interval")
+	if o.Client == nil || o.Live == nil || o.Runtimes == nil || o.Events == nil ||
+		o.Namespace == "" || o.Interval <= 0 {
+		return nil, fmt.Errorf(
+			"making the orphan controller: options need Client, Live, Runtimes, Events, Namespace and Interval")
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 2
@@ -117,14 +119,18 @@ func New(o Options) (*Reconciler, error) {
 
 // Register adds the controller to a manager.
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
-	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(
+		event.UpdateEvent) bool {
+		return false
+	}})
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, createdOrDeleted).
 		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma), createdOrDeleted).
 		Named("orphan").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma), createdOrDeleted)
+		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma),
+			createdOrDeleted)
 	}
 	return b.Complete(r)
 }

@@ -44,14 +44,16 @@ func newReconciler(t *testing.T, host string, o Options, objects ...client.Objec
 	}
 	t.Cleanup(func() { pool.Close("k") })
 	recorder := events.NewFakeRecorder(100)
-	indexed := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+	indexed := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+		opts ...client.ListOption) error {
 		if o := (&client.ListOptions{}).ApplyOptions(opts); o.FieldSelector == nil {
 			t.Errorf("%T is listed without an index: with 10,000 Kymas each reconcile would take 40 ms", list)
 		}
 		return c.List(ctx, list, opts...)
 	}}
 	o.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithInterceptorFuncs(indexed).
-		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).WithIndex(runtimes.NewSecretMetadata(), runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
+		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).WithIndex(
+		runtimes.NewSecretMetadata(), runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
 	o.Live, o.Runtimes, o.Events, o.Namespace = o.Client, pool, recorder, "n"
 	r, err := New(o)
 	if err != nil {
@@ -83,34 +85,39 @@ func TestMissingKyma(t *testing.T) {
 				r, recorder := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, Cleanup: cleanup},
 					&v1beta2.Manifest{ObjectMeta: named("m")}, &corev1.Secret{ObjectMeta: named("s")})
 				reconcileOnce := func() reconcile.Result {
-					result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+					result, err := r.Reconcile(t.Context(),
+						reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 					if err != nil {
 						t.Fatal(err)
 					}
 					return result
 				}
 				if after := reconcileOnce().RequeueAfter; after != missingGracePeriod {
-					t.Errorf("is reconciled again after %s, want %s: the Kyma may be created soon", after, missingGracePeriod)
+					t.Errorf("is reconciled again after %s, want %s: the Kyma may be created soon", after,
+						missingGracePeriod)
 				}
 				time.Sleep(missingGracePeriod)
 				if after := reconcileOnce().RequeueAfter; after <= 0 || after > time.Hour {
 					t.Errorf("is reconciled again after %s, want the next slot", after)
 				}
 				all := takeEvents(recorder)
-				if !strings.HasPrefix(all[0], "Warning Orphaned there is no Kyma k, to which") || !strings.HasPrefix(all[len(all)-1], "Warning Orphaned there is no Kyma k, of which") {
+				if !strings.HasPrefix(all[0], "Warning Orphaned there is no Kyma k, to which") ||
+					!strings.HasPrefix(all[len(all)-1], "Warning Orphaned there is no Kyma k, of which") {
 					t.Errorf("recorded %q, want the Manifest and the Secret", all)
 				}
 				err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "m"}, &v1beta2.Manifest{})
 				if apierrors.IsNotFound(err) != cleanup {
 					t.Errorf("cleanup %t: reading the Manifest gives %v", cleanup, err)
 				}
-				if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "s"}, &corev1.Secret{}); err != nil {
+				if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "s"},
+					&corev1.Secret{}); err != nil {
 					t.Errorf("the access Secret: %v", err)
 				}
 				if reconcileOnce(); takeEvents(recorder) != nil {
 					t.Error("it is reported again before the next slot")
 				}
-				if err := r.Client.Create(t.Context(), &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}); err != nil {
+				if err := r.Client.Create(t.Context(),
+					&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}); err != nil {
 					t.Fatal(err)
 				}
 				if reconcileOnce(); r.memories.Get("k").counted[secretOrphan] != 0 {
@@ -123,7 +130,8 @@ func TestMissingKyma(t *testing.T) {
 
 func TestDeletedKymasAreForgotten(t *testing.T) {
 	r, recorder := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour})
-	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+	result, err := r.Reconcile(
+		t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 	if err != nil || result.RequeueAfter != 0 || r.memories.Len() != 0 || takeEvents(recorder) != nil {
 		t.Errorf("got %v, %v, %d remembered, want nothing", result, err, r.memories.Len())
 	}
@@ -147,7 +155,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch collection := r.URL.Path[:strings.LastIndex(r.URL.Path, "/")]; {
 	case r.URL.Path == "/apis/operator.kyma-project.io/v1beta2":
 		body = metav1.APIResourceList{APIResources: []metav1.APIResource{
-			{Name: "moduletemplates", Kind: "ModuleTemplate", Namespaced: true}, {Name: "modulereleasemetas", Kind: "ModuleReleaseMeta", Namespaced: true},
+			{
+				Name:       "moduletemplates",
+				Kind:       "ModuleTemplate",
+				Namespaced: true}, {Name: "modulereleasemetas",
+				Kind:       "ModuleReleaseMeta",
+				Namespaced: true,
+			},
 		}}
 	case r.Method == http.MethodDelete:
 		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
@@ -171,7 +185,8 @@ func (s *server) deletes() []string {
 func TestSweep(t *testing.T) {
 	object := func(name, owner string) metav1.PartialObjectMetadata {
 		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1beta2.RuntimeNamespace, Name: name, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner},
+			Namespace: v1beta2.RuntimeNamespace, Name: name,
+			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner},
 		}}
 	}
 	entry := func(name, manager string) metav1.PartialObjectMetadata {
@@ -180,10 +195,12 @@ func TestSweep(t *testing.T) {
 		return o
 	}
 	s := &server{lists: map[string][]metav1.PartialObjectMetadata{
-		"/api/v1/configmaps":        {object("orphan", "n/gone"), object("fine", "n/m"), object("elsewhere", "other/gone"), object("base", "")},
+		"/api/v1/configmaps": {object("orphan", "n/gone"), object("fine", "n/m"),
+			object("elsewhere", "other/gone"), object("base", "")},
 		"/apis/apps/v1/deployments": {object("operator", "n/gone")},
 		"/apis/operator.kyma-project.io/v1beta2/moduletemplates": {
-			entry("gone-1.0.0", v1beta2.FieldOwnerCatalog), entry("copied-1.0.0", "somebody"), entry("there-1.0.0", v1beta2.FieldOwnerCatalog),
+			entry("gone-1.0.0", v1beta2.FieldOwnerCatalog), entry("copied-1.0.0", "somebody"),
+			entry("there-1.0.0", v1beta2.FieldOwnerCatalog),
 		},
 	}}
 	s.Server = httptest.NewServer(s)
@@ -203,7 +220,8 @@ func TestSweep(t *testing.T) {
 			s.requests = nil
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
 			r, recorder := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: c.cleanup}, k,
-				&v1beta2.Manifest{ObjectMeta: named("m")}, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "there-1.0.0"}})
+				&v1beta2.Manifest{ObjectMeta: named("m")},
+				&v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "there-1.0.0"}})
 			m := r.memoryOf("k")
 			if err := r.sweep(t.Context(), k, m); err != nil {
 				t.Fatal(err)
@@ -217,7 +235,8 @@ func TestSweep(t *testing.T) {
 				t.Errorf("counted %v, want two objects and one entry", m.counted)
 			}
 			text := strings.Join(takeEvents(recorder), "\n")
-			for _, part := range []string{"ConfigMap kyma-system/orphan", "Deployment.apps kyma-system/operator", "ModuleTemplate.operator.kyma-project.io kyma-system/gone-1.0.0"} {
+			for _, part := range []string{"ConfigMap kyma-system/orphan", "Deployment.apps kyma-system/operator",
+				"ModuleTemplate.operator.kyma-project.io kyma-system/gone-1.0.0"} {
 				if !strings.Contains(text, part) {
 					t.Errorf("recorded\n%s\nwant %s", text, part)
 				}
@@ -236,7 +255,8 @@ func TestSweep(t *testing.T) {
 
 func TestSweepIgnoresUnreachableRuntimes(t *testing.T) {
 	r, recorder := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, InCluster: true})
-	deleting := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", DeletionTimestamp: new(metav1.Now())}}
+	deleting := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k",
+		DeletionTimestamp: new(metav1.Now())}}
 	unreachable := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
 	for _, k := range []*v1beta2.Kyma{deleting, unreachable, unreachable} {
 		if err := r.sweep(t.Context(), k, r.memoryOf("k")); err != nil || takeEvents(recorder) != nil {

@@ -47,8 +47,9 @@ func TestMayDelete(t *testing.T) {
 		meta   metav1.ObjectMeta
 		want   bool
 	}{
-		"Alone":   {"it has no owner", metav1.ObjectMeta{}, true},
-		"Kyma":    {"its owner is the missing Kyma", metav1.ObjectMeta{OwnerReferences: owner("operator.kyma-project.io/v1beta1", "Kyma")}, true},
+		"Alone": {"it has no owner", metav1.ObjectMeta{}, true},
+		"Kyma": {"its owner is the missing Kyma",
+			metav1.ObjectMeta{OwnerReferences: owner("operator.kyma-project.io/v1beta1", "Kyma")}, true},
 		"Another": {"it has another owner", metav1.ObjectMeta{OwnerReferences: owner("example.com/v1", "Kyma")}, false},
 		"Deleted": {"it is being deleted", metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}, false},
 	}
@@ -66,7 +67,14 @@ func TestDeletable(t *testing.T) {
 	kept := config
 	kept.Keep = true
 	got := deletable([]apply.Ref{
-		{Version: "v1", Kind: "Namespace", Name: "a"}, config, kept, {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "x"},
+		{
+			Version: "v1",
+			Kind:    "Namespace",
+			Name:    "a"}, config, kept, {Group: "apiextensions.k8s.io",
+			Version: "v1",
+			Kind:    "CustomResourceDefinition",
+			Name:    "x",
+		},
 	})
 	if want := []apply.Ref{config}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -74,7 +82,8 @@ func TestDeletable(t *testing.T) {
 }
 
 func TestJoinFitsIntoAnEvent(t *testing.T) {
-	refs := slices.Repeat([]apply.Ref{{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: strings.Repeat("n", 200)}}, 50)
+	refs := slices.Repeat([]apply.Ref{{Version: "v1", Kind: "ConfigMap", Namespace: "a",
+		Name: strings.Repeat("n", 200)}}, 50)
 	if got := join(refs); len(got) > 1000-100 || !strings.HasSuffix(got, " more") {
 		t.Errorf("got %d bytes that end with %q", len(got), got[len(got)-20:])
 	}

@@ -27,7 +27,8 @@ import (
 const objectsLimit = 1000
 
 // reconcileMissing reports the Manifests and access Secrets that name a Kyma which does not exist.
-func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedName, now time.Time) (reconcile.Result, error) {
+func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedName,
+	now time.Time) (reconcile.Result, error) {
 	manifests, secrets, err := r.listNaming(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -54,7 +55,8 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 		}
 	}
 	for i := range secrets {
-		secret := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: secrets[i].Namespace, Name: secrets[i].Name, UID: secrets[i].UID}
+		secret := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: secrets[i].Namespace,
+			Name: secrets[i].Name, UID: secrets[i].UID}
 		r.Events.Eventf(secret, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
 			"there is no Kyma %s, of which this is the access Secret: create it, or delete the Secret", key.Name)
 	}
@@ -65,9 +67,11 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 }
 
 // listNaming returns the Manifests and access Secrets that name a Kyma.
-func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest, []metav1.PartialObjectMetadata, error) {
+func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest,
+	[]metav1.PartialObjectMetadata, error) {
 	var manifests v1beta2.ManifestList
-	options := []client.ListOption{client.InNamespace(key.Namespace), client.MatchingFields{runtimes.KymaNameIndex: key.Name}}
+	options := []client.ListOption{client.InNamespace(key.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: key.Name}}
 	if err := r.Client.List(ctx, &manifests, options...); err != nil {
 		return nil, nil, fmt.Errorf("listing the Manifests of Kyma %s: %w", key.Name, err)
 	}
@@ -85,7 +89,8 @@ func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) (
 // handleManifest reports a Manifest whose Kyma does not exist, and deletes it with Cleanup.
 func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
 	r.Events.Eventf(m, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
-		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module", kyma)
+		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module",
+		kyma)
 	log.FromContext(ctx).Info("found a Manifest without its Kyma", "manifest", m.Name)
 	if !r.Cleanup || !mayDelete(m) {
 		return nil
@@ -94,7 +99,8 @@ func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, ky
 	if err := r.Client.Delete(ctx, m, sameUID); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting Manifest %s, whose Kyma does not exist: %w", m.Name, err)
 	}
-	r.Events.Eventf(m, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, "Sweep", "deleted because there is no Kyma %s", kyma)
+	r.Events.Eventf(m, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, "Sweep",
+		"deleted because there is no Kyma %s", kyma)
 	return nil
 }
 
@@ -124,7 +130,8 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	if err != nil || r.InCluster {
 		return ignoreRuntimeErrors(err)
 	}
-	entries, err := r.findOrphans(ctx, rt, catalogKinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
+	entries, err := r.findOrphans(ctx, rt, catalogKinds, func(f *apply.ObjectMetadata) (
+		types.NamespacedName, client.Object) {
 		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, newSource(f)
 	})
 	if err == nil {
@@ -193,7 +200,8 @@ func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(entry.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == v1beta2.FieldOwnerCatalog }) {
+		if slices.ContainsFunc(entry.GetManagedFields(),
+			func(f metav1.ManagedFieldsEntry) bool { return f.Manager == v1beta2.FieldOwnerCatalog }) {
 			ours = append(ours, ref)
 		}
 	}
@@ -213,7 +221,8 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 }
 
 // handleOrphans reports orphans in a runtime, and deletes those that may be deleted with Cleanup.
-func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action, what string, orphans []apply.Ref) error {
+func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action, what string,
+	orphans []apply.Ref) error {
 	if orphans == nil {
 		return nil
 	}

@@ -113,7 +113,8 @@ type memory struct {
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
 	if o.Client == nil || o.Runtimes == nil || o.Events == nil || o.Grace < 0 {
-		return nil, fmt.Errorf("making the purge controller: options need Client, Runtimes, Events and a Grace that is not negative")
+		return nil, fmt.Errorf(
+			"making the purge controller: options need Client, Runtimes, Events and a Grace that is not negative")
 	}
 	for _, pattern := range o.Skip {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -132,7 +133,8 @@ const manifestIndex = "purge.manifests"
 
 // Register adds the controller and its index to a manager.
 func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Manifest{}, manifestIndex, kymaOfDeletedManifest); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Manifest{}, manifestIndex,
+		kymaOfDeletedManifest); err != nil {
 		return fmt.Errorf("indexing Manifests: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -160,7 +162,8 @@ func deletionChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
 		(before.GetDeletionTimestamp().IsZero() || len(before.GetFinalizers()) != len(after.GetFinalizers()) ||
-			before.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp] != after.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp])
+			before.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp] !=
+				after.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp])
 }
 
 // run is one reconcile of one Kyma.
@@ -176,8 +179,9 @@ type run struct {
 	kinds    []*kind           // set by survey: the kinds whose custom resources have to be deleted
 	blockers []blocker         // set by all steps: what the purge waits for
 	webhooks []webhookBlocker  // set by purgeResources: requests that failed because a webhook does not answer
-	next     time.Time         // set by purgeResources and purgeWebhooks: when something can be done again; zero if nothing waits
-	more     bool              // set by purgeResources: it reached its limit, so the next reconcile follows at once
+	// set by purgeResources and purgeWebhooks: when something can be done again; zero if nothing waits
+	next time.Time
+	more bool // set by purgeResources: it reached its limit, so the next reconcile follows at once
 }
 
 // Reconcile purges the runtime of one Kyma.
@@ -236,10 +240,12 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		return loop.Later(n.Grace/2, "the modules to be deleted") // there is no event for that; half of the period is never too late
+		// there is no event for that; half of the period is never too late
+		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
-		return loop.Later(min(left, n.Grace), "the grace period to end") // more than Grace is left if our clock was put back
+		// more than Grace is left if our clock was put back
+		return loop.Later(min(left, n.Grace), "the grace period to end")
 	}
 	return nil
 }
@@ -254,16 +260,21 @@ const formerReasonDeletionQueued = "WaitingForTurn"
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList
-	err = n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name},
+	err = n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
+		client.MatchingFields{manifestIndex: n.kyma.Name},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
 	}
 	if len(manifests.Items) == 0 {
 		ready := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady)
-		return ready == nil || ready.Reason != v1beta2.ReasonDeletionQueued && ready.Reason != formerReasonDeletionQueued, nil
+		return ready == nil || ready.Reason != v1beta2.ReasonDeletionQueued &&
+			ready.Reason != formerReasonDeletionQueued, nil
 	}
-	first := slices.MinFunc(manifests.Items, func(a, b v1beta2.Manifest) int { return a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time) })
+	first := slices.MinFunc(manifests.Items, func(a, b v1beta2.Manifest) int {
+		return a.DeletionTimestamp.Compare(
+			b.DeletionTimestamp.Time)
+	})
 	if first.DeletionTimestamp.After(n.begin) {
 		n.begin = first.DeletionTimestamp.Time
 	}

@@ -33,7 +33,8 @@ type server struct {
 	writes  []string
 	refuse  string // a request line that is answered with 403
 	served  bool   // our own kinds are served
-	hook    string // the name of a webhook that does not answer, and that is called for Things while its configuration exists
+	// the name of a webhook that does not answer, and that is called for Things while its configuration exists
+	hook string
 }
 
 const (
@@ -84,14 +85,20 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	object := s.objects[path]
 	switch {
 	case path == "/apis/example.com/v1":
-		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}})
+		answer(w, http.StatusOK,
+			metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "things",
+				Kind: "Thing", Namespaced: true}}})
 	case path == remoteAPI && s.served:
-		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "kymas", Kind: "Kyma", Namespaced: true}}})
+		answer(w, http.StatusOK,
+			metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "kymas", Kind: "Kyma", Namespaced: true}}})
 	case line == s.refuse:
-		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no", Reason: metav1.StatusReasonForbidden})
+		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no",
+			Reason: metav1.StatusReasonForbidden})
 	case s.hook != "" && r.Method != http.MethodGet && strings.HasPrefix(path, thingPath):
-		answer(w, http.StatusInternalServerError, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonInternalError,
-			Message: `Internal error occurred: failed calling webhook "` + s.hook + `": failed to call webhook: service "nobody" not found`})
+		answer(w, http.StatusInternalServerError, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+			Reason: metav1.StatusReasonInternalError,
+			Message: `Internal error occurred: failed calling webhook "` + s.hook +
+				`": failed to call webhook: service "nobody" not found`})
 	case path == "/apis/example.com/v1/things":
 		items := []any{}
 		for p, o := range s.objects {
@@ -101,7 +108,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, http.StatusOK, map[string]any{"items": items})
 	case object == nil:
-		answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: "x"}})
+		answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+			Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: "x"}})
 	case r.Method == http.MethodDelete:
 		m := object["metadata"].(map[string]any)
 		m["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
@@ -110,7 +118,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if path == hookPath {
 				s.hook = ""
 			}
-			answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess})
+			answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+				Status: metav1.StatusSuccess})
 			return
 		}
 		answer(w, http.StatusOK, object)
@@ -121,8 +130,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				Finalizers []string
 			}
 		}
-		if json.NewDecoder(r.Body).Decode(&patch) != nil || patch.Metadata.UID != object["metadata"].(map[string]any)["uid"] {
-			answer(w, http.StatusConflict, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonConflict})
+		if json.NewDecoder(r.Body).Decode(&patch) != nil ||
+			patch.Metadata.UID != object["metadata"].(map[string]any)["uid"] {
+			answer(w, http.StatusConflict, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+				Reason: metav1.StatusReasonConflict})
 			return
 		}
 		if len(patch.Metadata.Finalizers) == 0 {
@@ -167,7 +178,8 @@ func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object)
 	}
 	t.Cleanup(func() { pool.Close("k") })
 	recorder := events.NewFakeRecorder(100)
-	o.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&v1beta2.Manifest{}, manifestIndex, kymaOfDeletedManifest).Build()
+	o.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&v1beta2.Manifest{},
+		manifestIndex, kymaOfDeletedManifest).Build()
 	o.Runtimes, o.Events = pool, recorder
 	r, err := New(o)
 	if err != nil {
@@ -178,7 +190,8 @@ func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object)
 
 func (r *Reconciler) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
-	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+	result, err := r.Reconcile(
+		t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,20 +211,28 @@ func takeEvents(recorder *events.FakeRecorder) []string {
 }
 
 func kyma(deletedFor time.Duration, finalizers ...string) *v1beta2.Kyma {
-	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", Finalizers: finalizers, DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-deletedFor)}}}
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", Finalizers: finalizers,
+		DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-deletedFor)}}}
 }
 
 // manifest returns a Manifest with a CRD, two ConfigMaps of which one is kept, and a custom resource.
 func manifest() *v1beta2.Manifest {
-	cr := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "own", "namespace": "a"}}}
+	cr := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing",
+		"metadata": map[string]any{"name": "own", "namespace": "a"}}}
 	return &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "n", Name: "m", Finalizers: []string{v1beta2.FinalizerManifest}, DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-time.Hour)},
-			Labels: map[string]string{v1beta2.LabelKymaName: "k", v1beta2.LabelModuleName: "things"},
+			Namespace: "n", Name: "m", Finalizers: []string{v1beta2.FinalizerManifest},
+			DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-time.Hour)},
+			Labels:            map[string]string{v1beta2.LabelKymaName: "k", v1beta2.LabelModuleName: "things"},
 		},
 		Spec: v1beta2.ManifestSpec{Resource: cr},
 		Status: v1beta2.ManifestStatus{Synced: []v1beta2.Resource{
-			{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"},
+			{
+				Group:   "apiextensions.k8s.io",
+				Version: "v1",
+				Kind:    "CustomResourceDefinition",
+				Name:    "things.example.com",
+			},
 			{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "settings"},
 			{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "kept", Keep: true},
 		}},
@@ -250,7 +271,8 @@ func TestGraceBeginsWithTheModules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			k := kyma(3*time.Hour, v1beta2.FinalizerKyma)
-			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: c.reason})
+			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady,
+				Status: metav1.ConditionFalse, Reason: c.reason})
 			r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, k, c.m)
 			if after := r.reconcile(t).RequeueAfter; after < c.least || after > c.most {
 				t.Errorf("is reconciled again after %s, want %s to %s", after, c.least, c.most)
@@ -272,7 +294,8 @@ func TestPurge(t *testing.T) {
 	}
 	got := s.take()
 	slices.Sort(got[:2])
-	want := []string{"PATCH " + thingPath + "mine", "PATCH " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath}
+	want := []string{"PATCH " + thingPath + "mine", "PATCH " + thingPath + "own",
+		"DELETE " + configPath, "DELETE " + crdPath}
 	if !slices.Equal(got, want) {
 		t.Errorf("sent %q, want %q", got, want)
 	}
@@ -303,7 +326,8 @@ func TestOperatorStaysWhileCustomResourcesExist(t *testing.T) {
 	if r.reconcile(t); s.take() != nil {
 		t.Error("the finalizerGracePeriod is not over, but something was sent")
 	}
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
+		e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
 		t.Errorf("recorded %q, want the deletion of the custom resource", e)
 	}
 }
@@ -315,16 +339,19 @@ func TestBlockersAreReportedOnce(t *testing.T) {
 	r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
 	r.reconcile(t)
 	r.reconcile(t)
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") || !strings.Contains(e[0], "Thing.example.com a/own") {
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") ||
+		!strings.Contains(e[0], "Thing.example.com a/own") {
 		t.Errorf("recorded %q, want the refusal once", e)
 	}
 	if !s.has(configPath) {
 		t.Error("the operator was deleted while its custom resource exists")
 	}
-	r, recorder = newReconciler(t, s, Options{Grace: time.Minute, Skip: []string{"things.*"}}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	r, recorder = newReconciler(t, s, Options{Grace: time.Minute, Skip: []string{"things.*"}},
+		kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
 	s.take()
 	r.reconcile(t)
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "is on the skip list: Thing.example.com a/own") || s.take() != nil {
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
+		e[0], "is on the skip list: Thing.example.com a/own") || s.take() != nil {
 		t.Errorf("recorded %q, want the kind on the skip list", e)
 	}
 }
@@ -336,7 +363,8 @@ func (s *server) addHook(m *v1beta2.Manifest, owner string, keep bool) {
 	s.add(hookPath, nil)
 	s.objects[hookPath]["webhooks"] = []any{map[string]any{"name": "other.example.com"}, map[string]any{"name": s.hook}}
 	s.objects[hookPath]["metadata"].(map[string]any)["annotations"] = map[string]any{v1beta2.AnnotationOwnedBy: owner}
-	m.Status.Synced = append(m.Status.Synced, v1beta2.Resource{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: "things", Keep: keep})
+	m.Status.Synced = append(m.Status.Synced, v1beta2.Resource{Group: "admissionregistration.k8s.io", Version: "v1",
+		Kind: "ValidatingWebhookConfiguration", Name: "things", Keep: keep})
 }
 
 func TestFailingWebhooksArePurged(t *testing.T) {
@@ -351,11 +379,14 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 	if got, want := s.take(), []string{"PATCH " + thingPath + "own", "DELETE " + hookPath}; !slices.Equal(got, want) {
 		t.Errorf("sent %q, want %q", got, want)
 	}
-	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || !strings.Contains(m.Annotations[v1beta2.AnnotationPurged], "things") {
+	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil ||
+		!strings.Contains(m.Annotations[v1beta2.AnnotationPurged], "things") {
 		t.Errorf("the Manifest is annotated %q, %v, want the annotation of the purge", m.Annotations, err)
 	}
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io things: "+
-		"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
+		e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io "+
+			"things: "+
+			"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
 		t.Errorf("recorded %q, want the deleted configuration and the reason", e)
 	}
 	// The runtime still calls the webhook for a short time: that is not reported.
@@ -367,7 +398,8 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 	// Then the purge goes on, and what is deleted is not reported again.
 	s.hook = ""
 	r.reconcile(t)
-	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") || s.has(thingPath+"own") || s.has(configPath) {
+	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||
+		s.has(thingPath+"own") || s.has(configPath) {
 		t.Errorf("recorded %q, want the deletion of the rest", e)
 	}
 	// A runtime that still calls the webhook later is reported.
@@ -401,13 +433,15 @@ func TestWebhooksOfOthersAreLeftAlone(t *testing.T) {
 			r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
 			r.reconcile(t)
 			r.reconcile(t)
-			if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], `Warning PurgeBlocked`) || !strings.Contains(e[0], `failed calling webhook "hook.example.com"`) {
+			if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], `Warning PurgeBlocked`) ||
+				!strings.Contains(e[0], `failed calling webhook "hook.example.com"`) {
 				t.Errorf("%s: recorded %q, want the blocker once", c.reason, e)
 			}
 			if !s.has(hookPath) || !s.has(thingPath+"own") || !s.has(configPath) {
 				t.Errorf("%s: something was deleted", c.reason)
 			}
-			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || m.Annotations[v1beta2.AnnotationPurged] != "" {
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil ||
+				m.Annotations[v1beta2.AnnotationPurged] != "" {
 				t.Errorf("%s: the Manifest is annotated %q, %v", c.reason, m.Annotations, err)
 			}
 		})
@@ -431,8 +465,11 @@ func TestRemoveFormerFinalizer(t *testing.T) {
 		have   []string
 		want   []string
 	}{
-		"Waits":  {"the Kyma controller still has its finalizer", []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}, []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}},
-		"Unlock": {"no other controller removes it", []string{"example.com/other", v1beta2.FinalizerPurge}, []string{"example.com/other"}},
+		"Waits": {"the Kyma controller still has its finalizer",
+			[]string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge},
+			[]string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}},
+		"Unlock": {"no other controller removes it", []string{"example.com/other", v1beta2.FinalizerPurge},
+			[]string{"example.com/other"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

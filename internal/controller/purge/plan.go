@@ -18,18 +18,20 @@ import (
 
 // target is what is purged for one Manifest.
 type target struct {
-	name         string
-	module       string
-	owner        string                  // the value of the annotation owned-by of its objects
-	inventory    []apply.Ref             // as in the status
-	resource     apply.Ref               // the module's own custom resource; zero if it has none, or the policy is Ignore
+	name      string
+	module    string
+	owner     string      // the value of the annotation owned-by of its objects
+	inventory []apply.Ref // as in the status
+	// the module's own custom resource; zero if it has none, or the policy is Ignore
+	resource     apply.Ref
 	resourceKind schema.GroupVersionKind // the kind of the module's custom resources; zero if it has none
-	existing     []apply.Ref             // set by survey: the objects that existed when the purge started and are not reported as deleted
-	crds         []crd                   // set by survey: the CRDs among them
-	surveyed     bool                    // survey has read the objects
-	begun        bool                    // set by purgeInventories: the deletion of its objects was requested
-	blocked      bool                    // set by purgeResources in each reconcile: custom resources are left, so the operator stays
-	deleted      bool                    // set by purgeInventories in each reconcile: the inventory is deleted except for kept objects
+	// set by survey: the objects that existed when the purge started and are not reported as deleted
+	existing []apply.Ref
+	crds     []crd // set by survey: the CRDs among them
+	surveyed bool  // survey has read the objects
+	begun    bool  // set by purgeInventories: the deletion of its objects was requested
+	blocked  bool  // set by purgeResources in each reconcile: custom resources are left, so the operator stays
+	deleted  bool  // set by purgeInventories in each reconcile: the inventory is deleted except for kept objects
 }
 
 // newTarget returns the target of a Manifest.
@@ -39,13 +41,15 @@ func newTarget(m *v1beta2.Manifest) *target {
 		t.module = m.Name
 	}
 	for _, s := range m.Status.Synced {
-		t.inventory = append(t.inventory, apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Keep: s.Keep})
+		t.inventory = append(t.inventory, apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind,
+			Namespace: s.Namespace, Name: s.Name, Keep: s.Keep})
 	}
 	if cr := m.Spec.Resource; cr != nil {
 		t.resourceKind = cr.GroupVersionKind()
 		if m.Spec.CustomResourcePolicy != v1beta2.Ignore {
 			kind := t.resourceKind
-			t.resource = apply.Ref{Group: kind.Group, Version: kind.Version, Kind: kind.Kind, Namespace: cr.GetNamespace(), Name: cr.GetName()}
+			t.resource = apply.Ref{Group: kind.Group, Version: kind.Version, Kind: kind.Kind,
+				Namespace: cr.GetNamespace(), Name: cr.GetName()}
 		}
 	}
 	return t
@@ -130,7 +134,8 @@ func kindsOf(targets []*target, skip []string) []*kind {
 		if t.resourceKind.Kind == "" {
 			continue
 		}
-		if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.gvk.GroupKind() == t.resourceKind.GroupKind() }); i >= 0 {
+		if i := slices.IndexFunc(
+			kinds, func(k *kind) bool { return k.gvk.GroupKind() == t.resourceKind.GroupKind() }); i >= 0 {
 			if !slices.Contains(kinds[i].targets, t) {
 				kinds[i].targets = append(kinds[i].targets, t)
 			}
@@ -157,7 +162,8 @@ func kindsOf(targets []*target, skip []string) []*kind {
 // isOwn reports whether a kind is one of Lifecycle Manager. In the mode in-cluster the runtime is the control plane,
 // and has them.
 func isOwn(gk schema.GroupKind) bool {
-	own := []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
+	own := []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate,
+		v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
 	return gk.Group == v1beta2.GroupVersion.Group && slices.Contains(own, gk.Kind)
 }
 
@@ -206,7 +212,8 @@ const (
 //	6  otherwise                                        remove finalizers
 //
 // A deletion time in the future, by the clock of the runtime, counts as long ago.
-func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (do action, recheck time.Time) {
+func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
+	do action, recheck time.Time) {
 	period := min(grace, finalizerGracePeriod)
 	elapsed := now.Sub(found.DeletionTime)
 	switch {
@@ -251,7 +258,10 @@ func refsOf(left []apply.Remaining) []apply.Ref {
 
 // without returns the refs that are not among others.
 func without(refs, others []apply.Ref) []apply.Ref {
-	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
+	return slices.DeleteFunc(slices.Clone(refs), func(
+		r apply.Ref) bool {
+		return slices.ContainsFunc(others, r.SameObject)
+	})
 }
 
 // namesOf returns kind, namespace and name of objects as texts.

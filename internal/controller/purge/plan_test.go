@@ -16,7 +16,8 @@ import (
 
 var (
 	thing     = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
-	thingsCRD = apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}
+	thingsCRD = apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: "things.example.com"}
 	someThing = apply.Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "a", Name: "some"}
 	ownThing  = apply.Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "a", Name: "own"}
 )
@@ -34,22 +35,93 @@ func TestKindsOf(t *testing.T) {
 		own       bool   // that of the module may
 		protected string // part of the reason why nothing may be purged
 	}{
-		"Defined":      {"custom resources of a CRD of the module are purged", []*target{{owner: "a/b", crds: defined("a/b", thing)}}, nil, true, true, ""},
-		"NoOwner":      {"a CRD without owner annotation belongs to the inventory", []*target{{owner: "a/b", crds: defined("", thing)}}, nil, true, true, ""},
-		"Taken":        {"a CRD that another owner has taken over", []*target{{owner: "a/b", crds: defined("a/c", thing)}}, nil, false, false, "belongs to a/c"},
-		"SkipPlural":   {"the skip list may have plurals", []*target{{crds: defined("", thing)}}, []string{"things.example.com"}, false, false, "skip list"},
-		"SkipKind":     {"and kinds in upper or lower case", []*target{{crds: defined("", thing)}}, []string{"tHing.example.com"}, false, false, "skip list"},
-		"SkipGroup":    {"and whole groups", []*target{{crds: defined("", thing)}}, []string{"*.example.com"}, false, false, "skip list"},
-		"SkipOther":    {"patterns that do not match", []*target{{crds: defined("", thing)}}, []string{"*.example.org", "thing", "example.com"}, true, true, ""},
-		"KeptKind":     {"a kept CRD keeps its custom resources", []*target{{crds: defined("", thing), inventory: []apply.Ref{kept(thingsCRD)}}}, nil, false, false, "kept"},
-		"KeptResource": {"a kept custom resource needs its CRD", []*target{{crds: defined("", thing)}, {inventory: []apply.Ref{kept(someThing)}}}, nil, false, false, "kept"},
-		"Own":          {"kinds of Lifecycle Manager", []*target{{crds: defined("", v1beta2.GroupVersion.WithKind("Kyma"))}}, nil, false, false, "kind of Lifecycle Manager"},
-		"NotOwn":       {"a module may use our group", []*target{{crds: defined("", v1beta2.GroupVersion.WithKind("Thing"))}}, nil, true, true, ""},
-		"Undefined":    {"without a CRD only the module's own custom resource may be purged", []*target{{resourceKind: thing, resource: ownThing}}, nil, false, true, ""},
-		"Ignored":      {"with policy Ignore not even that one", []*target{{resourceKind: thing}}, nil, false, false, ""},
-		"SkipOwn":      {"the skip list applies there too", []*target{{resourceKind: thing, resource: ownThing}}, []string{"thing.*"}, false, false, "skip list"},
-		"DefinedByOne": {"one module has the CRD, another one a custom resource", []*target{{crds: defined("", thing)}, {resourceKind: thing, resource: ownThing}}, nil, true, true, ""},
-		"UsedByTwo":    {"each module's own custom resource may be purged", []*target{{resourceKind: thing, resource: someThing}, {resourceKind: thing, resource: ownThing}}, nil, true, true, ""},
+		"Defined": {
+			reason:  "custom resources of a CRD of the module are purged",
+			targets: []*target{{owner: "a/b", crds: defined("a/b", thing)}},
+			some:    true,
+			own:     true,
+		},
+		"NoOwner": {
+			reason:  "a CRD without owner annotation belongs to the inventory",
+			targets: []*target{{owner: "a/b", crds: defined("", thing)}},
+			some:    true,
+			own:     true,
+		},
+		"Taken": {
+			reason:    "a CRD that another owner has taken over",
+			targets:   []*target{{owner: "a/b", crds: defined("a/c", thing)}},
+			protected: "belongs to a/c",
+		},
+		"SkipPlural": {
+			reason:    "the skip list may have plurals",
+			targets:   []*target{{crds: defined("", thing)}},
+			skip:      []string{"things.example.com"},
+			protected: "skip list",
+		},
+		"SkipKind": {
+			reason:    "and kinds in upper or lower case",
+			targets:   []*target{{crds: defined("", thing)}},
+			skip:      []string{"tHing.example.com"},
+			protected: "skip list",
+		},
+		"SkipGroup": {
+			reason:    "and whole groups",
+			targets:   []*target{{crds: defined("", thing)}},
+			skip:      []string{"*.example.com"},
+			protected: "skip list",
+		},
+		"SkipOther": {
+			reason:  "patterns that do not match",
+			targets: []*target{{crds: defined("", thing)}},
+			skip:    []string{"*.example.org", "thing", "example.com"},
+			some:    true,
+			own:     true,
+		},
+		"KeptKind": {
+			reason:    "a kept CRD keeps its custom resources",
+			targets:   []*target{{crds: defined("", thing), inventory: []apply.Ref{kept(thingsCRD)}}},
+			protected: "kept",
+		},
+		"KeptResource": {
+			reason:    "a kept custom resource needs its CRD",
+			targets:   []*target{{crds: defined("", thing)}, {inventory: []apply.Ref{kept(someThing)}}},
+			protected: "kept",
+		},
+		"Own": {
+			reason:    "kinds of Lifecycle Manager",
+			targets:   []*target{{crds: defined("", v1beta2.GroupVersion.WithKind("Kyma"))}},
+			protected: "kind of Lifecycle Manager",
+		},
+		"NotOwn": {
+			reason:  "a module may use our group",
+			targets: []*target{{crds: defined("", v1beta2.GroupVersion.WithKind("Thing"))}},
+			some:    true,
+			own:     true,
+		},
+		"Undefined": {
+			reason:  "without a CRD only the module's own custom resource may be purged",
+			targets: []*target{{resourceKind: thing, resource: ownThing}},
+			own:     true,
+		},
+		"Ignored": {reason: "with policy Ignore not even that one", targets: []*target{{resourceKind: thing}}},
+		"SkipOwn": {
+			reason:    "the skip list applies there too",
+			targets:   []*target{{resourceKind: thing, resource: ownThing}},
+			skip:      []string{"thing.*"},
+			protected: "skip list",
+		},
+		"DefinedByOne": {
+			reason:  "one module has the CRD, another one a custom resource",
+			targets: []*target{{crds: defined("", thing)}, {resourceKind: thing, resource: ownThing}},
+			some:    true,
+			own:     true,
+		},
+		"UsedByTwo": {
+			reason:  "each module's own custom resource may be purged",
+			targets: []*target{{resourceKind: thing, resource: someThing}, {resourceKind: thing, resource: ownThing}},
+			some:    true,
+			own:     true,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -88,20 +160,100 @@ func TestActionFor(t *testing.T) {
 		want       action
 		until      time.Time
 	}{
-		"NotOurs":      {"it must not be purged", kind{protected: "because"}, time.Hour, ago(time.Hour), mine, actionNone, time.Time{}},
-		"NotOnlyOurs":  {"nor one of a kind without CRD", kind{only: []apply.Ref{ownThing}}, time.Hour, ago(time.Hour), mine, actionNone, time.Time{}},
-		"Fresh":        {"first it is deleted", kind{}, time.Hour, time.Time{}, mine, actionDelete, now.Add(finalizerGracePeriod)},
-		"ShortGrace":   {"the time is at most the grace period", kind{}, time.Second, time.Time{}, mine, actionDelete, now.Add(time.Second)},
-		"Going":        {"the time is not over", kind{}, time.Hour, ago(20 * time.Second), mine, actionWait, now.Add(40 * time.Second)},
-		"Held":         {"the time is over", kind{}, time.Hour, ago(finalizerGracePeriod), mine, actionRemoveFinalizers, time.Time{}},
-		"ClockAhead":   {"the clock of the runtime is ahead of ours", kind{}, time.Hour, now.Add(time.Hour), mine, actionRemoveFinalizers, time.Time{}},
-		"NoFinalizers": {"without finalizers it is deleted by itself", kind{}, time.Hour, ago(time.Hour), nil, actionWait, time.Time{}},
-		"Collected":    {"finalizers of the garbage collector stay", kind{}, time.Hour, ago(time.Hour), []string{"foregroundDeletion", "orphan"}, actionWait, time.Time{}},
-		"Both":         {"other finalizers are removed", kind{}, time.Hour, ago(time.Hour), append([]string{"foregroundDeletion"}, mine...), actionRemoveFinalizers, time.Time{}},
+		"NotOurs": {
+			reason:     "it must not be purged",
+			kind:       kind{protected: "because"},
+			grace:      time.Hour,
+			deleted:    ago(time.Hour),
+			finalizers: mine,
+			want:       actionNone,
+			until:      time.Time{},
+		},
+		"NotOnlyOurs": {
+			reason:     "nor one of a kind without CRD",
+			kind:       kind{only: []apply.Ref{ownThing}},
+			grace:      time.Hour,
+			deleted:    ago(time.Hour),
+			finalizers: mine,
+			want:       actionNone,
+			until:      time.Time{},
+		},
+		"Fresh": {
+			reason:     "first it is deleted",
+			kind:       kind{},
+			grace:      time.Hour,
+			deleted:    time.Time{},
+			finalizers: mine,
+			want:       actionDelete,
+			until:      now.Add(finalizerGracePeriod),
+		},
+		"ShortGrace": {
+			reason:     "the time is at most the grace period",
+			kind:       kind{},
+			grace:      time.Second,
+			deleted:    time.Time{},
+			finalizers: mine,
+			want:       actionDelete,
+			until:      now.Add(time.Second),
+		},
+		"Going": {
+			reason:     "the time is not over",
+			kind:       kind{},
+			grace:      time.Hour,
+			deleted:    ago(20 * time.Second),
+			finalizers: mine,
+			want:       actionWait,
+			until:      now.Add(40 * time.Second),
+		},
+		"Held": {
+			reason:     "the time is over",
+			kind:       kind{},
+			grace:      time.Hour,
+			deleted:    ago(finalizerGracePeriod),
+			finalizers: mine,
+			want:       actionRemoveFinalizers,
+			until:      time.Time{},
+		},
+		"ClockAhead": {
+			reason:     "the clock of the runtime is ahead of ours",
+			kind:       kind{},
+			grace:      time.Hour,
+			deleted:    now.Add(time.Hour),
+			finalizers: mine,
+			want:       actionRemoveFinalizers,
+			until:      time.Time{},
+		},
+		"NoFinalizers": {
+			reason:  "without finalizers it is deleted by itself",
+			kind:    kind{},
+			grace:   time.Hour,
+			deleted: ago(time.Hour),
+			want:    actionWait,
+			until:   time.Time{},
+		},
+		"Collected": {
+			reason:     "finalizers of the garbage collector stay",
+			kind:       kind{},
+			grace:      time.Hour,
+			deleted:    ago(time.Hour),
+			finalizers: []string{"foregroundDeletion", "orphan"},
+			want:       actionWait,
+			until:      time.Time{},
+		},
+		"Both": {
+			reason:     "other finalizers are removed",
+			kind:       kind{},
+			grace:      time.Hour,
+			deleted:    ago(time.Hour),
+			finalizers: append([]string{"foregroundDeletion"}, mine...),
+			want:       actionRemoveFinalizers,
+			until:      time.Time{},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, until := c.kind.actionFor(&apply.ObjectMetadata{Ref: someThing, DeletionTime: c.deleted, Finalizers: c.finalizers}, now, c.grace)
+			got, until := c.kind.actionFor(&apply.ObjectMetadata{Ref: someThing, DeletionTime: c.deleted,
+				Finalizers: c.finalizers}, now, c.grace)
 			if got != c.want || !until.Equal(c.until) {
 				t.Errorf("%s: got %d until %s, want %d until %s", c.reason, got, until, c.want, c.until)
 			}
@@ -114,7 +266,8 @@ func TestNewCRD(t *testing.T) {
 		"metadata": map[string]any{"annotations": map[string]any{v1beta2.AnnotationOwnedBy: "a/b"}},
 		"spec": map[string]any{
 			"group": "example.com", "names": map[string]any{"kind": "Thing", "plural": "things"},
-			"versions": []any{map[string]any{"name": "v1beta1"}, map[string]any{"name": "v1", "storage": true}, map[string]any{"name": "v2"}},
+			"versions": []any{map[string]any{"name": "v1beta1"}, map[string]any{"name": "v1", "storage": true},
+				map[string]any{"name": "v2"}},
 		},
 	}}
 	got, ok := newCRD(thingsCRD, u)
@@ -130,9 +283,15 @@ func TestNewCRD(t *testing.T) {
 func TestOverdue(t *testing.T) {
 	now := time.Now()
 	left := []apply.Remaining{
-		{Ref: someThing, Since: now.Add(-time.Hour)}, {Ref: ownThing, Since: now}, {Ref: thingsCRD}, {Ref: apply.Ref{Name: "refused"}, Err: &apply.Error{}},
+		{
+			Ref:   someThing,
+			Since: now.Add(-time.Hour)}, {Ref: ownThing,
+			Since: now}, {Ref: thingsCRD}, {Ref: apply.Ref{Name: "refused"},
+			Err: &apply.Error{},
+		},
 	}
-	if got, want := refsOf(overdue(left, now, time.Hour)), []apply.Ref{someThing, {Name: "refused"}}; !slices.Equal(got, want) {
+	if got, want := refsOf(overdue(left, now, time.Hour)),
+		[]apply.Ref{someThing, {Name: "refused"}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want overdue and refused objects: %v", got, want)
 	}
 }
@@ -152,7 +311,8 @@ func TestTextsFitIntoEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := join(c.names)
 			if !strings.HasSuffix(got, c.want) || len(got) > 1000 {
-				t.Errorf("got %d bytes that end with %q, want at most 1000 and %q", len(got), got[max(0, len(got)-30):], c.want)
+				t.Errorf("got %d bytes that end with %q, want at most 1000 and %q", len(got),
+					got[max(0, len(got)-30):], c.want)
 			}
 		})
 	}

@@ -37,7 +37,8 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 	t.existing = without(t.existing, reported)
 	metrics.Purged.WithLabelValues(metrics.PurgedObject).Add(float64(len(reported)))
 	log.FromContext(ctx).Info("purged objects of a module", "module", t.module, "objects", names)
-	n.recordEvent(v1beta2.ReasonPurged, reported[0], fmt.Sprintf("module %s: deleted %s: %s", t.module, count(len(names), "object"), join(names)))
+	n.recordEvent(v1beta2.ReasonPurged, reported[0], fmt.Sprintf("module %s: deleted %s: %s", t.module,
+		count(len(names), "object"), join(names)))
 }
 
 // blocker is something that the purge waits for.
@@ -83,5 +84,6 @@ func referenceTo(r apply.Ref) runtime.Object {
 	if r.Kind == "" {
 		return nil
 	}
-	return &corev1.ObjectReference{APIVersion: r.GVK().GroupVersion().String(), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+	return &corev1.ObjectReference{APIVersion: r.GVK().GroupVersion().String(), Kind: r.Kind,
+		Namespace: r.Namespace, Name: r.Name}
 }

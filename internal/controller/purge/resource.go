@@ -28,7 +28,8 @@ const actionsLimit = 500
 // of the Kyma will be deleted by the Kyma controller.
 func (n *run) survey(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
-	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name})
+	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
+		client.MatchingFields{manifestIndex: n.kyma.Name})
 	if err != nil {
 		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
 	}
@@ -209,11 +210,13 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	if len(keep) > 0 {
 		p.kind.blockTargets()
 	}
-	removed := slices.DeleteFunc(slices.Clone(found.Finalizers), func(f string) bool { return slices.Contains(keep, f) })
+	removed := slices.DeleteFunc(slices.Clone(found.Finalizers),
+		func(f string) bool { return slices.Contains(keep, f) })
 	p.released = append(p.released, found.Ref)
 	p.names = append(p.names, found.String()+" (held by "+strings.Join(removed, ", ")+")")
 	metrics.Purged.WithLabelValues(metrics.PurgedFinalizers).Inc()
-	log.FromContext(ctx).Info("removed finalizers of a custom resource", "object", found.String(), "finalizers", removed)
+	log.FromContext(ctx).Info("removed finalizers of a custom resource", "object",
+		found.String(), "finalizers", removed)
 	return nil
 }
 
@@ -225,7 +228,8 @@ func (p *kindPurge) finish(ctx context.Context) error {
 	}
 	if p.untouched != nil {
 		why := cmp.Or(p.kind.protected, "is defined by none of the modules")
-		p.addBlocker(p.untouched[0], fmt.Sprintf("the kind %s %s: %s", p.kind.gvk.GroupKind(), why, join(namesOf(p.untouched))))
+		p.addBlocker(p.untouched[0], fmt.Sprintf("the kind %s %s: %s", p.kind.gvk.GroupKind(), why,
+			join(namesOf(p.untouched))))
 	}
 	if p.toDelete == nil {
 		return nil
@@ -244,7 +248,8 @@ func (p *kindPurge) finish(ctx context.Context) error {
 		}
 	}
 	if names != nil && err == nil {
-		p.recordEvent(v1beta2.ReasonPurged, p.toDelete[0], fmt.Sprintf("deleted %s: %s", count(len(names), "custom resource"), join(names)))
+		p.recordEvent(v1beta2.ReasonPurged, p.toDelete[0],
+			fmt.Sprintf("deleted %s: %s", count(len(names), "custom resource"), join(names)))
 	}
 	return err
 }

@@ -65,8 +65,9 @@ type Tombstones struct {
 	*Reconciler
 	options TombstoneOptions
 
-	mu        sync.Mutex
-	completed map[string]types.UID // guarded by mu: the last completed tombstone by name of the Kyma; the cache may still return it
+	mu sync.Mutex
+	// guarded by mu: the last completed tombstone by name of the Kyma; the cache may still return it
+	completed map[string]types.UID
 }
 
 // NewTombstones checks the options and returns a Tombstones.
@@ -84,7 +85,10 @@ func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
 
 // Register adds the controller to a manager. A request has the name of the Kyma.
 func (r *Tombstones) Register(mgr ctrl.Manager) error {
-	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(
+		event.UpdateEvent) bool {
+		return false
+	}})
 	enqueueKyma := handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma)
 	secrets := &metav1.PartialObjectMetadata{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -105,7 +109,8 @@ func (r *Tombstones) Register(mgr ctrl.Manager) error {
 // enqueueAll enqueues the Kymas of all tombstones: this replica has become responsible for more runtimes.
 func (r *Tombstones) enqueueAll(ctx context.Context) {
 	var maps corev1.ConfigMapList
-	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return // only when the program ends
 	}
 	for i := range maps.Items {
@@ -141,8 +146,10 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	// The Kyma does not exist any more. This object takes its place, so that its events include those of the tombstone.
-	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: stored[0].Kyma, UID: stored[0].UID}}
-	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()}, controller: r, tombstone: stored[0]}
+	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace,
+		Name: stored[0].Kyma, UID: stored[0].UID}}
+	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},
+		controller: r, tombstone: stored[0]}
 	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "tombstone", Object: deleted},
 		loop.Step{Name: "need", Do: n.checkNeeded},
 		loop.Step{Name: "connect", Do: n.connect},
@@ -157,17 +164,22 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // list returns the tombstones of a Kyma, the oldest first, and sets the metric of all tombstones.
 func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
-	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing tombstones: %w", err)
 	}
 	metrics.Tombstones.Set(float64(len(maps.Items)))
-	stored, invalid := tombstone.Read(slices.DeleteFunc(slices.Clone(maps.Items), func(m corev1.ConfigMap) bool { return m.Labels[v1beta2.LabelKymaName] != kyma }))
+	stored, invalid := tombstone.Read(slices.DeleteFunc(slices.Clone(maps.Items),
+		func(m corev1.ConfigMap) bool { return m.Labels[v1beta2.LabelKymaName] != kyma }))
 	if invalid != nil {
 		log.FromContext(ctx).Info("ignoring a tombstone that cannot be read", "problem", invalid.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := slices.DeleteFunc(stored, func(s tombstone.Stored) bool { return s.Kyma != kyma || s.UID == r.completed[kyma] })
+	left := slices.DeleteFunc(stored, func(s tombstone.Stored) bool {
+		return s.Kyma != kyma ||
+			s.UID == r.completed[kyma]
+	})
 	if len(stored) == 0 {
 		delete(r.completed, kyma)
 	}
@@ -188,7 +200,8 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	case kyma.UID == n.tombstone.UID:
 		return loop.Done() // the event of its deletion triggers a reconcile
 	}
-	return n.deleteTombstone(ctx, metrics.TombstoneReplaced, "another Kyma of that name exists, which takes over what is left")
+	return n.deleteTombstone(ctx, metrics.TombstoneReplaced,
+		"another Kyma of that name exists, which takes over what is left")
 }
 
 // unreachableRetryDelay is the delay after which a runtime that could not be reached is tried again, if the pool
@@ -268,7 +281,8 @@ func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 
 // refOf converts a reference.
 func refOf(r v1beta2.Resource) apply.Ref {
-	return apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
+	return apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
+		Name: r.Name, Keep: r.Keep}
 }
 
 // deleteFromRuntime deletes what the runtime got apart from modules, once the modules are deleted.
@@ -302,7 +316,8 @@ func (n *tombstoneRun) finish(ctx context.Context) error {
 		return n.requeueSince(n.memory.begun)
 	}
 	n.reportBlockers()
-	return n.deleteTombstone(ctx, metrics.TombstoneCleaned, fmt.Sprintf("nothing of its %d objects is left in the runtime", n.tombstone.Count()))
+	return n.deleteTombstone(ctx, metrics.TombstoneCleaned,
+		fmt.Sprintf("nothing of its %d objects is left in the runtime", n.tombstone.Count()))
 }
 
 // deleteTombstone deletes the tombstone and ends the reconcile.
@@ -322,7 +337,9 @@ func (n *tombstoneRun) deleteTombstone(ctx context.Context, how, why string) err
 	n.controller.mu.Unlock()
 	metrics.TombstonesEnded.WithLabelValues(how).Inc()
 	first := n.tombstone.ConfigMaps[0]
-	log.FromContext(ctx).Info("deleted a tombstone", "kyma", n.kyma.Name, "uid", n.tombstone.UID, "tombstone", first, "how", how, "why", why)
-	n.recordEvent(v1beta2.EventTombstoneDeleted, apply.Ref{}, fmt.Sprintf("tombstone %s is no longer needed: %s", first, why))
+	log.FromContext(ctx).Info("deleted a tombstone", "kyma", n.kyma.Name, "uid", n.tombstone.UID, "tombstone",
+		first, "how", how, "why", why)
+	n.recordEvent(v1beta2.EventTombstoneDeleted, apply.Ref{},
+		fmt.Sprintf("tombstone %s is no longer needed: %s", first, why))
 	return loop.Done()
 }

@@ -57,13 +57,15 @@ func accessTo(t *testing.T, host string) *corev1.Secret {
 	t.Helper()
 	config := clientcmdapi.Config{
 		CurrentContext: "c", Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: host}}, AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: "t"}},
+		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: host}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: "t"}},
 	}
 	data, err := clientcmd.Write(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "access", Labels: map[string]string{v1beta2.LabelKymaName: "k"}}, Data: map[string][]byte{"config": data}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "access",
+		Labels: map[string]string{v1beta2.LabelKymaName: "k"}}, Data: map[string][]byte{"config": data}}
 }
 
 // tombstoneOf returns the tombstone of Kyma k with the module of manifest, and the Kyma and its CRD in the runtime.
@@ -71,8 +73,19 @@ func tombstoneOf(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	of := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", UID: "u"}}
 	maps, err := tombstone.New(of, []*v1beta2.Manifest{manifest()}, []v1beta2.Resource{
-		{Group: "operator.kyma-project.io", Version: "v1beta2", Kind: "Kyma", Namespace: "kyma-system", Name: "default"},
-		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"},
+		{
+			Group:     "operator.kyma-project.io",
+			Version:   "v1beta2",
+			Kind:      "Kyma",
+			Namespace: "kyma-system",
+			Name:      "default",
+		},
+		{
+			Group:   "apiextensions.k8s.io",
+			Version: "v1",
+			Kind:    "CustomResourceDefinition",
+			Name:    "kymas.operator.kyma-project.io",
+		},
 	}).ConfigMaps("n")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +123,8 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 
 func (r *Tombstones) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
-	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+	result, err := r.Reconcile(
+		t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,13 +167,32 @@ func TestTombstones(t *testing.T) {
 		writes  []string
 		event   string
 	}{
-		"StillExists": {"its Kyma is about to be deleted", []client.Object{live("u")}, true, "n/k", true, nil, ""},
-		"AnotherKyma": {"another Kyma takes over the runtime", []client.Object{live("other")}, true, "n/k", false, nil, "another Kyma of that name"},
-		"ClusterGone": {"the access Secret does not exist", nil, false, "n/k", false, nil, "access Secret was removed"},
-		"TakenOver":   {"the runtime belongs to another Kyma", nil, true, "n/other", false, nil, "belongs to n/other"},
+		"StillExists": {
+			reason:  "its Kyma is about to be deleted",
+			objects: []client.Object{live("u")},
+			access:  true,
+			owner:   "n/k",
+			left:    true,
+		},
+		"AnotherKyma": {
+			reason:  "another Kyma takes over the runtime",
+			objects: []client.Object{live("other")},
+			access:  true,
+			owner:   "n/k",
+			event:   "another Kyma of that name",
+		},
+		"ClusterGone": {reason: "the access Secret does not exist", owner: "n/k", event: "access Secret was removed"},
+		"TakenOver": {
+			reason: "the runtime belongs to another Kyma",
+			access: true,
+			owner:  "n/other",
+			event:  "belongs to n/other",
+		},
 		"Reachable": {
-			"custom resources, then the module, then the objects of Lifecycle Manager", nil, true, "n/k", false,
-			[]string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath, "DELETE " + remotePath, "DELETE " + ourCRDPath}, "nothing of its 6 objects",
+			reason: "custom resources, then the module, then the objects of Lifecycle Manager",
+			access: true, owner: "n/k",
+			writes: []string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath,
+				"DELETE " + remotePath, "DELETE " + ourCRDPath}, event: "nothing of its 6 objects",
 		},
 	}
 	for name, c := range cases {
@@ -181,7 +214,8 @@ func TestTombstones(t *testing.T) {
 				t.Errorf("%s: the tombstone exists: %t, want %t", c.reason, !c.left, c.left)
 			}
 			e := takeEvents(recorder)
-			ended := slices.DeleteFunc(slices.Clone(e), func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneDeleted) })
+			ended := slices.DeleteFunc(slices.Clone(e),
+				func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneDeleted) })
 			if c.event == "" && e != nil || c.event != "" && (len(ended) != 1 || !strings.Contains(ended[0], c.event)) {
 				t.Errorf("%s: recorded %q, want once %q", c.reason, e, c.event)
 			}
@@ -219,7 +253,8 @@ func TestFinalizersNobodyServes(t *testing.T) {
 			for range 3 {
 				r.reconcile(t)
 			}
-			if r.left(t) == c.deleted || s.has(thingPath+"mine") == c.deleted || s.has(configPath) == c.deleted || s.has(remotePath) == c.deleted {
+			if r.left(t) == c.deleted || s.has(thingPath+"mine") == c.deleted || s.has(configPath) == c.deleted ||
+				s.has(remotePath) == c.deleted {
 				t.Errorf("%s: the tombstone exists: %t, the custom resource: %t, its operator: %t (%q)",
 					c.reason, r.left(t), s.has(thingPath+"mine"), s.has(configPath), takeEvents(recorder))
 			}

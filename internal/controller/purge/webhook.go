@@ -45,7 +45,8 @@ const (
 // configuration that is in no inventory is reported, and left alone.
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
-		blocked := slices.DeleteFunc(slices.Clone(n.webhooks), func(b webhookBlocker) bool { return b.err.Webhook() != webhook })
+		blocked := slices.DeleteFunc(slices.Clone(n.webhooks),
+			func(b webhookBlocker) bool { return b.err.Webhook() != webhook })
 		deleted, err := n.deleteWebhook(ctx, webhook, blocked)
 		if err != nil {
 			return err
@@ -123,8 +124,10 @@ func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webho
 	}
 	t.existing = without(t.existing, []apply.Ref{ref})
 	metrics.Purged.WithLabelValues(metrics.PurgedObject).Inc()
-	log.FromContext(ctx).Info("purged the configuration of a webhook that does not answer", "module", t.module, "object", ref.String(), "webhook", webhook)
-	n.recordEvent(v1beta2.ReasonPurged, ref, fmt.Sprintf("module %s: deleted %s: its webhook %s does not answer, which blocked %s",
+	log.FromContext(ctx).Info("purged the configuration of a webhook that does not answer", "module", t.module,
+		"object", ref.String(), "webhook", webhook)
+	n.recordEvent(v1beta2.ReasonPurged, ref, fmt.Sprintf(
+		"module %s: deleted %s: its webhook %s does not answer, which blocked %s",
 		t.module, ref, webhook, join(namesOf(refs))))
 }
 
@@ -140,7 +143,8 @@ func webhookNames(blocked []webhookBlocker) []string {
 
 // isWebhookConfiguration reports whether an object configures admission webhooks.
 func isWebhookConfiguration(r apply.Ref) bool {
-	return r.Group == "admissionregistration.k8s.io" && (r.Kind == "ValidatingWebhookConfiguration" || r.Kind == "MutatingWebhookConfiguration")
+	return r.Group == "admissionregistration.k8s.io" && (r.Kind == "ValidatingWebhookConfiguration" ||
+		r.Kind == "MutatingWebhookConfiguration")
 }
 
 // hasWebhook reports whether a webhook configuration has a webhook of that name.

@@ -94,15 +94,18 @@ func New(o Options) (*Reconciler, error) {
 	r := &Reconciler{Options: o, written: map[string]writtenRoute{}}
 	istio := []string{"v1", "v1beta1", "v1alpha3"}
 	r.virtualServices = &externalKind{
-		kind: kindVirtualService, group: groupIstio, resource: "virtualservices", versions: istio, namespace: o.Namespace,
+		kind: kindVirtualService, group: groupIstio, resource: "virtualservices",
+		versions: istio, namespace: o.Namespace,
 		trim: trimVirtualService, isOwnWrite: r.isOwnWrite, onObject: r.enqueueOwner, onServedChange: r.enqueueAll,
 	}
 	r.gateways = &externalKind{
 		kind: kindGateway, group: groupIstio, resource: "gateways", versions: istio, namespace: o.GatewayNamespace,
-		trim: trimGateway, onObject: func(ctx context.Context, _ client.ObjectKey) { r.enqueueAll(ctx) }, onServedChange: r.enqueueAll,
+		trim: trimGateway, onObject: func(ctx context.Context, _ client.ObjectKey) { r.enqueueAll(ctx) },
+		onServedChange: r.enqueueAll,
 	}
 	r.httpRoutes = &externalKind{
-		kind: kindHTTPRoute, group: groupGatewayAPI, resource: "httproutes", versions: []string{"v1", "v1beta1"}, namespace: o.Namespace,
+		kind: kindHTTPRoute, group: groupGatewayAPI, resource: "httproutes",
+		versions: []string{"v1", "v1beta1"}, namespace: o.Namespace,
 		trim: trimHTTPRoute, isOwnWrite: r.isOwnWrite, onObject: r.enqueueOwner, onServedChange: r.enqueueAll,
 	}
 	return r, nil
@@ -124,7 +127,8 @@ func (r *Reconciler) Register(_ context.Context, mgr ctrl.Manager) error {
 		For(&v1beta2.Watcher{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: isRelevantUpdate})).
 		WatchesRawSource(r.trigger.Source()).
 		Named("watcher").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter, NeedLeaderElection: new(true)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter,
+			NeedLeaderElection: new(true)}).
 		Complete(r)
 }
 

@@ -28,7 +28,8 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	gvr := schema.GroupVersionResource{Group: groupGatewayAPI, Version: "v1", Resource: "httproutes"}
-	server := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{gvr: "HTTPRouteList"})
+	server := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{gvr: "HTTPRouteList"})
 	server.PrependReactor("*", "httproutes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a, ok := a.(interface{ GetObject() runtime.Object }); ok {
 			spec := a.GetObject().(*unstructured.Unstructured).Object["spec"].(map[string]any)
@@ -38,7 +39,8 @@ func newBench(t *testing.T) *bench {
 	})
 	w := aWatcher()
 	r := &route{plan: planHTTPRoute(w, "", true), gvr: gvr}
-	return &bench{run: &run{Reconciler: &Reconciler{routes: server, written: map[string]writtenRoute{}}, watcher: w, desired: []*route{r}}, server: server, route: r}
+	return &bench{run: &run{Reconciler: &Reconciler{routes: server, written: map[string]writtenRoute{}}, watcher: w,
+		desired: []*route{r}}, server: server, route: r}
 }
 
 // verbs returns the verbs of the requests since the last call.
@@ -73,10 +75,14 @@ func TestRouteIsWrittenOnChangeOnly(t *testing.T) {
 		{"it exists, with a default that we do not know", func(*unstructured.Unstructured) {}, nil},
 		{"others may add labels and owners", func(u *unstructured.Unstructured) {
 			u.SetLabels(map[string]string{"a": "b", v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager})
-			u.SetOwnerReferences(append(u.GetOwnerReferences(), metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "2"}))
+			u.SetOwnerReferences(append(u.GetOwnerReferences(),
+				metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "2"}))
 		}, nil},
-		{"another writer added a field", func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)["other"] = "x" }, []string{"update"}},
-		{"another writer removed the label", func(u *unstructured.Unstructured) { u.SetLabels(nil) }, []string{"update"}},
+		{"another writer added a field", func(u *unstructured.Unstructured) {
+			u.Object["spec"].(map[string]any)["other"] = "x"
+		}, []string{"update"}},
+		{"another writer removed the label", func(u *unstructured.Unstructured) { u.SetLabels(nil) },
+			[]string{"update"}},
 		{"its owner is a former Watcher of that name", func(u *unstructured.Unstructured) {
 			refs := u.GetOwnerReferences()
 			refs[0].UID = "0"
@@ -122,16 +128,23 @@ func TestErrorsOfWrites(t *testing.T) {
 		want     string // reason of the error
 		conflict bool
 	}{
-		"Forbidden": {"a permission is missing", apierrors.NewForbidden(resource, "w", nil), v1beta2.ReasonControlPlaneForbidden, false},
-		"Invalid":   {"the CRD rejects it", apierrors.NewInvalid(kind, "w", nil), v1beta2.ReasonRouteRefused, false},
-		"Other":     {"it is tried again", apierrors.NewInternalError(apierrors.NewBadRequest("x")), v1beta2.ReasonInternalError, false},
-		"Exists":    {"the cache does not have it yet, so it is read again", apierrors.NewAlreadyExists(resource, "w"), "", true},
-		"Deleting":  {"while the CRD is being deleted, no object can be created", apierrors.NewMethodNotSupported(resource, "create"), "", false},
+		"Forbidden": {"a permission is missing", apierrors.NewForbidden(resource, "w", nil),
+			v1beta2.ReasonControlPlaneForbidden, false},
+		"Invalid": {"the CRD rejects it", apierrors.NewInvalid(kind, "w", nil), v1beta2.ReasonRouteRefused, false},
+		"Other": {"it is tried again", apierrors.NewInternalError(apierrors.NewBadRequest("x")),
+			v1beta2.ReasonInternalError, false},
+		"Exists": {"the cache does not have it yet, so it is read again", apierrors.NewAlreadyExists(resource, "w"),
+			"", true},
+		"Deleting": {"while the CRD is being deleted, no object can be created", apierrors.NewMethodNotSupported(
+			resource, "create"), "", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.server.PrependReactor("create", "httproutes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+			b.server.PrependReactor("create", "httproutes", func(clienttesting.Action) (bool, runtime.Object,
+				error) {
+				return true, nil, c.err
+			})
 			err := b.applyRoutes(t.Context())
 			if err == nil || loop.Reason(err) != c.want || apierrors.IsConflict(err) != c.conflict {
 				t.Errorf("%s: %v has reason %q", c.reason, err, loop.Reason(err))

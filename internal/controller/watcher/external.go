@@ -41,10 +41,12 @@ type externalKind struct {
 	kind, group, resource string
 	versions              []string // supported, the preferred one first
 	namespace             string
-	trim                  func(*unstructured.Unstructured)        // removes fields that are not needed
-	isOwnWrite            func(*unstructured.Unstructured) bool   // reports whether we wrote this version, which then is no event; nil: none
-	onObject              func(context.Context, client.ObjectKey) // called when an object has changed
-	onServedChange        func(context.Context)                   // called when the kind is served, is not served any more, or fails
+	trim                  func(*unstructured.Unstructured) // removes fields that are not needed
+	// reports whether we wrote this version, which then is no event; nil: none
+	isOwnWrite func(*unstructured.Unstructured) bool
+	onObject   func(context.Context, client.ObjectKey) // called when an object has changed
+	// called when the kind is served, is not served any more, or fails
+	onServedChange func(context.Context)
 
 	mu      sync.Mutex
 	current snapshot // guarded by mu
@@ -139,7 +141,8 @@ func newWatchClients(cfg *rest.Config, h *http.Client) (*watchClients, error) {
 	return &watchClients{metadata: m, discovery: d.RESTClient(), objects: objects}, nil
 }
 
-var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
 
 // watch returns a function that keeps the snapshot of a kind up to date until its context ends.
 func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
@@ -152,14 +155,17 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 			default: // a notification is pending
 			}
 		}
-		crds := metadatainformer.NewFilteredMetadataInformer(w.metadata, crdResource, "", 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-			o.FieldSelector = "metadata.name=" + k.crdName()
-		}).Informer()
-		if err := crds.SetWatchErrorHandlerWithContext(k.watchErrorHandler("watching CustomResourceDefinition "+k.crdName(), notify)); err != nil {
+		crds := metadatainformer.NewFilteredMetadataInformer(w.metadata, crdResource, "", 0, cache.Indexers{},
+			func(o *metav1.ListOptions) {
+				o.FieldSelector = "metadata.name=" + k.crdName()
+			}).Informer()
+		if err := crds.SetWatchErrorHandlerWithContext(
+			k.watchErrorHandler("watching CustomResourceDefinition "+k.crdName(), notify)); err != nil {
 			return fmt.Errorf("watching CustomResourceDefinition %s: %w", k.crdName(), err)
 		}
 		_, err := crds.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
+			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() },
+			DeleteFunc: func(any) { notify() },
 		})
 		if err != nil {
 			return fmt.Errorf("watching CustomResourceDefinition %s: %w", k.crdName(), err)
@@ -264,7 +270,8 @@ func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version 
 	k.current = next
 	k.mu.Unlock()
 	if before.known {
-		log.FromContext(ctx).Info("the served version of a kind has changed", "kind", k.kind, "from", before.gvr.Version, "to", version)
+		log.FromContext(ctx).Info("the served version of a kind has changed", "kind", k.kind, "from",
+			before.gvr.Version, "to", version)
 	}
 	k.onServedChange(ctx)
 }
@@ -347,7 +354,8 @@ func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.Watc
 		if apierrors.IsForbidden(err) {
 			k.mu.Lock()
 			first := k.current.err == nil
-			k.current.err = &reasonError{reason: v1beta2.ReasonControlPlaneForbidden, err: fmt.Errorf("%s: %w", doing, err)}
+			k.current.err = &reasonError{reason: v1beta2.ReasonControlPlaneForbidden,
+				err: fmt.Errorf("%s: %w", doing, err)}
 			k.mu.Unlock()
 			if first {
 				k.onServedChange(ctx)

@@ -77,7 +77,10 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 		}
 		all = append(all, g)
 	}
-	slices.SortFunc(all, func(a, b gateway) int { return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name) })
+	slices.SortFunc(all, func(a, b gateway) int {
+		return strings.Compare(
+			a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+	})
 	return all
 }
 
@@ -90,7 +93,8 @@ func validate(w *v1beta2.Watcher) string {
 	s, name := w.Spec.ServiceInfo, w.ManagerName()
 	switch {
 	case name == "":
-		return fmt.Sprintf("the Watcher has no manager, so no events are sent: set spec.manager or the label %s", v1beta2.LabelManagedBy)
+		return fmt.Sprintf("the Watcher has no manager, so no events are sent: set spec.manager or the label %s",
+			v1beta2.LabelManagedBy)
 	case !plainPath.MatchString(name) || path.Clean(name) != name || slices.Contains(strings.Split(name, "/"), ".."):
 		return fmt.Sprintf("the manager %q cannot be part of a path: use letters, digits and - . _ ~", name)
 	case s.Name == "" || s.Namespace == "":
@@ -144,15 +148,19 @@ func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 			continue
 		}
 		if len(g.hosts) == 0 {
-			return p.withUnknownRoute(v1beta2.ReasonGatewayWithoutHosts, "Gateway %s/%s has no hosts: add some to its servers, or select another", g.namespace, g.name)
+			return p.withUnknownRoute(v1beta2.ReasonGatewayWithoutHosts,
+				"Gateway %s/%s has no hosts: add some to its servers, or select another", g.namespace, g.name)
 		}
 		names = append(names, g.namespace+"/"+g.name)
 		for _, h := range g.hosts {
-			hosts = append(hosts, h[strings.Index(h, "/")+1:]) // the part before the slash restricts the namespaces that may use a host
+			// the part before the slash restricts the namespaces that may use a host
+			hosts = append(hosts, h[strings.Index(h, "/")+1:])
 		}
 	}
 	if names == nil {
-		return p.withoutRoute(v1beta2.ReasonGatewayNotFound, "spec.gateway.selector selects no Gateway in namespace %s: create one there with the labels %q, or correct the selector", with.namespace, selector)
+		return p.withoutRoute(v1beta2.ReasonGatewayNotFound,
+			"spec.gateway.selector selects no Gateway in namespace %s: create one there with the labels %q, or "+
+				"correct the selector", with.namespace, selector)
 	}
 	p.spec = virtualService(w, names, sortUnique(hosts))
 	return p
@@ -264,13 +272,15 @@ func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejecte
 					continue
 				}
 				if status == string(metav1.ConditionFalse) {
-					return true, fmt.Sprintf("%s does not accept the route: %v: %v", about, condition["reason"], condition["message"])
+					return true, fmt.Sprintf("%s does not accept the route: %v: %v", about,
+						condition["reason"], condition["message"])
 				}
 				accepted = accepted || kind == "Accepted" && status == string(metav1.ConditionTrue)
 			}
 		}
 		if !accepted && why == "" {
-			why = about + " has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace " + w.Namespace
+			why = about + " has not accepted the route yet: check that it exists, and that its listeners allow " +
+				"routes from namespace " + w.Namespace
 		}
 	}
 	return false, why
@@ -283,6 +293,7 @@ func isParent(entry map[string]any, p v1beta2.RouteParent, home string) bool {
 		s, _ := ref[key].(string)
 		return cmp.Or(s, otherwise)
 	}
-	return text("name", "") == p.Name && text("namespace", home) == cmp.Or(p.Namespace, home) && text("sectionName", "") == p.SectionName &&
+	return text("name", "") == p.Name && text("namespace", home) == cmp.Or(p.Namespace, home) &&
+		text("sectionName", "") == p.SectionName &&
 		text("kind", kindGateway) == kindGateway
 }

@@ -15,9 +15,11 @@ func aWatcher(change ...func(*v1beta2.Watcher)) *v1beta2.Watcher {
 	w := &v1beta2.Watcher{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w", UID: "1"},
 		Spec: v1beta2.WatcherSpec{
-			Manager: "lifecycle-manager", ServiceInfo: v1beta2.Service{Name: "events", Namespace: "kcp-system", Port: 8082},
+			Manager: "lifecycle-manager", ServiceInfo: v1beta2.Service{Name: "events",
+				Namespace: "kcp-system", Port: 8082},
 			Gateway: &v1beta2.Gateway{LabelSelector: v1beta2.Selector{MatchLabels: map[string]string{"use": "events"}}},
-			Route:   &v1beta2.Route{ParentRefs: []v1beta2.RouteParent{{Name: "public", Namespace: "edge"}, {Name: "own", SectionName: "https"}}},
+			Route: &v1beta2.Route{ParentRefs: []v1beta2.RouteParent{{Name: "public", Namespace: "edge"},
+				{Name: "own", SectionName: "https"}}},
 		},
 	}
 	for _, c := range change {
@@ -32,8 +34,9 @@ func TestCheck(t *testing.T) {
 		change func(*v1beta2.Watcher)
 		wrong  bool
 	}{
-		"Fine":        {"it is valid", func(*v1beta2.Watcher) {}, false},
-		"Path":        {"the reference allows more than one segment", func(w *v1beta2.Watcher) { w.Spec.Manager = "a/b.c~d_e-f" }, false},
+		"Fine": {"it is valid", func(*v1beta2.Watcher) {}, false},
+		"Path": {"the reference allows more than one segment",
+			func(w *v1beta2.Watcher) { w.Spec.Manager = "a/b.c~d_e-f" }, false},
 		"NoManager":   {"a manager is required", func(w *v1beta2.Watcher) { w.Spec.Manager = "" }, true},
 		"Space":       {"a path has no spaces", func(w *v1beta2.Watcher) { w.Spec.Manager = "a b" }, true},
 		"Up":          {"a path must not contain ..", func(w *v1beta2.Watcher) { w.Spec.Manager = "a/../b" }, true},
@@ -43,7 +46,8 @@ func TestCheck(t *testing.T) {
 		"NoNamespace": {"and a namespace", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Namespace = "" }, true},
 		"PortZero":    {"former CRDs allowed it", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Port = 0 }, true},
 		"PortLarge":   {"as above", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Port = 65536 }, true},
-		"Label":       {"the agent could not parse it", func(w *v1beta2.Watcher) { w.Spec.LabelsToWatch = map[string]string{"a": "b c"} }, true},
+		"Label": {"the agent could not parse it",
+			func(w *v1beta2.Watcher) { w.Spec.LabelsToWatch = map[string]string{"a": "b c"} }, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +60,8 @@ func TestCheck(t *testing.T) {
 
 func TestPlanVirtualService(t *testing.T) {
 	use := map[string]string{"use": "events"}
-	one := gateway{namespace: "kcp-system", name: "one", labels: use, hosts: []string{"b.example.com", "kcp-system/a.example.com"}}
+	one := gateway{namespace: "kcp-system", name: "one", labels: use,
+		hosts: []string{"b.example.com", "kcp-system/a.example.com"}}
 	two := gateway{namespace: "kcp-system", name: "two", labels: use, hosts: []string{"b.example.com", "*"}}
 	other := gateway{namespace: "kcp-system", name: "other", hosts: []string{"c.example.com"}}
 	empty := gateway{namespace: "kcp-system", name: "empty", labels: use}
@@ -74,19 +79,53 @@ func TestPlanVirtualService(t *testing.T) {
 		with    istio
 		want    want
 	}{
-		"NotRequested": {"row 1", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Gateway = nil }), "", istio{installed: true, gateways: []gateway{one}}, want{}},
-		"NotInstalled": {"row 2", aWatcher(), "bad", istio{}, want{Requested: true, Harmless: true, Reason: v1beta2.ReasonIstioNotInstalled}},
-		"Invalid":      {"row 3", aWatcher(), "bad", istio{installed: true, gateways: []gateway{one}}, want{Requested: true, Unknown: true, Reason: v1beta2.ReasonInvalidWatcher}},
-		"Selector": {"row 4", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Gateway.LabelSelector.MatchLabels = map[string]string{"a b": ""} }), "",
-			istio{installed: true, gateways: []gateway{one}}, want{Requested: true, Unknown: true, Reason: v1beta2.ReasonInvalidWatcher}},
-		"NoneSelected": {"row 5", aWatcher(), "", istio{installed: true, gateways: []gateway{other}}, want{Requested: true, Reason: v1beta2.ReasonGatewayNotFound}},
-		"NoHosts":      {"row 6: also if another gateway has hosts", aWatcher(), "", istio{installed: true, gateways: []gateway{empty, one}}, want{Requested: true, Unknown: true, Reason: v1beta2.ReasonGatewayWithoutHosts}},
-		"Two": {"row 7: hosts sorted, each once, without namespaces", aWatcher(), "", istio{installed: true, gateways: []gateway{one, other, two}}, want{
-			Requested: true, Gateways: []any{"kcp-system/one", "kcp-system/two"}, Hosts: []any{"*", "a.example.com", "b.example.com"}, Match: []any{event, heartbeat},
-		}},
-		"OtherManager": {"other managers have no heartbeats", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Manager = "other" }), "", istio{installed: true, gateways: []gateway{other, two}}, want{
-			Requested: true, Gateways: []any{"kcp-system/two"}, Hosts: []any{"*", "b.example.com"}, Match: []any{map[string]any{"uri": map[string]any{"prefix": "/v2/other/event"}}},
-		}},
+		"NotRequested": {
+			reason:  "row 1",
+			watcher: aWatcher(func(w *v1beta2.Watcher) { w.Spec.Gateway = nil }),
+			with:    istio{installed: true, gateways: []gateway{one}},
+			want:    want{},
+		},
+		"NotInstalled": {
+			reason:  "row 2",
+			watcher: aWatcher(),
+			invalid: "bad",
+			with:    istio{},
+			want:    want{Requested: true, Harmless: true, Reason: v1beta2.ReasonIstioNotInstalled},
+		},
+		"Invalid": {
+			reason:  "row 3",
+			watcher: aWatcher(),
+			invalid: "bad",
+			with:    istio{installed: true, gateways: []gateway{one}},
+			want:    want{Requested: true, Unknown: true, Reason: v1beta2.ReasonInvalidWatcher},
+		},
+		"Selector": {reason: "row 4", watcher: aWatcher(
+			func(w *v1beta2.Watcher) { w.Spec.Gateway.LabelSelector.MatchLabels = map[string]string{"a b": ""} }),
+			with: istio{installed: true, gateways: []gateway{one}},
+			want: want{Requested: true, Unknown: true, Reason: v1beta2.ReasonInvalidWatcher}},
+		"NoneSelected": {
+			reason:  "row 5",
+			watcher: aWatcher(),
+			with:    istio{installed: true, gateways: []gateway{other}},
+			want:    want{Requested: true, Reason: v1beta2.ReasonGatewayNotFound},
+		},
+		"NoHosts": {
+			reason:  "row 6: also if another gateway has hosts",
+			watcher: aWatcher(),
+			with:    istio{installed: true, gateways: []gateway{empty, one}},
+			want:    want{Requested: true, Unknown: true, Reason: v1beta2.ReasonGatewayWithoutHosts},
+		},
+		"Two": {reason: "row 7: hosts sorted, each once, without namespaces", watcher: aWatcher(),
+			with: istio{installed: true, gateways: []gateway{one, other, two}}, want: want{
+				Requested: true, Gateways: []any{"kcp-system/one", "kcp-system/two"},
+				Hosts: []any{"*", "a.example.com", "b.example.com"}, Match: []any{event, heartbeat},
+			}},
+		"OtherManager": {reason: "other managers have no heartbeats",
+			watcher: aWatcher(func(w *v1beta2.Watcher) { w.Spec.Manager = "other" }),
+			with:    istio{installed: true, gateways: []gateway{other, two}}, want: want{
+				Requested: true, Gateways: []any{"kcp-system/two"}, Hosts: []any{"*", "b.example.com"},
+				Match: []any{map[string]any{"uri": map[string]any{"prefix": "/v2/other/event"}}},
+			}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -114,20 +153,46 @@ func TestPlanHTTPRoute(t *testing.T) {
 		installed bool
 		want      plan
 	}{
-		"NotRequested": {"row 1", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Route = nil }), "", true, plan{}},
-		"NotInstalled": {"row 2", aWatcher(), "bad", false, plan{requested: true, harmless: true, reason: v1beta2.ReasonGatewayAPINotInstalled, message: "Gateway API is not installed"}},
-		"Invalid":      {"row 3", aWatcher(), "bad", true, plan{requested: true, unknown: true, reason: v1beta2.ReasonInvalidWatcher, message: "bad"}},
-		"Requested": {"row 4: with the defaults of the API server", aWatcher(func(w *v1beta2.Watcher) {
-			w.Spec.Manager, w.Spec.ServiceInfo.Namespace, w.Spec.Route.Hostnames = "other", "elsewhere", []string{"a.example.com"}
-		}), "", true, plan{requested: true, spec: map[string]any{
+		"NotRequested": {
+			reason:    "row 1",
+			watcher:   aWatcher(func(w *v1beta2.Watcher) { w.Spec.Route = nil }),
+			installed: true,
+			want:      plan{},
+		},
+		"NotInstalled": {
+			reason:  "row 2",
+			watcher: aWatcher(),
+			invalid: "bad",
+			want: plan{
+				requested: true,
+				harmless:  true,
+				reason:    v1beta2.ReasonGatewayAPINotInstalled,
+				message:   "Gateway API is not installed",
+			},
+		},
+		"Invalid": {
+			reason:    "row 3",
+			watcher:   aWatcher(),
+			invalid:   "bad",
+			installed: true,
+			want:      plan{requested: true, unknown: true, reason: v1beta2.ReasonInvalidWatcher, message: "bad"},
+		},
+		"Requested": {reason: "row 4: with the defaults of the API server", watcher: aWatcher(func(w *v1beta2.Watcher) {
+			w.Spec.Manager, w.Spec.ServiceInfo.Namespace, w.Spec.Route.Hostnames = "other",
+				"elsewhere", []string{"a.example.com"}
+		}), installed: true, want: plan{requested: true, spec: map[string]any{
 			"parentRefs": []any{
-				map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public", "namespace": "edge"},
-				map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "own", "sectionName": "https"},
+				map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway",
+					"name": "public", "namespace": "edge"},
+				map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway",
+					"name": "own", "sectionName": "https"},
 			},
 			"hostnames": []any{"a.example.com"},
 			"rules": []any{map[string]any{
-				"matches":     []any{map[string]any{"path": map[string]any{"type": "PathPrefix", "value": "/v2/other/event"}}},
-				"backendRefs": []any{map[string]any{"group": "", "kind": "Service", "name": "events", "namespace": "elsewhere", "port": int64(8082), "weight": int64(1)}},
+				"matches": []any{map[string]any{"path": map[string]any{"type": "PathPrefix",
+					"value": "/v2/other/event"}}},
+				"backendRefs": []any{map[string]any{"group": "", "kind": "Service", "name": "events",
+					"namespace": "elsewhere", "port": int64(8082), "weight": int64(1)}},
 			}},
 		}}},
 	}
@@ -144,24 +209,39 @@ func TestPlanHTTPRoute(t *testing.T) {
 
 func TestAcceptance(t *testing.T) {
 	parent := func(ref map[string]any, kind, status string) map[string]any {
-		return map[string]any{"parentRef": ref, "conditions": []any{map[string]any{"type": kind, "status": status, "reason": "Because", "message": "of that"}}}
+		return map[string]any{"parentRef": ref, "conditions": []any{map[string]any{"type": kind, "status": status,
+			"reason": "Because", "message": "of that"}}}
 	}
-	public, own := map[string]any{"name": "public", "namespace": "edge"}, map[string]any{"name": "own", "sectionName": "https"}
-	const missing = "Gateway kcp-system/own (https) has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace kcp-system"
+	public, own := map[string]any{"name": "public", "namespace": "edge"},
+		map[string]any{"name": "own", "sectionName": "https"}
+	const missing = "Gateway kcp-system/own (https) has not accepted the route yet: check that it exists, and that " +
+		"its listeners allow routes from namespace kcp-system"
 	cases := map[string]struct {
 		reason   string
 		parents  []any
 		rejected bool
 		why      string
 	}{
-		"NoAnswer": {"the first one without an answer is named", nil, false, "Gateway edge/public has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace kcp-system"},
-		"One":      {"all have to accept", []any{parent(public, "Accepted", "True")}, false, missing},
-		"All":      {"all have accepted", []any{parent(public, "Accepted", "True"), parent(own, "Accepted", "True")}, false, ""},
-		"Unknown":  {"Unknown does not count as accepted", []any{parent(public, "Accepted", "True"), parent(own, "Accepted", "Unknown")}, false, missing},
-		"Others":   {"another listener has accepted", []any{parent(public, "Accepted", "True"), parent(map[string]any{"name": "own"}, "Accepted", "True")}, false, missing},
-		"Refused":  {"a rejection counts before a missing answer", []any{parent(own, "Accepted", "False")}, true, "Gateway kcp-system/own (https) does not accept the route: Because: of that"},
-		"NoRefs":   {"the Service cannot be used", []any{parent(public, "Accepted", "True"), parent(own, "ResolvedRefs", "False")}, true, "Gateway kcp-system/own (https) does not accept the route: Because: of that"},
-		"Nonsense": {"entries that are not valid are ignored", []any{"x", map[string]any{"parentRef": int64(1)}, map[string]any{"parentRef": public, "conditions": []any{int64(1)}}}, false, "Gateway edge/public has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace kcp-system"},
+		"NoAnswer": {"the first one without an answer is named", nil, false,
+			"Gateway edge/public has not accepted the route yet: check that it exists, and that its listeners allow " +
+				"routes from namespace kcp-system"},
+		"One": {"all have to accept", []any{parent(public, "Accepted", "True")}, false, missing},
+		"All": {"all have accepted", []any{parent(public, "Accepted", "True"), parent(own, "Accepted", "True")},
+			false, ""},
+		"Unknown": {"Unknown does not count as accepted",
+			[]any{parent(public, "Accepted", "True"), parent(own, "Accepted", "Unknown")}, false, missing},
+		"Others": {"another listener has accepted",
+			[]any{parent(public, "Accepted", "True"), parent(map[string]any{"name": "own"}, "Accepted", "True")}, false,
+			missing},
+		"Refused": {"a rejection counts before a missing answer", []any{parent(own, "Accepted", "False")}, true,
+			"Gateway kcp-system/own (https) does not accept the route: Because: of that"},
+		"NoRefs": {"the Service cannot be used",
+			[]any{parent(public, "Accepted", "True"), parent(own, "ResolvedRefs", "False")}, true,
+			"Gateway kcp-system/own (https) does not accept the route: Because: of that"},
+		"Nonsense": {"entries that are not valid are ignored", []any{"x", map[string]any{"parentRef": int64(1)},
+			map[string]any{"parentRef": public, "conditions": []any{int64(1)}}}, false,
+			"Gateway edge/public has not accepted the route yet: check that it exists, and that its listeners allow " +
+				"routes from namespace kcp-system"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +255,8 @@ func TestAcceptance(t *testing.T) {
 
 func TestGateways(t *testing.T) {
 	object := func(name string, servers ...any) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"servers": servers, "selector": map[string]any{"istio": "x"}}, "status": map[string]any{}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"servers": servers,
+			"selector": map[string]any{"istio": "x"}}, "status": map[string]any{}}}
 		u.SetNamespace("ns")
 		u.SetName(name)
 		u.SetLabels(map[string]string{"a": "b"})
@@ -183,7 +264,8 @@ func TestGateways(t *testing.T) {
 		return u
 	}
 	got := gateways([]*unstructured.Unstructured{
-		object("b", map[string]any{"hosts": []any{"one"}, "port": map[string]any{}}, map[string]any{"hosts": []any{"two"}}),
+		object("b", map[string]any{"hosts": []any{"one"}, "port": map[string]any{}},
+			map[string]any{"hosts": []any{"two"}}),
 		object("a", "nonsense", map[string]any{}),
 	})
 	want := []gateway{

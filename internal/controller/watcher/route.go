@@ -39,7 +39,8 @@ func (n *run) applyRoutes(ctx context.Context) error {
 	for _, r := range n.desired {
 		switch {
 		case r.spec != nil && r.current != nil && !isOurs(r.current, n.watcher):
-			r.plan = r.withUnknownRoute(v1beta2.ReasonRouteConflict, "%s exists and belongs to another owner: delete it, or rename the Watcher", n.nameOf(r))
+			r.plan = r.withUnknownRoute(v1beta2.ReasonRouteConflict,
+				"%s exists and belongs to another owner: delete it, or rename the Watcher", n.nameOf(r))
 		case r.spec != nil:
 			r.err = n.write(ctx, r)
 			r.applied = r.err == nil
@@ -93,14 +94,16 @@ func (n *run) write(ctx context.Context, r *route) error {
 	var err error
 	switch {
 	case r.current == nil:
-		got, err = to.Create(ctx, n.desiredObject(r, &unstructured.Unstructured{Object: map[string]any{}}), metav1.CreateOptions{FieldManager: v1beta2.FieldOwner})
+		got, err = to.Create(ctx, n.desiredObject(r, &unstructured.Unstructured{Object: map[string]any{}}),
+			metav1.CreateOptions{FieldManager: v1beta2.FieldOwner})
 		if apierrors.IsAlreadyExists(err) { // the cache does not have it yet
 			err = apierrors.NewConflict(r.gvr.GroupResource(), n.watcher.Name, err)
 		}
 	case n.isInDesiredState(key, r):
 		return nil
 	default:
-		got, err = to.Update(ctx, n.desiredObject(r, r.current.DeepCopy()), metav1.UpdateOptions{FieldManager: v1beta2.FieldOwner})
+		got, err = to.Update(ctx, n.desiredObject(r, r.current.DeepCopy()),
+			metav1.UpdateOptions{FieldManager: v1beta2.FieldOwner})
 	}
 	if err != nil {
 		return n.withReason(r, "writing", err)
@@ -135,7 +138,8 @@ func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 		return true, nil
 	}
 	uid := r.current.GetUID()
-	err = n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace).Delete(ctx, n.watcher.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err = n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace).Delete(ctx, n.watcher.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err == nil || isKindMissing(err) {
 		return true, nil
 	}
@@ -166,7 +170,8 @@ func (n *run) desiredObject(r *route, u *unstructured.Unstructured) *unstructure
 
 // ownerReference returns the owner reference of the routes of a Watcher.
 func ownerReference(w *v1beta2.Watcher) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindWatcher, Name: w.Name, UID: w.UID}
+	return metav1.OwnerReference{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindWatcher, Name: w.Name,
+		UID: w.UID}
 }
 
 // isWatcher reports whether an owner is a Watcher.
@@ -178,13 +183,15 @@ func isWatcher(o metav1.OwnerReference) bool {
 // routes of earlier managers have.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
-		slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
+		slices.ContainsFunc(u.GetOwnerReferences(),
+			func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
 }
 
 // isInDesiredState reports whether a route needs no write: its spec is the desired one, or what the API server stored
 // for it.
 func (n *run) isInDesiredState(key string, r *route) bool {
-	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()), func(o metav1.OwnerReference) bool { return !isWatcher(o) })
+	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()),
+		func(o metav1.OwnerReference) bool { return !isWatcher(o) })
 	if !equality.Semantic.DeepEqual(refs, []metav1.OwnerReference{ownerReference(n.watcher)}) ||
 		r.current.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {
 		return false

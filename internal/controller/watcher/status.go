@@ -35,7 +35,8 @@ func (n *run) report(out loop.Outcome) {
 	s.State = v.state
 	n.setCondition(v1beta2.ConditionReady, v.state == v1beta2.StateReady, v.reason, v.message)
 	if v.reason == v1beta2.ReasonGatewayNotFound && (before == nil || before.Reason != v.reason) {
-		n.Events.Eventf(n.watcher, nil, corev1.EventTypeWarning, v1beta2.EventGatewayNotFound, v1beta2.EventGatewayNotFound, "%s", v.message)
+		n.Events.Eventf(n.watcher, nil, corev1.EventTypeWarning, v1beta2.EventGatewayNotFound,
+			v1beta2.EventGatewayNotFound, "%s", v.message)
 	}
 }
 
@@ -83,9 +84,11 @@ func (n *run) summarize(out loop.Outcome) summary {
 		}
 	}
 	if applied != nil {
-		return summary{v1beta2.StateReady, v1beta2.ReasonReady, "events arrive through " + strings.Join(applied, " and ")}
+		return summary{v1beta2.StateReady, v1beta2.ReasonReady,
+			"events arrive through " + strings.Join(applied, " and ")}
 	}
-	return summary{v1beta2.StateReady, v1beta2.ReasonReady, "events arrive at the address of the listener: " + n.whyWithoutRoute()}
+	return summary{v1beta2.StateReady, v1beta2.ReasonReady,
+		"events arrive at the address of the listener: " + n.whyWithoutRoute()}
 }
 
 // summarizeDeletion returns the summary of a Watcher that is being deleted.
@@ -129,7 +132,8 @@ func (n *run) reportRoute(r *route) {
 	case !r.requested && r.err == nil:
 		meta.RemoveStatusCondition(&n.watcher.Status.Conditions, r.condition)
 	case r.err != nil:
-		n.setCondition(r.condition, false, cmp.Or(loop.Reason(r.err), v1beta2.ReasonInternalError), no+": "+loop.Message(r.err))
+		n.setCondition(r.condition, false, cmp.Or(loop.Reason(r.err), v1beta2.ReasonInternalError),
+			no+": "+loop.Message(r.err))
 	case !r.applied:
 		n.setCondition(r.condition, false, r.reason, no+": "+r.message)
 	case rejected || why != "":
@@ -141,7 +145,8 @@ func (n *run) reportRoute(r *route) {
 
 // setCondition sets a condition to True or False.
 func (n *run) setCondition(kind string, ok bool, reason, message string) {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: n.watcher.Generation}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+		ObservedGeneration: n.watcher.Generation}
 	if ok {
 		c.Status = metav1.ConditionTrue
 	}

@@ -6,10 +6,10 @@
 //
 // # How it works
 //
-// A manager that starts reads all Kymas and Manifests first. The decoders of client-go parse each of them nine times: for
-// the frame, the event, the kind of the object, and the object, each time once to validate and once to decode. With ten
-// thousand runtimes, that was most of the time until the first reconcile after a restart. Here an event is one line that
-// is decoded once, into the type that the watch is for.
+// A manager that starts reads all Kymas and Manifests first. The decoders of client-go parse each of them nine times:
+// for the frame, the event, the kind of the object, and the object, each time once to validate and once to decode. With
+// ten thousand runtimes, that was most of the time until the first reconcile after a restart. Here an event is one line
+// that is decoded once, into the type that the watch is for.
 //
 // # What it does not do
 //
@@ -47,11 +47,13 @@ import (
 // NewCache returns a cache that decodes the watches of Kymas and Manifests once. These watches have the default
 // namespace and label selector of o.
 func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
-	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg, serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
+	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg,
+		serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
 	if err != nil {
 		return nil, fmt.Errorf("building the client for watches: %w", err)
 	}
-	o.NewInformer = func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	o.NewInformer = func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration,
+		by toolscache.Indexers) toolscache.SharedIndexInformer {
 		s := stream{ListerWatcher: lw, client: watches, options: o}
 		switch of.(type) {
 		case *v1beta2.Kyma:
@@ -120,8 +122,8 @@ func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader
 // Close implements [watch.Decoder].
 func (e *eventReader) Close() { _ = e.body.Close() } // nothing was written
 
-// Decode implements [watch.Decoder]: it returns the next event. The API server ends each event with a line feed and has no other ones in it. If a
-// proxy has added some, an event ends where the JSON is complete.
+// Decode implements [watch.Decoder]: it returns the next event. The API server ends each event with a line feed and has
+// no other ones in it. If a proxy has added some, an event ends where the JSON is complete.
 func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	e.text = e.text[:0]
 	for {
@@ -180,8 +182,8 @@ func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Obje
 	return "", nil, fmt.Errorf("an event of a watch has the type %q", event.Type)
 }
 
-// isIncomplete reports whether a text is the beginning of a JSON value that is valid so far. The decoder of events has no error of its own for
-// that, so the text is scanned once more; complete events are not.
+// isIncomplete reports whether a text is the beginning of a JSON value that is valid so far. The decoder of events has
+// no error of its own for that, so the text is scanned once more; complete events are not.
 func isIncomplete(text []byte) bool {
 	return errors.Is(json.NewDecoder(bytes.NewReader(text)).Decode(&json.RawMessage{}), io.ErrUnexpectedEOF)
 }

@@ -51,7 +51,8 @@ func usual(t *testing.T, text string) watch.Decoder {
 	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(s)}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	frames := info.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader(text)))
-	return restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer), codecs.DecoderToVersion(info.Serializer, v1beta2.GroupVersion))
+	return restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer),
+		codecs.DecoderToVersion(info.Serializer, v1beta2.GroupVersion))
 }
 
 // TestEventsAreReadAsUsual compares what is read of a watch with what client-go reads of it.
@@ -60,9 +61,11 @@ func TestEventsAreReadAsUsual(t *testing.T) {
 	pretty := strings.ReplaceAll(manifestText, `,"`, ",\n  \"")
 	event := func(kind, object string) string { return fmt.Sprintf(`{"type":%q,"object":%s}`, kind, object) }
 	all := []string{
-		event("ADDED", manifestText), event("MODIFIED", manifestText), event("DELETED", manifestText), event("BOOKMARK", bookmark), goneText,
+		event("ADDED", manifestText), event("MODIFIED", manifestText), event("DELETED", manifestText),
+		event("BOOKMARK", bookmark), goneText,
 		event("ADDED", pretty), `{"object":` + manifestText + `,"type":"ADDED"}`,
-		event("ADDED", strings.Replace(manifestText, `"message":""`, `"message":"`+strings.Repeat("long ", 40<<10)+`"`, 1)),
+		event("ADDED", strings.Replace(manifestText, `"message":""`, `"message":"`+strings.Repeat("long ", 40<<10)+`"`,
+			1)),
 	}
 	for _, between := range []string{"\n", "\n\n", "\r\n"} {
 		for _, end := range []string{"", "\n"} {
@@ -100,8 +103,9 @@ func TestEventsThatAreNone(t *testing.T) {
 		`{"type":"RENAMED","object":` + manifestText + `}`: `type "RENAMED"`,
 		`{}`:     "has no object",
 		`<html>`: "invalid character",
-		`{"type":"ADDED","object":{"metadata":[]}}`:                                           "cannot unmarshal",
-		`{"type":"ERROR","object":[]}`:                                                        "decoding the error of a watch",
+		`{"type":"ADDED","object":{"metadata":[]}}`: "cannot unmarshal",
+		`{"type":"ERROR","object":[]}`: "decoding the error " +
+			"of a watch",
 		`{"type":"ADDED","object":{"metadata":{"name":"` + strings.Repeat("x", maxEventBytes): "more than",
 	} {
 		kind, o, err := newEventReader(io.NopCloser(strings.NewReader(text)), emptyManifest).Decode()
@@ -125,8 +129,8 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// TestCacheIsFilledByAWatch reads through a cache from a server that has one Manifest, and lets it be watched; the second server is one that cannot begin
-// a watch with what is there, so that it is listed.
+// TestCacheIsFilledByAWatch reads through a cache from a server that has one Manifest, and lets it be watched; the
+// second server is one that cannot begin a watch with what is there, so that it is listed.
 func TestCacheIsFilledByAWatch(t *testing.T) {
 	for name, old := range map[string]bool{"Watch": false, "List": true} {
 		t.Run(name, func(t *testing.T) { fillCache(t, old) })
@@ -143,18 +147,22 @@ func fillCache(t *testing.T, old bool) {
 		switch {
 		case old && q.Get("sendInitialEvents") == "true":
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden for watch"}`)
+			_, _ = fmt.Fprint(
+				w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden for watch"}`)
 		case old && q.Get("watch") == "":
 			listed.Store(true)
-			_, _ = fmt.Fprintf(w, `{"kind":"ManifestList","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"resourceVersion":"9"},"items":[%s]}`, manifestText)
+			_, _ = fmt.Fprintf(
+				w, `{"kind":"ManifestList","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"resourceVersion":"9"},"items":[%s]}`, manifestText)
 		case old:
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
-		case r.URL.Path != "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests", q.Get("labelSelector") != "shard=1":
+		case r.URL.Path != "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests",
+			q.Get("labelSelector") != "shard=1":
 			http.Error(w, "not what is expected: "+r.URL.String(), http.StatusBadRequest)
 		case q.Get("watch") == "true" && q.Get("allowWatchBookmarks") == "true" && q.Get("sendInitialEvents") == "true":
 			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", manifestText)
-			_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+			_, _ = fmt.Fprintln(
+				w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		default:
@@ -170,7 +178,8 @@ func fillCache(t *testing.T, old bool) {
 	mapper.Add(v1beta2.GroupVersion.WithKind("Manifest"), meta.RESTScopeNamespace)
 	c, err := NewCache(&rest.Config{Host: server.URL}, cache.Options{
 		HTTPClient: server.Client(), Scheme: s, Mapper: mapper,
-		DefaultNamespaces: map[string]cache.Config{"kcp-system": {}}, DefaultLabelSelector: labels.SelectorFromSet(labels.Set{"shard": "1"}),
+		DefaultNamespaces:    map[string]cache.Config{"kcp-system": {}},
+		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{"shard": "1"}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +189,8 @@ func fillCache(t *testing.T, old bool) {
 		t.Fatal("the cache is not filled")
 	}
 	m := &v1beta2.Manifest{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "kcp-system", Name: "a"}, m); err != nil || m.Status.State != v1beta2.StateReady {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "kcp-system", Name: "a"}, m); err != nil ||
+		m.Status.State != v1beta2.StateReady {
 		t.Errorf("read from the cache: %+v, %v", m, err)
 	}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: "kcp-system", Name: "b"}, m); !apierrors.IsNotFound(err) {

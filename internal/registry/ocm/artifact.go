@@ -64,7 +64,8 @@ func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
 }
 
 func (a *Artifact) invalid(format string, args ...any) error {
-	return &Error{Ref: a.Repository + ":" + a.Tag, Doing: "reading", Code: InvalidDescriptor, Problem: fmt.Sprintf(format, args...)}
+	return &Error{Ref: a.Repository + ":" + a.Tag, Doing: "reading", Code: InvalidDescriptor,
+		Problem: fmt.Sprintf(format, args...)}
 }
 
 // AddBlob adds a blob and returns its descriptor.
@@ -75,7 +76,8 @@ func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor
 	return v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: hash}
 }
 
-// setContent adds the component descriptor and the config as blobs, and sets the manifest. layers follow the descriptor.
+// setContent adds the component descriptor and the config as blobs, and sets the manifest. layers follow the
+// descriptor.
 func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor, annotations map[string]string) error {
 	text, err := yaml.Marshal(descriptor)
 	if err != nil {
@@ -85,7 +87,8 @@ func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor,
 		return err
 	}
 	first := a.AddBlob(text, descriptorType)
-	config, err := json.Marshal(map[string]any{"componentDescriptorLayer": map[string]any{"mediaType": first.MediaType, "digest": first.Digest, "size": first.Size}})
+	config, err := json.Marshal(map[string]any{"componentDescriptorLayer": map[string]any{"mediaType": first.MediaType,
+		"digest": first.Digest, "size": first.Size}})
 	if err != nil {
 		return fmt.Errorf("encoding the config: %w", err)
 	}

@@ -26,14 +26,16 @@ const DescriptorRoom = 1 << 20
 // UnpackDescriptor returns the YAML or JSON text of a descriptor layer: a tar archive, optionally compressed, or the
 // text itself.
 func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
-	tooLarge := NewError(ArtifactTooLarge, ref, "its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
+	tooLarge := NewError(ArtifactTooLarge, ref,
+		"its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
 	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		unzip, err := gzip.NewReader(bytes.NewReader(data))
 		if err == nil {
 			data, err = io.ReadAll(io.LimitReader(unzip, limit+DescriptorRoom+1))
 		}
 		if err != nil {
-			return nil, NewError(InvalidDescriptor, ref, "its component descriptor is damaged (gzip: %s): push the module again", FirstLine(err.Error()))
+			return nil, NewError(InvalidDescriptor, ref,
+				"its component descriptor is damaged (gzip: %s): push the module again", FirstLine(err.Error()))
 		}
 		if int64(len(data)) > limit+DescriptorRoom {
 			return nil, tooLarge
@@ -46,16 +48,19 @@ func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 			break // not a tar: the text itself
 		}
 		if errors.Is(err, io.EOF) {
-			return nil, NewError(InvalidDescriptor, ref, "its descriptor layer holds no %s: push the module with a tool for OCM", descriptorFile)
+			return nil, NewError(InvalidDescriptor, ref,
+				"its descriptor layer holds no %s: push the module with a tool for OCM", descriptorFile)
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return nil, NewError(InvalidDescriptor, ref, "its descriptor layer is damaged (tar: %s): push the module again", FirstLine(err.Error()))
+			return nil, NewError(InvalidDescriptor, ref,
+				"its descriptor layer is damaged (tar: %s): push the module again", FirstLine(err.Error()))
 		}
 		if header.Typeflag != tar.TypeReg || path.Clean(header.Name) != descriptorFile {
 			continue
 		}
 		if data, err = io.ReadAll(io.LimitReader(archive, limit+1)); err != nil {
-			return nil, NewError(InvalidDescriptor, ref, "its descriptor layer is damaged (tar: %s): push the module again", FirstLine(err.Error()))
+			return nil, NewError(InvalidDescriptor, ref,
+				"its descriptor layer is damaged (tar: %s): push the module again", FirstLine(err.Error()))
 		}
 		break
 	}
@@ -102,14 +107,17 @@ func (a Access) IsLocal() bool {
 func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
 	var d Descriptor
 	if err := yaml.Unmarshal(data, &d); err != nil {
-		return nil, NewError(InvalidDescriptor, ref, "its component descriptor is not YAML: %s: push the module again", FirstLine(err.Error()))
+		return nil, NewError(InvalidDescriptor, ref, "its component descriptor is not YAML: %s: push the module again",
+			FirstLine(err.Error()))
 	}
 	switch {
 	case d.APIVersion == "ocm.software/v3alpha1":
 		d.Component = d.Metadata
-		d.Component.Resources, d.Component.Sources, d.Component.References = d.Spec.Resources, d.Spec.Sources, d.Spec.References
+		d.Component.Resources, d.Component.Sources, d.Component.References = d.Spec.Resources,
+			d.Spec.Sources, d.Spec.References
 	case d.APIVersion != "" || d.Meta.SchemaVersion != "v2":
-		return nil, NewError(InvalidDescriptor, ref, "its component descriptor has schema %q, known are v2 and ocm.software/v3alpha1: convert it",
+		return nil, NewError(InvalidDescriptor, ref,
+			"its component descriptor has schema %q, known are v2 and ocm.software/v3alpha1: convert it",
 			d.APIVersion+d.Meta.SchemaVersion)
 	}
 	return &d, nil

@@ -10,8 +10,8 @@
 // # How it works
 //
 // An [Artifact] is an OCI manifest with all its blobs, byte for byte. The config of a component version names the layer
-// with the component descriptor; the other layers are the local resources. [Pack] sets fixed times, so equal input gives
-// an equal digest.
+// with the component descriptor; the other layers are the local resources. [Pack] sets fixed times, so equal input
+// gives an equal digest.
 //
 // A [Descriptor] is parsed from schema v2 or v3 into one form. What is installed and what a signature covers
 // ([Normalise]) are read from the same parsed value, so no spelling of the text can make the two differ.

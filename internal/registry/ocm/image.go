@@ -60,7 +60,8 @@ func (a *Artifact) Images() ([]Image, error) {
 		i.Resource, _ = resource["name"].(string)
 		stated, _ := resource["digest"].(map[string]any)
 		hash, _ := stated["hashAlgorithm"].(string)
-		if value, _ := stated["value"].(string); HashOf(hash) == crypto.SHA256 && stated["normalisationAlgorithm"] == ImageArtifactDigest {
+		if value, _ := stated["value"].(string); HashOf(hash) == crypto.SHA256 &&
+			stated["normalisationAlgorithm"] == ImageArtifactDigest {
 			i.Digest = "sha256:" + strings.ToLower(value)
 		}
 		images = append(images, i)

@@ -34,5 +34,7 @@ func LayerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
 	if len(manifest.Layers) == 1 {
 		return manifest.Layers[0].Digest.String(), nil
 	}
-	return "", NewError(InvalidReference, ref, "none of its %d layers is annotated as resource %q: use the digest of the layer", len(manifest.Layers), resource)
+	return "", NewError(InvalidReference, ref,
+		"none of its %d layers is annotated as resource %q: use the digest of the layer",
+		len(manifest.Layers), resource)
 }

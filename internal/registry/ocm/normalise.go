@@ -203,7 +203,8 @@ func (e Element) referenceForm() map[string]any {
 	return form
 }
 
-// unfilteredReferenceForm keeps labels that are not signed: this differs from the specification, but the OCM tools do it.
+// unfilteredReferenceForm keeps labels that are not signed: this differs from the specification, but the OCM tools do
+// it.
 func (e Element) unfilteredReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")
@@ -228,7 +229,8 @@ func (e Element) normalForm(signed bool) map[string]any {
 		form["referenceHints"] = hints
 	}
 	if e.Digest != nil {
-		form["digest"] = map[string]any{"hashAlgorithm": e.Digest.HashAlgorithm, "normalisationAlgorithm": e.Digest.NormalisationAlgorithm, "value": e.Digest.Value}
+		form["digest"] = map[string]any{"hashAlgorithm": e.Digest.HashAlgorithm,
+			"normalisationAlgorithm": e.Digest.NormalisationAlgorithm, "value": e.Digest.Value}
 	}
 	return form
 }
@@ -283,8 +285,8 @@ func withoutNulls(v any) any {
 	return v
 }
 
-// distinguishByVersion adds the version to the extraIdentity of resources with the same name and extraIdentity, as early tools
-// did: one after another, so that the last one stays unchanged.
+// distinguishByVersion adds the version to the extraIdentity of resources with the same name and extraIdentity, as
+// early tools did: one after another, so that the last one stays unchanged.
 func distinguishByVersion(resources []Element) []Element {
 	resources = slices.Clone(resources)
 	same := map[string][]int{} // by name and extraIdentity

@@ -60,17 +60,23 @@ func TestNormalise(t *testing.T) {
 		"labels":[{"name":"m","value":"x"}]},"spec":{"references":[{"name":"r","version":"1","componentName":"a.b/d"}]},"repositoryContexts":[]}`
 	for name, tc := range map[string]struct{ reason, text, algorithm, want string }{
 		"V1": {"fields become lists, sources are left out", rich, normalisation1, v1},
-		"V2": {"the first of two resources with one name gets its version as identity", rich, normalisation2, canonical(`"extraIdentity":{"version":"1.0.0"},`)},
+		"V2": {"the first of two resources with one name gets its version as identity", rich, normalisation2,
+			canonical(`"extraIdentity":{"version":"1.0.0"},`)},
 		"V3": {"nothing is added", rich, normalisation3, canonical("")},
 		"V4": {"the same as v3", rich, Normalisation4alpha1, canonical("")},
-		"Schema": {"canonical forms do not depend on the schema", third, Normalisation4alpha1, `{"component":{"componentReferences":[{"componentName":"a.b/d","name":"r","version":"1"}],` +
-			`"name":"a.b/c","provider":{"name":"p"},"resources":[],"sources":[],"version":"1.0.0"}}`},
-		"V1Schema": {"v1 keeps the schema's own fields, and the provider as it is", third, normalisation1, `[{"apiVersion":"ocm.software/v3alpha1"},{"kind":"ComponentVersion"},` +
-			`{"metadata":[{"name":"a.b/c"},{"provider":[{"labels":[[{"name":"l"},{"value":1}]]},{"name":"p"}]},{"version":"1.0.0"}]},` +
-			`{"spec":[{"references":[[{"componentName":"a.b/d"},{"name":"r"},{"version":"1"}]]}]}]`},
-		"Provider": {"a name becomes an object", "meta: {schemaVersion: v2}\ncomponent: {name: a, version: 1.0.0, provider: internal, creationTime: 2024-01-02T03:04:05Z}", normalisation2,
+		"Schema": {"canonical forms do not depend on the schema", third, Normalisation4alpha1,
+			`{"component":{"componentReferences":[{"componentName":"a.b/d","name":"r","version":"1"}],` +
+				`"name":"a.b/c","provider":{"name":"p"},"resources":[],"sources":[],"version":"1.0.0"}}`},
+		"V1Schema": {"v1 keeps the schema's own fields, and the provider as it is", third, normalisation1,
+			`[{"apiVersion":"ocm.software/v3alpha1"},{"kind":"ComponentVersion"},` +
+				`{"metadata":[{"name":"a.b/c"},{"provider":[{"labels":[[{"name":"l"},{"value":1}]]},{"name":"p"}]},{"version":"1.0.0"}]},` +
+				`{"spec":[{"references":[[{"componentName":"a.b/d"},{"name":"r"},{"version":"1"}]]}]}]`},
+		"Provider": {"a name becomes an object",
+			"meta: {schemaVersion: v2}\ncomponent: {name: a, version: 1.0.0, provider: internal, creationTime: " +
+				"2024-01-02T03:04:05Z}", normalisation2,
 			`{"component":{"componentReferences":[],"creationTime":"2024-01-02T03:04:05Z","name":"a","provider":{"name":"internal"},"resources":[],"sources":[],"version":"1.0.0"}}`},
-		"V1Provider": {"a name stays one", "meta: {schemaVersion: v2}\ncomponent: {name: a, version: 1.0.0, provider: internal}", normalisation1,
+		"V1Provider": {"a name stays one",
+			"meta: {schemaVersion: v2}\ncomponent: {name: a, version: 1.0.0, provider: internal}", normalisation1,
 			`[{"component":[{"componentReferences":[]},{"name":"a"},{"provider":"internal"},{"resources":[]},{"version":"1.0.0"}]},{"meta":[{"schemaVersion":"v2"}]}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +122,8 @@ component:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := DigestOf(form), "sha256:a7d15e55e5a9d6c988b73983270d04a33b1b133aa77bd486f4b22f052615fd90"; got != want {
+	if got, want := DigestOf(form),
+		"sha256:a7d15e55e5a9d6c988b73983270d04a33b1b133aa77bd486f4b22f052615fd90"; got != want {
 		t.Errorf("got %s, want %s, of %s", got, want, form)
 	}
 }

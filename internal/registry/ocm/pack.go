@@ -72,7 +72,8 @@ func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.R
 func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {
-		return nil, &Error{Ref: a.Name + ":" + a.Version, Doing: "packing", Code: InvalidDescriptor, Cause: err, Problem: FirstLine(err.Error())}
+		return nil, &Error{Ref: a.Name + ":" + a.Version, Doing: "packing", Code: InvalidDescriptor, Cause: err,
+			Problem: FirstLine(err.Error())}
 	}
 	if len(a.RawManifest) == 0 {
 		return failed(errors.New("the raw manifest is missing: provide the YAML that installs the module"))
@@ -103,13 +104,15 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 			mediaType = tarType
 		}
 		d := out.AddBlob(data, mediaType)
-		note, _ := json.Marshal([]map[string]any{{"kind": "resource", "identity": map[string]string{"name": f.resource}}})
+		note, _ := json.Marshal(
+			[]map[string]any{{"kind": "resource", "identity": map[string]string{"name": f.resource}}})
 		d.Annotations = map[string]string{artifactAnnotation: string(note)}
 		layers = append(layers, d)
 		resources = append(resources, map[string]any{
 			"name": f.resource, "version": a.Version, "type": f.kind, "relation": "local",
 			"access": map[string]any{"type": "localBlob", "localReference": d.Digest.String(), "mediaType": mediaType},
-			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": GenericBlobDigest, "value": d.Digest.Hex},
+			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": GenericBlobDigest,
+				"value": d.Digest.Hex},
 		})
 	}
 	if err := out.setContent(describe(a, home, resources), layers, map[string]string{
@@ -122,10 +125,12 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 
 // describe returns the component descriptor, schema v2.
 func describe(a Archive, home map[string]any, resources []map[string]any) map[string]any {
-	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"), "labels": []map[string]string{
-		{"name": "kyma-project.io/built-by", "value": "lifecycle-manager", "version": "v1"}}})
+	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"),
+		"labels": []map[string]string{
+			{"name": "kyma-project.io/built-by", "value": "lifecycle-manager", "version": "v1"}}})
 	component := map[string]any{
-		"name": a.Name, "version": a.Version, "provider": string(provider), "componentReferences": []any{}, "sources": []any{},
+		"name": a.Name, "version": a.Version, "provider": string(provider),
+		"componentReferences": []any{}, "sources": []any{},
 		"repositoryContexts": []any{}, "resources": resources,
 	}
 	if home != nil {
@@ -191,13 +196,14 @@ func imageResource(image string) map[string]any {
 	}
 	return map[string]any{
 		"name": name, "version": version, "type": "ociArtifact", "relation": "external",
-		"labels": []map[string]string{{"name": "scan.security.kyma-project.io/type", "value": "third-party-image", "version": "v1"}},
+		"labels": []map[string]string{{"name": "scan.security.kyma-project.io/type",
+			"value": "third-party-image", "version": "v1"}},
 		"access": map[string]any{"type": "ociArtifact", "imageReference": image},
 	}
 }
 
-// makeNamesUnique makes the names of image resources with equal name and version unique: it appends the beginning of the
-// digest of the reference.
+// makeNamesUnique makes the names of image resources with equal name and version unique: it appends the beginning of
+// the digest of the reference.
 func makeNamesUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {

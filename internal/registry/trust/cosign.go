@@ -85,7 +85,8 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 	}
 	return slices.DeleteFunc(index.Manifests, func(d v1.Descriptor) bool {
 		predicate, ok := d.Annotations[predicateAnnotation]
-		return ok && predicate != signPredicate || !strings.HasPrefix(d.ArtifactType, bundleType) && !slices.Contains(maybeSignature, d.ArtifactType)
+		return ok && predicate != signPredicate || !strings.HasPrefix(d.ArtifactType, bundleType) &&
+			!slices.Contains(maybeSignature, d.ArtifactType)
 	}), nil
 }
 
@@ -236,14 +237,16 @@ func checkStatement(kind string, text []byte, digest string) error {
 			Digest map[string]string `json:"digest"`
 		} `json:"subject"`
 	}
-	if kind != statementType || json.Unmarshal(text, &s) != nil || !strings.HasPrefix(s.Type, "https://in-toto.io/Statement/") {
+	if kind != statementType || json.Unmarshal(text, &s) != nil ||
+		!strings.HasPrefix(s.Type, "https://in-toto.io/Statement/") {
 		return fmt.Errorf("it signs %q, not an in-toto statement", ocm.FirstLine(kind))
 	}
 	if s.Predicate != signPredicate {
 		return fmt.Errorf("it is a statement of type %q, not a signature", ocm.FirstLine(s.Predicate))
 	}
 	for _, subject := range s.Subject {
-		if value, err := hex.DecodeString(subject.Digest["sha256"]); err == nil && len(value) == sha256.Size && "sha256:"+hex.EncodeToString(value) == digest {
+		if value, err := hex.DecodeString(subject.Digest["sha256"]); err == nil && len(value) == sha256.Size &&
+			"sha256:"+hex.EncodeToString(value) == digest {
 			return nil
 		}
 	}

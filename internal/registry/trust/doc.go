@@ -12,8 +12,8 @@
 // # How it works
 //
 // A [Policy] is a list of rules by prefix of the repository; the longest prefix applies. A rule has a mode (enforce,
-// warn or off) and public keys. The file is read again at most every five seconds; if it becomes invalid, the last valid
-// content stays in force.
+// warn or off) and public keys. The file is read again at most every five seconds; if it becomes invalid, the last
+// valid content stays in force.
 //
 // A component version is signed in its descriptor (OCM, with RSA) or by cosign (its manifest, with a key). One valid
 // signature by a key of the rule is enough. A [Verification] collects why each signature that it found does not count,

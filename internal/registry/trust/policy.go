@@ -118,7 +118,8 @@ func Parse(data []byte) (*Policy, error) {
 }
 
 func policyError(what string, err error) error {
-	return &ocm.Error{Ref: what, Doing: "reading", Code: ocm.TrustPolicyInvalid, Cause: err, Problem: ocm.FirstLine(err.Error())}
+	return &ocm.Error{Ref: what, Doing: "reading", Code: ocm.TrustPolicyInvalid, Cause: err,
+		Problem: ocm.FirstLine(err.Error())}
 }
 
 // Version identifies the policy in force: it is the beginning of the digest of its text.
@@ -234,10 +235,12 @@ func parsePolicy(data []byte) (*Rules, error) {
 	}
 	var file policyFile
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
-		return nil, fmt.Errorf("it is not a trust policy: %s", ocm.FirstLine(strings.ReplaceAll(err.Error(), "\n", " ")))
+		return nil, fmt.Errorf("it is not a trust policy: %s",
+			ocm.FirstLine(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
 	if len(file.Rules) > maxRules {
-		return nil, fmt.Errorf("it has %d rules, at most %d are allowed: use shorter prefixes", len(file.Rules), maxRules)
+		return nil, fmt.Errorf("it has %d rules, at most %d are allowed: use shorter prefixes", len(file.Rules),
+			maxRules)
 	}
 	keys := map[string]key{} // by name or PEM, each parsed once: a file may use one key in many rules
 	for name, text := range file.Keys {
@@ -260,7 +263,8 @@ func parsePolicy(data []byte) (*Rules, error) {
 	}
 	slices.SortFunc(p.List, func(a, b Rule) int { return len(b.Prefix) - len(a.Prefix) })
 	if len(p.List) == 0 || p.List[len(p.List)-1].Prefix != "" {
-		return nil, errors.New(`no rule has prefix "": add one for all other artefacts, for example with mode enforce, or "off"`)
+		return nil, errors.New(
+			`no rule has prefix "": add one for all other artefacts, for example with mode enforce, or "off"`)
 	}
 	return p, nil
 }
@@ -306,14 +310,17 @@ func parseKey(name, text string) (key, error) {
 		return key{}, errors.New("not a PEM block: use a public key, such as the content of cosign.pub")
 	}
 	if strings.Contains(block.Type, "PRIVATE") {
-		return key{}, errors.New("this is a private key: replace it by its public key, and create a new key pair, because others may have read this one")
+		return key{}, errors.New(
+			"this is a private key: replace it by its public key, and create a new key pair, because others may have " +
+				"read this one")
 	}
 	if len(bytes.TrimSpace(rest)) > 0 {
 		return key{}, errors.New("there is more than one PEM block: add each key with its own name")
 	}
 	public, err := cryptoutils.UnmarshalPEMToPublicKey(pem.EncodeToMemory(block))
 	if err != nil {
-		return key{}, fmt.Errorf("a %s is not a public key: use PUBLIC KEY or RSA PUBLIC KEY", ocm.FirstLine(block.Type))
+		return key{}, fmt.Errorf("a %s is not a public key: use PUBLIC KEY or RSA PUBLIC KEY",
+			ocm.FirstLine(block.Type))
 	}
 	switch k := public.(type) {
 	case *rsa.PublicKey:
@@ -372,8 +379,10 @@ func (p *Rules) RuleFor(subject string) Rule {
 // SubjectOf returns the subject of rules: host and path of a repository, without the element component-descriptors.
 // Different spellings of the same host have the same result.
 func SubjectOf(repository string) string {
-	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"), "http://"), "oci://")
-	elements := slices.DeleteFunc(strings.Split(repository, "/"), func(e string) bool { return e == "" || e == "component-descriptors" })
+	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"),
+		"http://"), "oci://")
+	elements := slices.DeleteFunc(strings.Split(repository, "/"),
+		func(e string) bool { return e == "" || e == "component-descriptors" })
 	if len(elements) == 0 {
 		return ""
 	}

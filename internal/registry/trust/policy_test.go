@@ -43,7 +43,8 @@ var pairs = sync.OnceValue(func() map[string]pair {
 		k, err := rsa.GenerateKey(rand.Reader, 2048)
 		add(name, k, err)
 	}
-	for name, curve := range map[string]elliptic.Curve{"p256": elliptic.P256(), "p256-other": elliptic.P256(), "p384": elliptic.P384()} {
+	for name, curve := range map[string]elliptic.Curve{"p256": elliptic.P256(),
+		"p256-other": elliptic.P256(), "p384": elliptic.P384()} {
 		k, err := ecdsa.GenerateKey(curve, rand.Reader)
 		add(name, k, err)
 	}
@@ -90,31 +91,38 @@ func TestPolicies(t *testing.T) {
 	key := func(text string) string {
 		return "keys:\n  k: |\n    " + indent(text, 4) + "\nrules: [{prefix: \"\", mode: warn, keys: [k]}]"
 	}
-	inline := "rules:\n- prefix: r.io\n  mode: enforce\n  keys:\n  - |\n    " + indent(pairs()["p256"].pem, 4) + "\n- {prefix: \"\", mode: off}"
+	inline := "rules:\n- prefix: r.io\n  mode: enforce\n  keys:\n  - |\n    " + indent(pairs()["p256"].pem, 4) +
+		"\n- {prefix: \"\", mode: off}"
 	for name, tc := range map[string]struct{ reason, text, want string }{
-		"Good":         {"a key by name", policyOf(Enforce, "p256", "p384", "rsa", "ed25519"), ""},
-		"Inline":       {"a key in the rule, and mode off without quotes, which YAML reads as false", inline, ""},
-		"QuotedOff":    {"mode off with quotes", `rules: [{prefix: "", mode: "off"}]`, ""},
-		"Empty":        {"a lost file must not switch everything off", "", `prefix ""`},
-		"NotYAML":      {"", "a: b: c", "not a trust policy"},
-		"Unknown":      {"a misspelt field may be what was to protect", `rules: [{prefix: "", mode: "off", key: x}]`, "key"},
-		"Twice":        {"", "rules: []\nrules: []", "not a trust policy"},
-		"Mode":         {"", `rules: [{prefix: "", mode: on}]`, "mode"},
-		"NoMode":       {"", `rules: [{prefix: ""}]`, "has no mode"},
-		"NoPrefix":     {"", `rules: [{mode: "off"}]`, "has no prefix"},
-		"NoDefault":    {"it has to be said what holds for everything else", `rules: [{prefix: r.io, mode: "off"}]`, `prefix ""`},
-		"NoKeys":       {"", `rules: [{prefix: "", mode: enforce}]`, "no keys"},
-		"KeyMissing":   {"", `rules: [{prefix: "", mode: enforce, keys: [nobody]}]`, `"nobody"`},
-		"SamePrefix":   {"two spellings of one place", `rules: [{prefix: "", mode: "off"}, {prefix: R.io/a/, mode: "off"}, {prefix: "https://r.io:443/component-descriptors/a", mode: "off"}]`, "another rule"},
-		"NotPEM":       {"", key("hello"), "not a PEM block"},
-		"PrivateKey":   {"", key(secret), "private key"},
-		"Certificate":  {"", key(strings.ReplaceAll(pairs()["rsa"].pem, "PUBLIC KEY", "CERTIFICATE")), "not a public key"},
-		"ShortKey":     {"", key(short), "1024 bits"},
-		"TwoKeys":      {"", key(pairs()["rsa"].pem + pairs()["p256"].pem), "more than one"},
-		"ManyRules":    {"", "rules:" + strings.Repeat("\n- {prefix: a, mode: \"off\"}", maxRules+1), "at most 1000"},
-		"ManyKeys":     {"", `rules: [{prefix: "", mode: warn, keys: [` + strings.Repeat("a, ", maxKeys) + "a]}]", "at most 50"},
-		"Large":        {"", "#" + strings.Repeat("x", maxPolicy), "larger than"},
-		"DefaultFirst": {"the order of rules does not matter", `rules: [{prefix: "", mode: "off"}, {prefix: r.io, mode: "off"}]`, ""},
+		"Good":      {"a key by name", policyOf(Enforce, "p256", "p384", "rsa", "ed25519"), ""},
+		"Inline":    {"a key in the rule, and mode off without quotes, which YAML reads as false", inline, ""},
+		"QuotedOff": {"mode off with quotes", `rules: [{prefix: "", mode: "off"}]`, ""},
+		"Empty":     {"a lost file must not switch everything off", "", `prefix ""`},
+		"NotYAML":   {"", "a: b: c", "not a trust policy"},
+		"Unknown": {"a misspelt field may be what was to protect", `rules: [{prefix: "", mode: "off", key: x}]`,
+			"key"},
+		"Twice":    {"", "rules: []\nrules: []", "not a trust policy"},
+		"Mode":     {"", `rules: [{prefix: "", mode: on}]`, "mode"},
+		"NoMode":   {"", `rules: [{prefix: ""}]`, "has no mode"},
+		"NoPrefix": {"", `rules: [{mode: "off"}]`, "has no prefix"},
+		"NoDefault": {"it has to be said what holds for everything else",
+			`rules: [{prefix: r.io, mode: "off"}]`, `prefix ""`},
+		"NoKeys":     {"", `rules: [{prefix: "", mode: enforce}]`, "no keys"},
+		"KeyMissing": {"", `rules: [{prefix: "", mode: enforce, keys: [nobody]}]`, `"nobody"`},
+		"SamePrefix": {"two spellings of one place",
+			`rules: [{prefix: "", mode: "off"}, {prefix: R.io/a/, mode: "off"}, {prefix: "https://r.io:443/component-descriptors/a", mode: "off"}]`, "another rule"},
+		"NotPEM":     {"", key("hello"), "not a PEM block"},
+		"PrivateKey": {"", key(secret), "private key"},
+		"Certificate": {"", key(strings.ReplaceAll(pairs()["rsa"].pem, "PUBLIC KEY", "CERTIFICATE")),
+			"not a public key"},
+		"ShortKey":  {"", key(short), "1024 bits"},
+		"TwoKeys":   {"", key(pairs()["rsa"].pem + pairs()["p256"].pem), "more than one"},
+		"ManyRules": {"", "rules:" + strings.Repeat("\n- {prefix: a, mode: \"off\"}", maxRules+1), "at most 1000"},
+		"ManyKeys": {"", `rules: [{prefix: "", mode: warn, keys: [` + strings.Repeat("a, ", maxKeys) + "a]}]",
+			"at most 50"},
+		"Large": {"", "#" + strings.Repeat("x", maxPolicy), "larger than"},
+		"DefaultFirst": {"the order of rules does not matter",
+			`rules: [{prefix: "", mode: "off"}, {prefix: r.io, mode: "off"}]`, ""},
 	} {
 		_, err := Parse([]byte(tc.text))
 		if tc.want == "" {
@@ -141,10 +149,13 @@ rules:
 - {prefix: "docker.io/org", mode: enforce, keys: [k]}
 `).Current()
 	for subject, want := range map[string]Mode{
-		"other.io/kyma/prod/a": Off, "r.io": Warn, "r.io/kyma": Warn, "r.io/kyma/production/a": Warn, "r.io:5000/kyma/prod": Off, "r.ioevil/kyma/prod": Off,
-		"r.io/kyma/prod": Enforce, "r.io/kyma/prod/a": Enforce, "r.io/kyma/prod/component-descriptors/a": Enforce, "r.io/component-descriptors/kyma/prod/a": Enforce,
+		"other.io/kyma/prod/a": Off, "r.io": Warn, "r.io/kyma": Warn, "r.io/kyma/production/a": Warn,
+		"r.io:5000/kyma/prod": Off, "r.ioevil/kyma/prod": Off,
+		"r.io/kyma/prod": Enforce, "r.io/kyma/prod/a": Enforce, "r.io/kyma/prod/component-descriptors/a": Enforce,
+		"r.io/component-descriptors/kyma/prod/a":                Enforce,
 		"r.io/kyma/prod/component-descriptors/example.com/play": Off, "r.io/kyma/prod/example.com/player": Enforce,
-		"R.IO:443/kyma/prod/a": Enforce, "r.io./kyma/prod/a": Enforce, "http://r.io:80/kyma/prod/a": Enforce, "r.io//kyma/prod/a": Enforce, "oci://r.io/kyma/prod/a": Enforce,
+		"R.IO:443/kyma/prod/a": Enforce, "r.io./kyma/prod/a": Enforce, "http://r.io:80/kyma/prod/a": Enforce,
+		"r.io//kyma/prod/a": Enforce, "oci://r.io/kyma/prod/a": Enforce,
 		"index.docker.io/org/a": Enforce, "registry-1.docker.io/org/a": Enforce,
 	} {
 		if got := p.RuleFor(SubjectOf(subject)).Mode; got != want {
@@ -177,7 +188,10 @@ func TestReload(t *testing.T) {
 	write(strict)
 	c := &testClock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var reported []string
-	tr, err := LoadWithClock(file, func(version string, err error) { reported = append(reported, version+" "+ocm.ReasonOf(err)) }, c.now)
+	tr, err := LoadWithClock(file, func(version string, err error) {
+		reported = append(
+			reported, version+" "+ocm.ReasonOf(err))
+	}, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +235,8 @@ func TestReload(t *testing.T) {
 	step("Mended", Off, false, 7)
 }
 
-// FuzzPolicy holds that no text makes the parser fail in another way than by an error, and that what it takes decides about everything.
+// FuzzPolicy holds that no text makes the parser fail in another way than by an error, and that what it takes decides
+// about everything.
 func FuzzPolicy(f *testing.F) {
 	f.Add([]byte(policyOf(Enforce, "p256")), "r.io/a")
 	f.Add([]byte(`rules: [{prefix: "", mode: off}]`), "r.io")

@@ -58,7 +58,9 @@ func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signe
 	case "PUBLIC KEY":
 		return nil, errors.New("this is a public key: use the private key")
 	default:
-		return nil, fmt.Errorf("a %s is not a supported private key: use PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or a key of cosign", ocm.FirstLine(block.Type))
+		return nil, fmt.Errorf(
+			"a %s is not a supported private key: use PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or a key of cosign",
+			ocm.FirstLine(block.Type))
 	}
 	k, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
@@ -83,7 +85,8 @@ func PublicPEM(k crypto.Signer) ([]byte, error) {
 // Sign returns a copy whose descriptor has an OCM signature with this name, which replaces one of the same name:
 // RSASSA-PSS over jsonNormalisation/v4alpha1 with SHA-256. resolve returns the digest of an image that has none in its
 // resource, so that the signature covers all images.
-func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey, resolve func(ctx context.Context, image string) (string, error)) (*ocm.Artifact, error) {
+func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
+	resolve func(ctx context.Context, image string) (string, error)) (*ocm.Artifact, error) {
 	if k.N.BitLen() < minRSABits {
 		return nil, fmt.Errorf("an RSA key of %d bits is too short: use %d or more", k.N.BitLen(), minRSABits)
 	}
@@ -117,9 +120,11 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey, 
 			}
 		}
 		d["signatures"] = append(signatures, map[string]any{
-			"name":      name,
-			"digest":    map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.Normalisation4alpha1, "value": hex.EncodeToString(digest[:])},
-			"signature": map[string]any{"algorithm": "RSASSA-PSS", "mediaType": pssType, "value": hex.EncodeToString(value)},
+			"name": name,
+			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.Normalisation4alpha1,
+				"value": hex.EncodeToString(digest[:])},
+			"signature": map[string]any{"algorithm": "RSASSA-PSS", "mediaType": pssType,
+				"value": hex.EncodeToString(value)},
 		})
 		return nil
 	})
@@ -139,7 +144,8 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 			}
 		}
 		_, value, _ := strings.Cut(digest, ":")
-		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.ImageArtifactDigest, "value": value}
+		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256",
+			"normalisationAlgorithm": ocm.ImageArtifactDigest, "value": value}
 		return nil
 	})
 }
@@ -160,7 +166,8 @@ func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact
 	if err != nil {
 		return nil, fmt.Errorf("signing: %w", err)
 	}
-	out := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig", Blobs: map[string][]byte{}}
+	out := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig",
+		Blobs: map[string][]byte{}}
 	var layers []v1.Descriptor
 	if old != nil {
 		m, err := old.ParseManifest()
@@ -179,11 +186,13 @@ func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact
 	for _, l := range layers {
 		ids = append(ids, l.Digest.String())
 	}
-	config, err := json.Marshal(map[string]any{"architecture": "", "os": "", "config": map[string]any{}, "rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
+	config, err := json.Marshal(map[string]any{"architecture": "", "os": "", "config": map[string]any{},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the config: %w", err)
 	}
-	out.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: out.AddBlob(config, types.OCIConfigJSON), Layers: layers})
+	out.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
+		Config: out.AddBlob(config, types.OCIConfigJSON), Layers: layers})
 	return out, err
 }
 

@@ -57,7 +57,8 @@ type Reader interface {
 	Name() string
 	// Manifest returns the image manifest of a tag or a digest.
 	Manifest(ctx context.Context, reference string) (*ocm.ImageManifest, error)
-	// ManifestBytes returns what is at a path below the repository, such as the list of referrers. ref names it in errors.
+	// ManifestBytes returns what is at a path below the repository, such as the list of referrers. ref names it in
+	// errors.
 	ManifestBytes(ctx context.Context, ref, path string) ([]byte, error)
 	// Blob returns a blob of at most limit bytes and compares it with its digest.
 	Blob(ctx context.Context, digest string, limit int64) ([]byte, error)
@@ -92,7 +93,8 @@ func (f *Verification) Fail(ref string) *ocm.Error {
 	if len(shown) > 0 {
 		what += " (" + strings.Join(shown, "; ") + ")"
 	}
-	e.Problem = fmt.Sprintf("%s; keys tried: %s: sign it with one of them, or change rule %q of the trust policy", what, strings.Join(keys, ", "), f.rule.Prefix)
+	e.Problem = fmt.Sprintf("%s; keys tried: %s: sign it with one of them, or change rule %q of the trust policy", what,
+		strings.Join(keys, ", "), f.rule.Prefix)
 	return e
 }
 
@@ -117,7 +119,8 @@ func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key) (*key, error) {
 	hash := ocm.HashOf(s.Digest.HashAlgorithm)
 	if hash == 0 {
-		return nil, fmt.Errorf("hash %q is not supported: sign with SHA-256 or SHA-512", ocm.FirstLine(s.Digest.HashAlgorithm))
+		return nil, fmt.Errorf("hash %q is not supported: sign with SHA-256 or SHA-512",
+			ocm.FirstLine(s.Digest.HashAlgorithm))
 	}
 	text, err := ocm.Normalise(d, s.Digest.NormalisationAlgorithm)
 	if err != nil {
@@ -146,7 +149,8 @@ func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key
 		case "RSASSA-PSS":
 			err = rsa.VerifyPSS(public, hash, digest, value, nil)
 		default:
-			return nil, fmt.Errorf("algorithm %q is not supported: sign with RSASSA-PKCS1-V1_5 or RSASSA-PSS", ocm.FirstLine(algorithm))
+			return nil, fmt.Errorf("algorithm %q is not supported: sign with RSASSA-PKCS1-V1_5 or RSASSA-PSS",
+				ocm.FirstLine(algorithm))
 		}
 		if err == nil {
 			return &keys[i], nil
@@ -178,5 +182,6 @@ func decodeSignature(s ocm.DescriptorSignature) (algorithm string, value []byte,
 		}
 		return cmp.Or(s.Signature.Algorithm, block.Headers["Signature Algorithm"]), block.Bytes, nil
 	}
-	return "", nil, fmt.Errorf("media type %q is not supported: sign with an RSA key", ocm.FirstLine(s.Signature.MediaType))
+	return "", nil, fmt.Errorf("media type %q is not supported: sign with an RSA key",
+		ocm.FirstLine(s.Signature.MediaType))
 }

@@ -45,8 +45,10 @@ with the same folder then finds the clusters with their objects and addresses.`,
 	}
 	flags := command.Flags()
 	flags.StringSliceVar(&v.Names, "names", []string{"control-plane"}, "names of the clusters, separated by commas")
-	flags.StringVar(&v.Dir, "dir", "", "folder for kubeconfigs, data and logs: a new or empty one, or one that --keep left (required)")
-	flags.StringArrayVar(&v.Images, "image", nil, "REPOSITORY=PATH: run pods with this image (named without its tag) as local processes; may be repeated")
+	flags.StringVar(&v.Dir, "dir", "",
+		"folder for kubeconfigs, data and logs: a new or empty one, or one that --keep left (required)")
+	flags.StringArrayVar(&v.Images, "image", nil,
+		"REPOSITORY=PATH: run pods with this image (named without its tag) as local processes; may be repeated")
 	flags.BoolVar(&v.Keep, "keep", false, "leave data and logs in the folder at the end")
 	if err := command.MarkFlagRequired("dir"); err != nil {
 		panic(err)
@@ -60,7 +62,8 @@ func (v *clusters) options() (cluster.Options, error) {
 	seen := map[string]bool{}
 	for _, name := range v.Names {
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-			return options, fmt.Errorf("--names: %q is not a name: 1 to 63 lower case letters, digits and hyphens are", name)
+			return options, fmt.Errorf("--names: %q is not a name: 1 to 63 lower case letters, digits and hyphens are",
+				name)
 		}
 		if seen[name] {
 			return options, fmt.Errorf("--names: %q is there twice", name)
@@ -87,7 +90,8 @@ func (v *clusters) options() (cluster.Options, error) {
 	}
 	for _, entry := range entries {
 		if _, err := os.Stat(filepath.Join(options.Dir, cluster.Marker)); err != nil {
-			return options, fmt.Errorf("--dir: %q has foreign files, such as %q: name a new or an empty folder", v.Dir, entry.Name())
+			return options, fmt.Errorf("--dir: %q has foreign files, such as %q: name a new or an empty folder", v.Dir,
+				entry.Name())
 		}
 	}
 	return options, nil
@@ -135,7 +139,8 @@ func (v *clusters) run(ctx context.Context, out io.Writer) (err error) {
 		if err := os.WriteFile(path, c.Kubeconfig(), 0o600); err != nil {
 			return fmt.Errorf("writing the kubeconfig: %w", err)
 		}
-		if _, err := fmt.Fprintf(out, "%-20s %s  %s  %.1fs\n", name, c.Address(), c.Version(), time.Since(begin).Seconds()); err != nil {
+		if _, err := fmt.Fprintf(out, "%-20s %s  %s  %.1fs\n", name, c.Address(), c.Version(),
+			time.Since(begin).Seconds()); err != nil {
 			return fmt.Errorf("writing output: %w", err)
 		}
 	}

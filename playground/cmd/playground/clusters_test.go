@@ -17,14 +17,20 @@ func TestClustersRefuses(t *testing.T) {
 		args   []string
 		want   string // in the error
 	}{
-		"NoFolder":      {"there is no good default for where kubeconfigs go", []string{}, `required flag(s) "dir"`},
-		"ForeignFolder": {"files of others are not mixed with ours, nor removed", []string{"--dir", foreign}, "letter.txt"},
-		"FileForFolder": {"the folder must be one", []string{"--dir", filepath.Join(foreign, "letter.txt")}, "not a directory"},
-		"BadName":       {"names become names of files and nodes", []string{"--dir", "new", "--names", "a,B_c"}, `"B_c"`},
-		"NameTwice":     {"two clusters cannot have one name", []string{"--dir", "new", "--names", "a,a"}, "twice"},
-		"BadImage":      {"an image needs a path", []string{"--dir", "new", "--image", "example.com/x"}, "REPOSITORY=PATH"},
-		"NoExecutable":  {"the path must be that of a program", []string{"--dir", "new", "--image", "example.com/x=" + filepath.Join(foreign, "letter.txt")}, "not an executable file"},
-		"Argument":      {"names are given by a flag", []string{"--dir", "new", "runtime-a"}, "runtime-a"},
+		"NoFolder": {"there is no good default for where kubeconfigs go", []string{}, `required flag(s) "dir"`},
+		"ForeignFolder": {"files of others are not mixed with ours, nor removed",
+			[]string{"--dir", foreign}, "letter.txt"},
+		"FileForFolder": {"the folder must be one", []string{"--dir", filepath.Join(foreign, "letter.txt")},
+			"not a directory"},
+		"BadName": {"names become names of files and nodes", []string{"--dir", "new", "--names", "a,B_c"},
+			`"B_c"`},
+		"NameTwice": {"two clusters cannot have one name", []string{"--dir", "new", "--names", "a,a"}, "twice"},
+		"BadImage": {"an image needs a path", []string{"--dir", "new", "--image", "example.com/x"},
+			"REPOSITORY=PATH"},
+		"NoExecutable": {"the path must be that of a program",
+			[]string{"--dir", "new", "--image", "example.com/x=" + filepath.Join(foreign, "letter.txt")},
+			"not an executable file"},
+		"Argument": {"names are given by a flag", []string{"--dir", "new", "runtime-a"}, "runtime-a"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

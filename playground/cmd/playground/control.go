@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// controlSocket is the file in the folder of a running playground by which other calls of this program reach it. Only its owner can.
+// controlSocket is the file in the folder of a running playground by which other calls of this program reach it. Only
+// its owner can.
 const controlSocket = "control.sock"
 
 // treatments are what can be done to a running cluster, by verb.
@@ -25,12 +26,19 @@ var treatments = map[string]struct {
 	says string
 	do   func(ctx context.Context, c *cluster.Cluster, delay time.Duration) error
 }{
-	"stop":  {"Stop a cluster; its data is kept", func(ctx context.Context, c *cluster.Cluster, _ time.Duration) error { return c.Stop(ctx) }},
-	"start": {"Start a stopped cluster again, at the same address", func(ctx context.Context, c *cluster.Cluster, _ time.Duration) error { return c.Start(ctx) }},
-	"cut": {"Cut a cluster off: nothing that is sent to it arrives", func(_ context.Context, c *cluster.Cluster, _ time.Duration) error {
-		c.Cut(cluster.BlackHole)
-		return nil
+	"stop": {"Stop a cluster; its data is kept", func(ctx context.Context, c *cluster.Cluster,
+		_ time.Duration) error {
+		return c.Stop(ctx)
 	}},
+	"start": {"Start a stopped cluster again, at the same address", func(ctx context.Context, c *cluster.Cluster,
+		_ time.Duration) error {
+		return c.Start(ctx)
+	}},
+	"cut": {"Cut a cluster off: nothing that is sent to it arrives",
+		func(_ context.Context, c *cluster.Cluster, _ time.Duration) error {
+			c.Cut(cluster.BlackHole)
+			return nil
+		}},
 	"mend": {"End cut and slow", func(_ context.Context, c *cluster.Cluster, _ time.Duration) error {
 		c.Mend()
 		c.Slow(0)
@@ -65,7 +73,8 @@ func serveControl(dir string, clusters map[string]*cluster.Cluster) (stop func()
 			for name := range clusters {
 				names = append(names, name)
 			}
-			http.Error(w, fmt.Sprintf("there is no cluster %q here, there are: %s", r.PathValue("name"), strings.Join(names, ", ")), http.StatusNotFound)
+			http.Error(w, fmt.Sprintf("there is no cluster %q here, there are: %s", r.PathValue("name"),
+				strings.Join(names, ", ")), http.StatusNotFound)
 		default:
 			if err := treatment.do(r.Context(), c, delay); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -94,7 +103,8 @@ func controlCommands() []*cobra.Command {
 		}
 		command.Flags().StringVar(&dir, "dir", ".landscape", "folder of the running playground")
 		if verb == "slow" {
-			command.Flags().DurationVar(&delay, "by", 2*time.Second, "latency to add to what is sent in either direction")
+			command.Flags().DurationVar(&delay, "by", 2*time.Second,
+				"latency to add to what is sent in either direction")
 		}
 		commands = append(commands, command)
 	}
@@ -103,10 +113,12 @@ func controlCommands() []*cobra.Command {
 
 // control asks a running playground to treat a cluster.
 func control(ctx context.Context, dir, verb, name string, delay time.Duration) error {
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, controlSocket))
 	}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://playground/"+verb+"/"+name+"?by="+delay.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://playground/"+verb+"/"+name+"?by="+delay.String(), http.NoBody)
 	if err != nil {
 		return fmt.Errorf("asking to %s %s: %w", verb, name, err)
 	}

@@ -1,6 +1,6 @@
-// Command playground runs Kubernetes on this machine for trying out and testing Lifecycle Manager: real API servers in one process, with no
-// container engine and nothing to install. The verbs clusters and up run until
-// Ctrl-C or SIGTERM, and then take away what they made; the others treat a cluster of a playground that runs.
+// Command playground runs Kubernetes on this machine for trying out and testing Lifecycle Manager: real API servers in
+// one process, with no container engine and nothing to install. The verbs clusters and up run until Ctrl-C or SIGTERM,
+// and then take away what they made; the others treat a cluster of a playground that runs.
 package main
 
 import (

@@ -35,22 +35,27 @@ type up struct {
 func upCommand() *cobra.Command {
 	v := &up{}
 	command := &cobra.Command{
-		Use:   "up",
-		Short: "Start a control plane, runtimes, a registry and the manager; install the sample module on every runtime",
+		Use: "up",
+		Short: "Start a control plane, runtimes, a registry and the manager; install the sample module on every " +
+			"runtime",
 		Long: `Start a control plane, runtimes, a registry and the manager; install the sample module on every
 runtime and show how it gets Ready. Then print what to try next, and run until Ctrl-C, which stops
 and removes everything.`,
-		Example: "  playground up\n  playground up --until=ready   # ends with exit code 0 when all is Ready, 1 after five minutes\n  playground up --in-cluster    # one cluster that is control plane and runtime",
-		Args:    cobra.NoArgs,
-		RunE:    func(command *cobra.Command, _ []string) error { return v.run(command.Context(), command.OutOrStdout()) },
+		Example: "  playground up\n  playground up --until=ready   # ends with exit code 0 when all is Ready, 1 " +
+			"after five minutes\n  playground up --in-cluster    # one cluster that is control plane and runtime",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return v.run(command.Context(), command.OutOrStdout()) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&v.Dir, "dir", ".landscape", "folder for kubeconfigs, logs and data; made at the start and removed at the end")
+	flags.StringVar(&v.Dir, "dir", ".landscape",
+		"folder for kubeconfigs, logs and data; made at the start and removed at the end")
 	flags.StringVar(&v.Bin, "bin", "bin", "folder with the binaries lifecycle-manager, sample-operator and kubectl")
-	flags.StringVar(&v.Until, "until", "", "ready: end when every module is Ready, with exit code 1 and the reasons after five minutes")
+	flags.StringVar(&v.Until, "until", "",
+		"ready: end when every module is Ready, with exit code 1 and the reasons after five minutes")
 	flags.StringSliceVar(&v.Runtimes, "runtimes", []string{"runtime-a", "runtime-b"}, "names of the runtimes")
 	flags.BoolVar(&v.InCluster, "in-cluster", false, "one cluster: the manager installs modules where it runs")
-	flags.StringArrayVar(&v.Flags, "manager-flag", nil, "a flag for the manager, such as --audit-interval=1m; may be given several times")
+	flags.StringArrayVar(&v.Flags, "manager-flag", nil,
+		"a flag for the manager, such as --audit-interval=1m; may be given several times")
 	return command
 }
 
@@ -59,7 +64,8 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("--until: %q is not known; give ready or leave it out", v.Until)
 	}
 	if entries, err := os.ReadDir(v.Dir); err == nil && len(entries) > 0 {
-		return fmt.Errorf("--dir: %s is not empty: another landscape runs there or was killed; stop it, or remove the folder", v.Dir)
+		return fmt.Errorf("--dir: %s is not empty: another landscape runs there or was killed; stop it, or remove "+
+			"the folder", v.Dir)
 	}
 	if v.InCluster {
 		v.Runtimes = nil
@@ -87,7 +93,8 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	if err := v.install(ctx, l); err != nil {
 		return err
 	}
-	limit, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not all modules are Ready after %s", readyTimeout))
+	limit, cancel := context.WithTimeoutCause(ctx, readyTimeout,
+		fmt.Errorf("not all modules are Ready after %s", readyTimeout))
 	defer cancel()
 	err = l.Follow(limit, out, allReady)
 	if ctx.Err() != nil {
@@ -107,13 +114,15 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// install publishes the sample module in its versions, registers the runtimes and enables the module on each, as an admin would: in the runtime.
+// install publishes the sample module in its versions, registers the runtimes and enables the module on each, as an
+// admin would: in the runtime.
 func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	for _, version := range sample.Versions() {
 		if err := l.Publish(ctx, landscape.Module{
 			Name: sample.Module, Version: version.Version, Component: sample.Component, Tar: true,
 			Manifest: version.Manifest, DefaultCR: version.DefaultCR,
-			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: sample.Namespace, Name: sample.Operator},
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
+				Namespace: sample.Namespace, Name: sample.Operator},
 		}); err != nil {
 			return err
 		}
@@ -132,13 +141,15 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	}
 	for _, name := range names {
 		cluster, key := l.RequestKey(name)
-		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
-		})
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
+			})
 		if err != nil {
 			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.why(ctx, l, name, err))
 		}
-		if err := l.Edit(ctx, name, func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module}} }); err != nil {
+		if err := l.Edit(ctx, name,
+			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module}} }); err != nil {
 			return err
 		}
 	}

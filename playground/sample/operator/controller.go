@@ -75,15 +75,17 @@ func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation 
 	return observation{deployment: d}
 }
 
-// ensure creates the object that empty names, or updates it if shape changes anything of it, and returns it as it is then. What is not
-// controlled by s is left alone.
-func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T, shape func(T, *sample.Sample)) (T, error) {
+// ensure creates the object that empty names, or updates it if shape changes anything of it, and returns it as it is
+// then. What is not controlled by s is left alone.
+func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
+	shape func(T, *sample.Sample)) (T, error) {
 	obj := empty()
 	key := client.ObjectKeyFromObject(obj)
 	err := r.client.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
 		shape(obj, s)
-		obj.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(s, sample.GroupVersion.WithKind("Sample"))})
+		obj.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(
+			s, sample.GroupVersion.WithKind("Sample"))})
 		if err = r.client.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
 			return obj, err
 		}
@@ -94,7 +96,8 @@ func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sampl
 		return obj, err
 	}
 	if !metav1.IsControlledBy(obj, s) {
-		return obj, fmt.Errorf("it exists and does not belong to Sample %s/%s: remove or rename one of the two", s.Namespace, s.Name)
+		return obj, fmt.Errorf("it exists and does not belong to Sample %s/%s: remove or rename one of the two",
+			s.Namespace, s.Name)
 	}
 	before := obj.DeepCopyObject()
 	shape(obj, s)
@@ -125,7 +128,8 @@ func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result,
 		if !obj.GetDeletionTimestamp().IsZero() {
 			continue
 		}
-		err = r.client.Delete(ctx, obj, client.Preconditions{UID: new(obj.GetUID())}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		err = r.client.Delete(ctx, obj, client.Preconditions{UID: new(obj.GetUID())},
+			client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, fmt.Errorf("deleting %T %s: %w", obj, workloadName(s), err)
 		}

@@ -1,7 +1,9 @@
-// Command operator is the manager of the sample module: it gives every Sample its workload, says how that is, and removes it again.
+// Command operator is the manager of the sample module: it gives every Sample its workload, says how that is, and
+// removes it again.
 //
-// It runs in a pod, or as a process with KUBECONFIG or --kubeconfig. It listens on no port unless configured, so any number of it runs on one
-// machine. What it does for one Sample is in controller.go; package sample says what it is good for.
+// It runs in a pod, or as a process with KUBECONFIG or --kubeconfig. It listens on no port unless configured, so any
+// number of it runs on one machine. What it does for one Sample is in controller.go; package sample says what it is
+// good for.
 package main
 
 import (
@@ -30,7 +32,8 @@ func main() {
 	elect := flag.Bool("leader-elect", false, "agree with other replicas on the one that works")
 	namespace := flag.String("leader-election-namespace", sample.Namespace, "namespace of the lease of --leader-elect")
 	version := flag.String("module-version", "0.0.0", "version of the module, put on what is installed")
-	image := flag.String("workload-image", "registry.k8s.io/pause:3.10", "image of a Sample's pods, unless it names one")
+	image := flag.String("workload-image", "registry.k8s.io/pause:3.10",
+		"image of a Sample's pods, unless it names one")
 	flag.Parse()
 
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, nil)))

@@ -36,15 +36,20 @@ func judge(s *sample.Sample, seen observation) sample.Status {
 	case seen.err != nil:
 		return status(s, sample.StateError, "WorkloadNotWritten", seen.err.Error())
 	case replicas(s) == 0:
-		return status(s, sample.StateWarning, "ScaledToZero", "spec.replicas is 0, so no work is done: set it to at least 1")
+		return status(s, sample.StateWarning, "ScaledToZero",
+			"spec.replicas is 0, so no work is done: set it to at least 1")
 	case isStuck(d):
-		return status(s, sample.StateError, "WorkloadStuck", fmt.Sprintf("Deployment %s makes no progress with image %q: look at its pods, or set spec.image to one that starts",
-			d.Name, d.Spec.Template.Spec.Containers[0].Image))
+		return status(s, sample.StateError, "WorkloadStuck",
+			fmt.Sprintf("Deployment %s makes no progress with image %q: look at its pods, or set spec.image to one "+
+				"that starts",
+				d.Name, d.Spec.Template.Spec.Containers[0].Image))
 	case !isRolledOut(d):
-		return status(s, sample.StateProcessing, "RollingOut", fmt.Sprintf("Deployment %s is rolling out: of %d replicas %d are up to date and %d available",
-			d.Name, replicas(s), d.Status.UpdatedReplicas, d.Status.AvailableReplicas))
+		return status(s, sample.StateProcessing, "RollingOut",
+			fmt.Sprintf("Deployment %s is rolling out: of %d replicas %d are up to date and %d available",
+				d.Name, replicas(s), d.Status.UpdatedReplicas, d.Status.AvailableReplicas))
 	default:
-		return status(s, sample.StateReady, "WorkloadAvailable", fmt.Sprintf("all %d replicas of Deployment %s are available", replicas(s), d.Name))
+		return status(s, sample.StateReady, "WorkloadAvailable",
+			fmt.Sprintf("all %d replicas of Deployment %s are available", replicas(s), d.Name))
 	}
 }
 
@@ -73,5 +78,6 @@ func isStuck(d *appsv1.Deployment) bool {
 
 func isRolledOut(d *appsv1.Deployment) bool {
 	wanted, s := *d.Spec.Replicas, d.Status
-	return s.ObservedGeneration >= d.Generation && s.Replicas == wanted && s.UpdatedReplicas == wanted && s.AvailableReplicas == wanted
+	return s.ObservedGeneration >= d.Generation && s.Replicas == wanted && s.UpdatedReplicas == wanted &&
+		s.AvailableReplicas == wanted
 }

@@ -18,7 +18,8 @@ import (
 func rollout(total, updated, available int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x-workload", Generation: 2}}
 	workload{image: "pause:1"}.shapeDeployment(d, &sample.Sample{Spec: sample.Spec{Replicas: new(int32(2))}})
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: total, UpdatedReplicas: updated, AvailableReplicas: available}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: total, UpdatedReplicas: updated,
+		AvailableReplicas: available}
 	for _, c := range change {
 		c(d)
 	}
@@ -27,7 +28,8 @@ func rollout(total, updated, available int32, change ...func(*appsv1.Deployment)
 
 func TestJudge(t *testing.T) {
 	stuck := func(d *appsv1.Deployment) {
-		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse}}
+		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing,
+			Status: corev1.ConditionFalse}}
 	}
 	stale := func(d *appsv1.Deployment) { d.Generation++ }
 	gone := metav1.NewTime(time.Unix(1, 0))
@@ -44,23 +46,89 @@ func TestJudge(t *testing.T) {
 		seen    observation
 		want    want
 	}{
-		"Deleted":          {"nothing else matters then", 0, "x", &gone, observation{}, want{"Deleting", "Deleting", "removing"}},
-		"Fail":             {"a person asked for it", 2, "out of cheese", nil, observation{}, want{"Error", "FailureRequested", "out of cheese"}},
-		"NotWritten":       {"the cluster said no", 2, "", nil, observation{err: errors.New("quota is used up")}, want{"Error", "WorkloadNotWritten", "quota is used up"}},
-		"Zero":             {"deployed, but a person has to act", 0, "", nil, observation{deployment: rollout(0, 0, 0)}, want{"Warning", "ScaledToZero", "spec.replicas"}},
-		"Stuck":            {"the deadline is over", 2, "", nil, observation{deployment: rollout(2, 1, 1, stuck)}, want{"Error", "WorkloadStuck", `"pause:1"`}},
-		"StuckBefore":      {"the deadline was that of the generation before", 2, "", nil, observation{deployment: rollout(2, 1, 1, stuck, stale)}, want{"Processing", "RollingOut", "1 are up to date and 1 available"}},
-		"Created":          {"the Deployment controller has not seen it", 2, "", nil, observation{deployment: rollout(0, 0, 0)}, want{"Processing", "RollingOut", "0 are up to date"}},
-		"Unobserved":       {"the numbers are about the generation before", 2, "", nil, observation{deployment: rollout(2, 2, 2, stale)}, want{"Processing", "RollingOut", "2 are up to date and 2"}},
-		"OldPods":          {"pods of the template before still run", 2, "", nil, observation{deployment: rollout(3, 2, 2)}, want{"Processing", "RollingOut", "2 are up to date"}},
-		"NotAllUpdated":    {"one pod is of the template before", 2, "", nil, observation{deployment: rollout(2, 1, 2)}, want{"Processing", "RollingOut", "1 are up to date and 2"}},
-		"NotAllAvailable":  {"one pod is not ready", 2, "", nil, observation{deployment: rollout(2, 2, 1)}, want{"Processing", "RollingOut", "2 are up to date and 1"}},
-		"AllAvailable":     {"all is as it should be", 2, "", nil, observation{deployment: rollout(2, 2, 2)}, want{"Ready", "WorkloadAvailable", "all 2"}},
-		"FailedThenZeroed": {"a failure is worse than a warning", 0, "", nil, observation{err: errors.New("no")}, want{"Error", "WorkloadNotWritten", "no"}},
+		"Deleted": {
+			reason:  "nothing else matters then",
+			fail:    "x",
+			deleted: &gone,
+			seen:    observation{},
+			want:    want{"Deleting", "Deleting", "removing"},
+		},
+		"Fail": {
+			reason:  "a person asked for it",
+			replica: 2,
+			fail:    "out of cheese",
+			seen:    observation{},
+			want:    want{"Error", "FailureRequested", "out of cheese"},
+		},
+		"NotWritten": {
+			reason:  "the cluster said no",
+			replica: 2,
+			seen:    observation{err: errors.New("quota is used up")},
+			want:    want{"Error", "WorkloadNotWritten", "quota is used up"},
+		},
+		"Zero": {
+			reason: "deployed, but a person has to act",
+			seen:   observation{deployment: rollout(0, 0, 0)},
+			want:   want{"Warning", "ScaledToZero", "spec.replicas"},
+		},
+		"Stuck": {
+			reason:  "the deadline is over",
+			replica: 2,
+			seen:    observation{deployment: rollout(2, 1, 1, stuck)},
+			want:    want{"Error", "WorkloadStuck", `"pause:1"`},
+		},
+		"StuckBefore": {
+			reason:  "the deadline was that of the generation before",
+			replica: 2,
+			seen:    observation{deployment: rollout(2, 1, 1, stuck, stale)},
+			want:    want{"Processing", "RollingOut", "1 are up to date and 1 available"},
+		},
+		"Created": {
+			reason:  "the Deployment controller has not seen it",
+			replica: 2,
+			seen:    observation{deployment: rollout(0, 0, 0)},
+			want:    want{"Processing", "RollingOut", "0 are up to date"},
+		},
+		"Unobserved": {
+			reason:  "the numbers are about the generation before",
+			replica: 2,
+			seen:    observation{deployment: rollout(2, 2, 2, stale)},
+			want:    want{"Processing", "RollingOut", "2 are up to date and 2"},
+		},
+		"OldPods": {
+			reason:  "pods of the template before still run",
+			replica: 2,
+			seen:    observation{deployment: rollout(3, 2, 2)},
+			want:    want{"Processing", "RollingOut", "2 are up to date"},
+		},
+		"NotAllUpdated": {
+			reason:  "one pod is of the template before",
+			replica: 2,
+			seen:    observation{deployment: rollout(2, 1, 2)},
+			want:    want{"Processing", "RollingOut", "1 are up to date and 2"},
+		},
+		"NotAllAvailable": {
+			reason:  "one pod is not ready",
+			replica: 2,
+			seen:    observation{deployment: rollout(2, 2, 1)},
+			want:    want{"Processing", "RollingOut", "2 are up to date and 1"},
+		},
+		"AllAvailable": {
+			reason:  "all is as it should be",
+			replica: 2,
+			seen:    observation{deployment: rollout(2, 2, 2)},
+			want:    want{"Ready", "WorkloadAvailable", "all 2"},
+		},
+		"FailedThenZeroed": {
+			reason: "a failure is worse than a warning",
+			seen:   observation{err: errors.New("no")},
+			want:   want{"Error", "WorkloadNotWritten", "no"},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Generation: 7, DeletionTimestamp: c.deleted}, Spec: sample.Spec{Replicas: &c.replica, Fail: c.fail}}
+			s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Generation: 7, DeletionTimestamp: c.deleted},
+				Spec: sample.Spec{Replicas: &c.replica, Fail: c.fail}}
 			got := judge(s, c.seen)
 			if len(got.Conditions) != 1 {
 				t.Fatalf("%d conditions, want 1", len(got.Conditions))
@@ -70,10 +138,12 @@ func TestJudge(t *testing.T) {
 			if strings.Contains(got.Description, text) {
 				text = got.Description
 			}
-			if diff := cmp.Diff(want{c.want.State, c.want.Reason, text}, want{got.State, ready.Reason, got.Description}); diff != "" {
+			if diff := cmp.Diff(want{c.want.State, c.want.Reason, text},
+				want{got.State, ready.Reason, got.Description}); diff != "" {
 				t.Errorf("%s, -want +got:\n%s", c.reason, diff)
 			}
-			if (ready.Status == metav1.ConditionTrue) != (got.State == sample.StateReady) || ready.Message != got.Description {
+			if (ready.Status == metav1.ConditionTrue) != (got.State == sample.StateReady) ||
+				ready.Message != got.Description {
 				t.Errorf("condition and state disagree: %+v", got)
 			}
 			if got.ObservedGeneration != 7 || ready.ObservedGeneration != 7 {
@@ -116,19 +186,21 @@ func TestShape(t *testing.T) {
 		reason string
 		change func()
 	}{
-		"Image":      {"another image runs", func() { d.Spec.Template.Spec.Containers[0].Image = "evil:1" }},
-		"Replicas":   {"somebody scaled it", func() { d.Spec.Replicas = new(int32(5)) }},
-		"Label":      {"it left our cache", func() { delete(d.Labels, labelManagedBy) }},
-		"Containers": {"somebody added a container", func() { d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{}) }},
-		"Message":    {"somebody changed the text", func() { c.Data[messageKey] = "bye" }},
-		"Key":        {"somebody added a text", func() { c.Data["more"] = "bye" }},
+		"Image":    {"another image runs", func() { d.Spec.Template.Spec.Containers[0].Image = "evil:1" }},
+		"Replicas": {"somebody scaled it", func() { d.Spec.Replicas = new(int32(5)) }},
+		"Label":    {"it left our cache", func() { delete(d.Labels, labelManagedBy) }},
+		"Containers": {"somebody added a container",
+			func() { d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{}) }},
+		"Message": {"somebody changed the text", func() { c.Data[messageKey] = "bye" }},
+		"Key":     {"somebody added a text", func() { c.Data["more"] = "bye" }},
 	}
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
 			drift.change()
 			w.shapeDeployment(d, s)
 			w.shapeConfigMap(c, s)
-			healed := *d.Spec.Replicas == 1 && len(d.Spec.Template.Spec.Containers) == 1 && d.Spec.Template.Spec.Containers[0].Image == "pause:1" && d.Labels[labelManagedBy] == sample.Operator
+			healed := *d.Spec.Replicas == 1 && len(d.Spec.Template.Spec.Containers) == 1 &&
+				d.Spec.Template.Spec.Containers[0].Image == "pause:1" && d.Labels[labelManagedBy] == sample.Operator
 			if !healed || !cmp.Equal(c, wantC) {
 				t.Errorf("%s, and that stays", drift.reason)
 			}

@@ -27,8 +27,8 @@ const (
 	progressDeadlineSeconds int32 = 60
 )
 
-// workload says what is installed for a Sample. Its methods set what we decide on and leave alone what others do, such as the API
-// server's defaults: shaping an object twice changes nothing the second time.
+// workload says what is installed for a Sample. Its methods set what we decide on and leave alone what others do, such
+// as the API server's defaults: shaping an object twice changes nothing the second time.
 type workload struct {
 	version string // of the module
 	image   string // of the pods, unless the Sample names one
@@ -61,9 +61,10 @@ func (w workload) shapeDeployment(d *appsv1.Deployment, s *sample.Sample) {
 	c := &pod.Spec.Containers[0]
 	c.Name = "main"
 	c.Image = cmp.Or(s.Spec.Image, w.image)
-	c.Env = []corev1.EnvVar{{Name: "MESSAGE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
-		LocalObjectReference: corev1.LocalObjectReference{Name: workloadName(s)}, Key: messageKey,
-	}}}}
+	c.Env = []corev1.EnvVar{{Name: "MESSAGE",
+		ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: workloadName(s)}, Key: messageKey,
+		}}}}
 }
 
 func (w workload) labels(s *sample.Sample) map[string]string {

@@ -1,4 +1,5 @@
-// Package agentdelivery keeps the agent of every runtime delivered, and reports in the status of the Kyma whether it is connected.
+// Package agentdelivery keeps the agent of every runtime delivered, and reports in the status of the Kyma whether it is
+// connected.
 //
 // # Use
 //
@@ -9,17 +10,17 @@
 //
 // # How it works
 //
-// The agent of a runtime watches what the subscribers of the runtime are interested in, and what Watchers ask for: that is the watch list.
-// Package delivery applies the agent with its watch list to the runtime, and issues its certificate. Deliver compares then what the listener
-// knows of the agent with the status, and updates the status.
+// The agent of a runtime watches what the subscribers of the runtime are interested in, and what Watchers ask for: that
+// is the watch list. Package delivery applies the agent with its watch list to the runtime, and issues its certificate.
+// Deliver compares then what the listener knows of the agent with the status, and updates the status.
 //
-// A review decides, without any request, whether a reconcile would find something to do for an agent, and enqueues the Kyma if so. Reviews of
-// one Kyma that are requested within a short time are one.
+// A review decides, without any request, whether a reconcile would find something to do for an agent, and enqueues the
+// Kyma if so. Reviews of one Kyma that are requested within a short time are one.
 //
 // # What it does not do
 //
-// A problem of the agent never keeps modules from being installed. The package writes no condition: the Kyma controller does, from the status
-// of the agent.
+// A problem of the agent never keeps modules from being installed. The package writes no condition: the Kyma controller
+// does, from the status of the agent.
 package agentdelivery
 
 import (
@@ -45,13 +46,15 @@ import (
 
 // AgentStates knows the last heartbeat of every agent.
 type AgentStates interface {
-	// State returns the last heartbeat of a runtime's agent, and whether it is so recent that the agent counts as connected.
+	// State returns the last heartbeat of a runtime's agent, and whether it is so recent that the agent counts as
+	// connected.
 	State(kyma string) (state backchannel.State, connected bool)
 	// Forget drops what is known of a runtime's agent.
 	Forget(kyma string)
 }
 
-// Options say how runtimes get their agents. With the zero value no agents are delivered, and those that were delivered are removed.
+// Options say how runtimes get their agents. With the zero value no agents are delivered, and those that were delivered
+// are removed.
 type Options struct {
 	// Delivery applies the agents. nil means none.
 	Delivery *delivery.Delivery
@@ -59,8 +62,8 @@ type Options struct {
 	AgentStates AgentStates
 	// HeartbeatInterval is the time between two heartbeats of an agent.
 	HeartbeatInterval time.Duration
-	// HeartbeatTimeout returns how long after its last heartbeat an agent counts as connected. It is called in each reconcile, so it must be cheap.
-	// Needed with Delivery.
+	// HeartbeatTimeout returns how long after its last heartbeat an agent counts as connected. It is called in each
+	// reconcile, so it must be cheap. Needed with Delivery.
 	HeartbeatTimeout func() time.Duration
 	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. nil: nothing to do.
 	RevokeCertificates func(ctx context.Context, kyma string) error
@@ -76,12 +79,13 @@ type Controller struct {
 	Namespace string
 	// Enqueue triggers a reconcile of a Kyma soon.
 	Enqueue func(kyma string)
-	// Reviews has the names of the Kymas whose agent is reviewed. Other parts of the manager add to it when a heartbeat or the interests of a
-	// module have changed.
+	// Reviews has the names of the Kymas whose agent is reviewed. Other parts of the manager add to it when a heartbeat
+	// or the interests of a module have changed.
 	Reviews workqueue.TypedDelayingInterface[string]
 }
 
-// Agents delivers the agents of all runtimes. Safe for concurrent use; for each Kyma there is at most one call of Plan or Deliver at a time.
+// Agents delivers the agents of all runtimes. Safe for concurrent use; for each Kyma there is at most one call of Plan
+// or Deliver at a time.
 type Agents struct {
 	Options
 	Controller
@@ -92,12 +96,14 @@ type Agents struct {
 
 // record is what is known of one runtime. Losing it costs requests that change nothing.
 type record struct {
-	runtime     *runtimes.Runtime       // the connection that the record belongs to
-	firstSeenAt time.Time               // when the runtime was first seen by this process, whatever the connection
-	assumed     bool                    // the status is assumed to be right until the first heartbeat: no request was made to the runtime yet
-	delivered   *delivery.Memory        // used by Plan and Deliver only
-	deletion    *apply.DeletionProgress // the same: which objects were asked to be deleted when agents are disabled
-	behindSince time.Time               // since when the agent reports another watch list than it should have; zero if it does not
+	runtime     *runtimes.Runtime // the connection that the record belongs to
+	firstSeenAt time.Time         // when the runtime was first seen by this process, whatever the connection
+	// the status is assumed to be right until the first heartbeat: no request was made to the runtime yet
+	assumed   bool
+	delivered *delivery.Memory        // used by Plan and Deliver only
+	deletion  *apply.DeletionProgress // the same: which objects were asked to be deleted when agents are disabled
+	// since when the agent reports another watch list than it should have; zero if it does not
+	behindSince time.Time
 
 	manifests    []string      // keys of the subscribers that the watch list depends on
 	waitingSince time.Time     // since when some of them have not declared their interests; zero if all have
@@ -130,7 +136,8 @@ type Plan struct {
 	pending   bool   // the watch list is not known yet, so nothing new is delivered
 }
 
-// Plan computes what is to be delivered and lists its objects in status.agent, which has to be saved before [Agents.Deliver] is called.
+// Plan computes what is to be delivered and lists its objects in status.agent, which has to be saved before
+// [Agents.Deliver] is called.
 func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
@@ -160,8 +167,8 @@ func newStatus(now time.Time) *v1beta2.AgentStatus {
 	return &v1beta2.AgentStatus{Since: metav1.NewTime(now.Truncate(time.Second))}
 }
 
-// Deliver brings the agent of a runtime to the plan, or removes it if agents are disabled, and updates status.agent. It returns when
-// to reconcile again even if nothing happens; 0 is never.
+// Deliver brings the agent of a runtime to the plan, or removes it if agents are disabled, and updates status.agent. It
+// returns when to reconcile again even if nothing happens; 0 is never.
 func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter time.Duration, err error) {
 	if a.Delivery == nil {
 		return 0, a.remove(ctx, t)
@@ -210,8 +217,9 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 	return nil
 }
 
-// TakeOver lists the objects of the Kyma project's watcher as ours, if lifecycle-manager has left them in the runtime. It writes the condition
-// SKRWebhook on every Kyma with a watcher, and does not have status.agent; this project writes the condition only together with it.
+// TakeOver lists the objects of the Kyma project's watcher as ours, if lifecycle-manager has left them in the runtime.
+// It writes the condition SKRWebhook on every Kyma with a watcher, and does not have status.agent; this project writes
+// the condition only together with it.
 func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
@@ -220,20 +228,23 @@ func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	}
 }
 
-// CompareDelivered makes the next Deliver compare the agent's objects with the runtime, because they may have been deleted.
+// CompareDelivered makes the next Deliver compare the agent's objects with the runtime, because they may have been
+// deleted.
 func (a *Agents) CompareDelivered(t Target) {
 	a.edit(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
 }
 
-// ReportsChanges reports whether, according to the status, an agent with a valid certificate reports what changes in the runtime.
+// ReportsChanges reports whether, according to the status, an agent with a valid certificate reports what changes in
+// the runtime.
 func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 	return a.Delivery != nil && s != nil && s.Connected && now.Before(a.Delivery.RenewalTime(s))
 }
 
-// Assume notes that no request was made to a runtime, because its status is assumed to be right. The Kyma is enqueued after the first heartbeat, or
-// when there was none within the heartbeat timeout.
+// Assume notes that no request was made to a runtime, because its status is assumed to be right. The Kyma is enqueued
+// after the first heartbeat, or when there was none within the heartbeat timeout.
 func (a *Agents) Assume(kyma string, now time.Time) {
-	a.edit(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now}, func(r *record) { r.assumed = true })
+	a.edit(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
+		func(r *record) { r.assumed = true })
 	a.Reviews.AddAfter(kyma, a.HeartbeatTimeout())
 	if state, _ := a.AgentStates.State(kyma); !state.Last.IsZero() {
 		a.Enqueue(kyma) // the first heartbeat came before this call
@@ -273,13 +284,15 @@ func (a *Agents) ForgetHeartbeats(kyma string) {
 	}
 }
 
-// edit calls f with the record of a runtime, under the lock. The record of another connection is replaced by an empty one.
+// edit calls f with the record of a runtime, under the lock. The record of another connection is replaced by an empty
+// one.
 func (a *Agents) edit(t Target, f func(*record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.records[t.Kyma.Name]
 	if r == nil || r.runtime != t.Runtime {
-		next := &record{runtime: t.Runtime, firstSeenAt: t.Now, delivered: &delivery.Memory{}, deletion: &apply.DeletionProgress{}}
+		next := &record{runtime: t.Runtime, firstSeenAt: t.Now, delivered: &delivery.Memory{},
+			deletion: &apply.DeletionProgress{}}
 		if r == nil || r.assumed {
 			next.delivered.AssumeCompared() // as everything that was delivered before this process has started
 		}
@@ -318,7 +331,8 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time
 	})
 	switch {
 	case err != nil:
-		a.setConnected(t, state, false, reasonOr(err, v1beta2.ReasonAgentNotDelivered), "the agent cannot be delivered: "+err.Error())
+		a.setConnected(t, state, false, reasonOr(err, v1beta2.ReasonAgentNotDelivered),
+			"the agent cannot be delivered: "+err.Error())
 		return time.Minute
 	case waitsFor != "":
 		return time.Second
@@ -327,13 +341,16 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time
 		return a.renewalDelay(t)
 	case !connected:
 		a.setConnected(t, state, false, v1beta2.ReasonAgentSilent, fmt.Sprintf(
-			"no heartbeat of the agent is received: check that Deployment %s/skr-webhook of the runtime is available, and that %s can be reached from there",
+			"no heartbeat of the agent is received: check that Deployment %s/skr-webhook of the runtime is "+
+				"available, and that %s can be reached from there",
 			v1beta2.RuntimeNamespace, a.Delivery.Address))
 	case state.Heartbeat.Problem != "":
-		a.setConnected(t, state, false, v1beta2.ReasonAgentImpaired, "the agent cannot watch everything: "+state.Heartbeat.Problem)
+		a.setConnected(t, state, false, v1beta2.ReasonAgentImpaired,
+			"the agent cannot watch everything: "+state.Heartbeat.Problem)
 	case behind && t.Now.Sub(behindSince) >= watchlistTimeout:
 		a.setConnected(t, state, false, v1beta2.ReasonAgentImpaired, fmt.Sprintf(
-			"the agent does not watch what ConfigMap %s/skr-webhook-watches of the runtime lists: see its log", v1beta2.RuntimeNamespace))
+			"the agent does not watch what ConfigMap %s/skr-webhook-watches of the runtime lists: see its log",
+			v1beta2.RuntimeNamespace))
 	default:
 		a.setConnected(t, state, true, "", "")
 	}
@@ -356,14 +373,17 @@ func (a *Agents) renewalDelay(t Target) time.Duration {
 	return max(a.Delivery.RenewalTime(t.Kyma.Status.Agent).Sub(t.Now), time.Minute)
 }
 
-// setConnected records in status.agent whether the agent is connected, and warns when it no longer is. It changes nothing if nothing has changed.
+// setConnected records in status.agent whether the agent is connected, and warns when it no longer is. It changes
+// nothing if nothing has changed.
 func (a *Agents) setConnected(t Target, state backchannel.State, connected bool, reason, message string) {
 	s := t.Kyma.Status.Agent
 	if s.Connected != connected {
 		s.Since = metav1.NewTime(t.Now.Truncate(time.Second))
 		s.LastHeartbeat, s.Sequence = metav1.Time{}, 0
 		if !connected && !state.Last.IsZero() {
-			s.LastHeartbeat, s.Sequence = metav1.NewTime(state.Last.Truncate(time.Second)), int64(state.Heartbeat.Sequence) //nolint:gosec // a count
+			//nolint:gosec // a count
+			s.LastHeartbeat, s.Sequence = metav1.NewTime(state.Last.Truncate(time.Second)),
+				int64(state.Heartbeat.Sequence)
 		}
 		if !connected {
 			if t.Warn != nil {

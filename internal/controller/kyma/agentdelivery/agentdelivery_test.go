@@ -46,14 +46,16 @@ func (ageless) Release(context.Context, string) error          { return nil }
 func newAgents(t *testing.T, states AgentStates, c Controller) *Agents {
 	t.Helper()
 	d, err := delivery.New(delivery.Options{
-		Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i", Address: "a:1", AuditInterval: time.Hour,
+		Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i",
+		Address: "a:1", AuditInterval: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Reviews = workqueue.NewTypedDelayingQueue[string]()
 	a := New(Options{
-		Delivery: d, AgentStates: states, HeartbeatInterval: 10 * time.Second, HeartbeatTimeout: func() time.Duration { return time.Hour },
+		Delivery: d, AgentStates: states, HeartbeatInterval: 10 * time.Second,
+		HeartbeatTimeout: func() time.Duration { return time.Hour },
 	}, c)
 	t.Cleanup(a.Reviews.ShutDown)
 	return a
@@ -62,14 +64,16 @@ func newAgents(t *testing.T, states AgentStates, c Controller) *Agents {
 func TestUpdateStatus(t *testing.T) {
 	list := protocol.Watchlist{Watches: []protocol.Watch{{Version: "v1", Resource: "configmaps"}}}
 	beat := func(edit func(*protocol.Heartbeat)) agentState {
-		v := agentState{connected: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{BootID: "b", Version: "1.2.3", Sequence: 7, Watchlist: list.Digest()}}}
+		v := agentState{connected: true, state: backchannel.State{Last: time.Now(),
+			Heartbeat: protocol.Heartbeat{BootID: "b", Version: "1.2.3", Sequence: 7, Watchlist: list.Digest()}}}
 		v.state.Identity.Root = "root"
 		if edit != nil {
 			edit(&v.state.Heartbeat)
 		}
 		return v
 	}
-	silent := agentState{state: backchannel.State{Last: time.Now().Add(-time.Hour), Heartbeat: protocol.Heartbeat{Sequence: 7}}}
+	silent := agentState{state: backchannel.State{Last: time.Now().Add(-time.Hour),
+		Heartbeat: protocol.Heartbeat{Sequence: 7}}}
 	late := beat(func(h *protocol.Heartbeat) { h.Watchlist = "older" })
 	cases := map[string]struct {
 		reason    string
@@ -82,17 +86,86 @@ func TestUpdateStatus(t *testing.T) {
 		want      string        // reason
 		most      time.Duration // until the recheck
 	}{
-		"Connected": {"nothing to do until the certificate has to be renewed", beat(nil), v1beta2.AgentStatus{}, 0, "", nil, true, "", time.Hour},
-		"Never":     {"it has just been delivered", agentState{}, v1beta2.AgentStatus{}, 0, "", nil, false, "AgentSilent", time.Hour},
-		"Restart":   {"the process has just started, so the first heartbeat is not due", agentState{}, v1beta2.AgentStatus{Connected: true}, 0, "", nil, true, "", time.Hour},
-		"Silent":    {"this process has received heartbeats, but none recently", silent, v1beta2.AgentStatus{Connected: true}, 0, "", nil, false, "AgentSilent", time.Second},
-		"Still":     {"and still has not", silent, v1beta2.AgentStatus{Reason: "AgentSilent"}, 0, "", nil, false, "AgentSilent", time.Hour},
-		"Problem":   {"it cannot watch something", beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }), v1beta2.AgentStatus{Connected: true}, 0, "", nil, false, "AgentImpaired", time.Second},
-		"Late":      {"it has not taken over its new watch list yet", late, v1beta2.AgentStatus{Connected: true}, 0, "", nil, true, "", time.Hour},
-		"Behind":    {"it has not taken it over in time", late, v1beta2.AgentStatus{Connected: true}, 2 * time.Minute, "", nil, false, "AgentImpaired", time.Second},
-		"Waits":     {"it is being delivered", agentState{}, v1beta2.AgentStatus{}, 0, "something", nil, false, "", time.Second},
-		"Error":     {"it cannot be delivered", agentState{}, v1beta2.AgentStatus{Connected: true}, 0, "", errors.New("no such thing"), false, "AgentNotDelivered", time.Minute},
-		"Reasoned":  {"for a reason that is known", agentState{}, v1beta2.AgentStatus{}, 0, "", &authority.Error{Code: "AuthorityBroken"}, false, "AuthorityBroken", time.Minute},
+		"Connected": {
+			reason:    "nothing to do until the certificate has to be renewed",
+			agent:     beat(nil),
+			before:    v1beta2.AgentStatus{},
+			connected: true,
+			most:      time.Hour,
+		},
+		"Never": {
+			reason: "it has just been delivered",
+			agent:  agentState{},
+			before: v1beta2.AgentStatus{},
+			want:   "AgentSilent",
+			most:   time.Hour,
+		},
+		"Restart": {
+			reason:    "the process has just started, so the first heartbeat is not due",
+			agent:     agentState{},
+			before:    v1beta2.AgentStatus{Connected: true},
+			connected: true,
+			most:      time.Hour,
+		},
+		"Silent": {
+			reason: "this process has received heartbeats, but none recently",
+			agent:  silent,
+			before: v1beta2.AgentStatus{Connected: true},
+			want:   "AgentSilent",
+			most:   time.Second,
+		},
+		"Still": {
+			reason: "and still has not",
+			agent:  silent,
+			before: v1beta2.AgentStatus{Reason: "AgentSilent"},
+			want:   "AgentSilent",
+			most:   time.Hour,
+		},
+		"Problem": {
+			reason: "it cannot watch something",
+			agent:  beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }),
+			before: v1beta2.AgentStatus{Connected: true},
+			want:   "AgentImpaired",
+			most:   time.Second,
+		},
+		"Late": {
+			reason:    "it has not taken over its new watch list yet",
+			agent:     late,
+			before:    v1beta2.AgentStatus{Connected: true},
+			connected: true,
+			most:      time.Hour,
+		},
+		"Behind": {
+			reason: "it has not taken it over in time",
+			agent:  late,
+			before: v1beta2.AgentStatus{Connected: true},
+			behind: 2 * time.Minute,
+			want:   "AgentImpaired",
+			most:   time.Second,
+		},
+		"Waits": {
+			reason:   "it is being delivered",
+			agent:    agentState{},
+			before:   v1beta2.AgentStatus{},
+			waitsFor: "something",
+			most:     time.Second,
+		},
+		"Error": {
+			reason: "it cannot be delivered",
+			agent:  agentState{},
+			before: v1beta2.AgentStatus{Connected: true},
+			err:    errors.New("no such thing"),
+			want:   "AgentNotDelivered",
+			most:   time.Minute,
+		},
+		"Reasoned": {
+			reason: "for a reason that is known",
+			agent:  agentState{},
+			before: v1beta2.AgentStatus{},
+			err:    &authority.Error{Code: "AuthorityBroken"},
+			want:   "AuthorityBroken",
+			most:   time.Minute,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +179,10 @@ func TestUpdateStatus(t *testing.T) {
 				a.edit(target, func(r *record) { r.behindSince = target.Now.Add(-c.behind) })
 			}
 			recheckAfter := a.updateStatus(target, plan, c.waitsFor, c.err)
-			if status.Connected != c.connected || status.Reason != c.want || recheckAfter > c.most || recheckAfter <= 0 {
-				t.Errorf("%s: connected %v, reason %q, recheck after %s; want %v, %q, at most %s", c.reason, status.Connected, status.Reason, recheckAfter, c.connected, c.want, c.most)
+			if status.Connected != c.connected || status.Reason != c.want ||
+				recheckAfter > c.most || recheckAfter <= 0 {
+				t.Errorf("%s: connected %v, reason %q, recheck after %s; want %v, %q, at most %s", c.reason,
+					status.Connected, status.Reason, recheckAfter, c.connected, c.want, c.most)
 			}
 			if (status.Message == "") != (c.want == "") {
 				t.Errorf("%s: message %q for reason %q", c.reason, status.Message, c.want)
@@ -124,10 +199,11 @@ func TestUpdateStatus(t *testing.T) {
 
 func TestAddWatcher(t *testing.T) {
 	watcher := func(edit func(*v1beta2.WatcherSpec)) *v1beta2.Watcher {
-		w := &v1beta2.Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w"}, Spec: v1beta2.WatcherSpec{
-			Manager: "cron", Field: v1beta2.StatusField, LabelsToWatch: map[string]string{"b": "2", "a": "1"},
-			ResourceToWatch: v1beta2.WatchableGVR{Group: "batch", Version: "*", Resource: "cronjobs"},
-		}}
+		w := &v1beta2.Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w"},
+			Spec: v1beta2.WatcherSpec{
+				Manager: "cron", Field: v1beta2.StatusField, LabelsToWatch: map[string]string{"b": "2", "a": "1"},
+				ResourceToWatch: v1beta2.WatchableGVR{Group: "batch", Version: "*", Resource: "cronjobs"},
+			}}
 		if edit != nil {
 			edit(&w.Spec)
 		}
@@ -140,10 +216,14 @@ func TestAddWatcher(t *testing.T) {
 		hooks  []delivery.Webhook
 	}{
 		"Watch": {"by default the agent watches", watcher(nil),
-			[]protocol.Watch{{Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Selector: "a=1,b=2", Field: protocol.FieldStatus}}, nil},
-		"Webhook": {"in webhook mode the API server calls it", watcher(func(s *v1beta2.WatcherSpec) { s.Mode = v1beta2.WatcherModeWebhook }), nil,
-			[]delivery.Webhook{{Name: "kcp-system.w.operator.kyma-project.io", Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Status: true, Labels: map[string]string{"a": "1", "b": "2"}}}},
-		"BadLabel": {"an invalid selector is reported by the Watcher only", watcher(func(s *v1beta2.WatcherSpec) { s.LabelsToWatch = map[string]string{"a b": ""} }), nil, nil},
+			[]protocol.Watch{{Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Selector: "a=1,b=2",
+				Field: protocol.FieldStatus}}, nil},
+		"Webhook": {"in webhook mode the API server calls it",
+			watcher(func(s *v1beta2.WatcherSpec) { s.Mode = v1beta2.WatcherModeWebhook }), nil,
+			[]delivery.Webhook{{Name: "kcp-system.w.operator.kyma-project.io", Manager: "cron", Group: "batch",
+				Version: "*", Resource: "cronjobs", Status: true, Labels: map[string]string{"a": "1", "b": "2"}}}},
+		"BadLabel": {"an invalid selector is reported by the Watcher only",
+			watcher(func(s *v1beta2.WatcherSpec) { s.LabelsToWatch = map[string]string{"a b": ""} }), nil, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -166,8 +246,10 @@ func TestAddWatcher(t *testing.T) {
 func TestNeedsReconcile(t *testing.T) {
 	const name = "a"
 	key := runtimes.ManifestSubscriberKey("kcp-system", "m")
-	maps := []runtimes.Interest{{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}}
-	jobs := []runtimes.Interest{{Resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job"}}
+	maps := []runtimes.Interest{{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Kind: "ConfigMap"}}
+	jobs := []runtimes.Interest{{Resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"},
+		Kind: "Job"}}
 	none := func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { *v = agentState{} }
 	cases := map[string]struct {
 		reason    string
@@ -214,9 +296,18 @@ func TestNeedsReconcile(t *testing.T) {
 		"Waits": {reason: "a module has not declared its interests", recheck: restartInterestsTimeout},
 		"TimedOut": {
 			reason: "nor did it in time", want: true,
-			edit: func(_ *agentState, _ *v1beta2.AgentStatus, r *record) { r.waitingSince = time.Now().Add(-time.Hour) },
+			edit: func(_ *agentState, _ *v1beta2.AgentStatus,
+				r *record) {
+				r.waitingSince = time.Now().Add(-time.Hour)
+			},
 		},
-		"Undelivered": {reason: "its first heartbeat is not due, but its watch list is outdated", edit: none, interests: jobs, want: true, recheck: time.Hour},
+		"Undelivered": {
+			reason:    "its first heartbeat is not due, but its watch list is outdated",
+			edit:      none,
+			interests: jobs,
+			want:      true,
+			recheck:   time.Hour,
+		},
 		"Unknown": {
 			reason: "its first reconcile is still to come", interests: jobs,
 			edit: func(_ *agentState, _ *v1beta2.AgentStatus, r *record) { r.runtime = nil },
@@ -224,7 +315,8 @@ func TestNeedsReconcile(t *testing.T) {
 	}
 	for test, c := range cases {
 		t.Run(test, func(t *testing.T) {
-			pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
+			pool, err := runtimes.New(t.Context(),
+				runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,7 +328,8 @@ func TestNeedsReconcile(t *testing.T) {
 			if err := v1beta2.AddToScheme(s); err != nil {
 				t.Fatal(err)
 			}
-			a := newAgents(t, nil, Controller{Namespace: "kcp-system", Runtimes: pool, Client: fake.NewClientBuilder().WithScheme(s).Build()})
+			a := newAgents(t, nil, Controller{Namespace: "kcp-system", Runtimes: pool,
+				Client: fake.NewClientBuilder().WithScheme(s).Build()})
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
 
 			// The runtime got an agent for a Manifest with ConfigMaps.
@@ -249,10 +342,13 @@ func TestNeedsReconcile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Version: "1", Digest: plan.Digest(), Certificate: &v1beta2.AgentCertificate{RootInUse: "root"}}
-			v := agentState{connected: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
+			k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Version: "1", Digest: plan.Digest(),
+				Certificate: &v1beta2.AgentCertificate{RootInUse: "root"}}
+			v := agentState{connected: true, state: backchannel.State{Last: time.Now(),
+				Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
 			v.state.Identity.Root = "root"
-			r := &record{runtime: rt, firstSeenAt: time.Now(), manifests: []string{key}, waitingSince: time.Now(), waitTimeout: restartInterestsTimeout}
+			r := &record{runtime: rt, firstSeenAt: time.Now(), manifests: []string{key}, waitingSince: time.Now(),
+				waitTimeout: restartInterestsTimeout}
 			if c.edit != nil {
 				c.edit(&v, k.Status.Agent, r)
 			}
@@ -278,10 +374,12 @@ func TestAssumedIsReconciled(t *testing.T) {
 		age    time.Duration
 		want   bool
 	}{
-		"Waiting":   {"its first heartbeat is not due", agentState{}, time.Minute, false},
-		"Connected": {"there was a heartbeat", agentState{connected: true, state: backchannel.State{Last: time.Now()}}, time.Minute, true},
-		"Lost":      {"there was one, but none recently", agentState{state: backchannel.State{Last: time.Now()}}, time.Minute, true},
-		"Silent":    {"there was none within the timeout", agentState{}, 2 * time.Hour, true},
+		"Waiting": {"its first heartbeat is not due", agentState{}, time.Minute, false},
+		"Connected": {"there was a heartbeat", agentState{connected: true, state: backchannel.State{Last: time.Now()}},
+			time.Minute, true},
+		"Lost": {"there was one, but none recently", agentState{state: backchannel.State{Last: time.Now()}},
+			time.Minute, true},
+		"Silent": {"there was none within the timeout", agentState{}, 2 * time.Hour, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -324,7 +422,8 @@ func TestWaitsForInterests(t *testing.T) {
 		t.Error("a Manifest that was installed before the process has started is not waited for longer")
 	}
 	for _, name := range []string{"new", "old"} {
-		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestSubscriberKey("kcp-system", name), Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
+		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestSubscriberKey("kcp-system", name),
+			Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
 	}
 	if a.waitsForInterests(target) {
 		t.Error("all Manifests have declared their interests, and are waited for")
@@ -339,10 +438,12 @@ func TestTakeOver(t *testing.T) {
 		status v1beta2.KymaStatus
 		want   int // objects that are taken over
 	}{
-		"New":   {"a new Kyma has nothing", v1beta2.KymaStatus{}, 0},
-		"Other": {"other conditions do not matter", v1beta2.KymaStatus{Conditions: []metav1.Condition{{Type: v1beta2.ConditionModules}}}, 0},
-		"Left":  {"the Kyma project has left a watcher", v1beta2.KymaStatus{Conditions: watched}, len(delivery.KymaProjectObjects())},
-		"Ours":  {"our objects are listed already", v1beta2.KymaStatus{Conditions: watched, Agent: ours}, 0},
+		"New": {"a new Kyma has nothing", v1beta2.KymaStatus{}, 0},
+		"Other": {"other conditions do not matter",
+			v1beta2.KymaStatus{Conditions: []metav1.Condition{{Type: v1beta2.ConditionModules}}}, 0},
+		"Left": {"the Kyma project has left a watcher", v1beta2.KymaStatus{Conditions: watched},
+			len(delivery.KymaProjectObjects())},
+		"Ours": {"our objects are listed already", v1beta2.KymaStatus{Conditions: watched, Agent: ours}, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,8 @@ func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 	of := w.Spec.ResourceToWatch
 	if w.Mode() == v1beta2.WatcherModeWebhook {
 		r.Webhooks = append(r.Webhooks, delivery.Webhook{
-			Name: w.WebhookName(), Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource,
+			Name: w.WebhookName(), Manager: w.ManagerName(), Group: of.Group,
+			Version: of.Version, Resource: of.Resource,
 			Status: w.Spec.Field == v1beta2.StatusField, Labels: w.Spec.LabelsToWatch,
 		})
 		return
@@ -56,7 +57,8 @@ func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 		return // the status of the Watcher shows the problem
 	}
 	watch := protocol.Watch{
-		Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource, Selector: selector, Field: protocol.Field(w.Spec.Field),
+		Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource, Selector: selector,
+		Field: protocol.Field(w.Spec.Field),
 	}
 	if !slices.Contains(r.Watchlist.Watches, watch) {
 		r.Watchlist.Watches = append(r.Watchlist.Watches, watch)
@@ -84,8 +86,8 @@ func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	return t
 }
 
-// The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. Until all have, the watch list
-// would be incomplete, so the agent keeps its current one, at most for these timeouts.
+// The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. Until
+// all have, the watch list would be incomplete, so the agent keeps its current one, at most for these timeouts.
 const (
 	installInterestsTimeout = 5 * time.Second // for a Manifest that is being installed
 	restartInterestsTimeout = 2 * time.Minute // for one that was installed before this process has started

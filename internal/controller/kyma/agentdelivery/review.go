@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Run works on the reviews until ctx ends. A review enqueues a Kyma if the state of its agent, or what the agent has to watch, differs from the status
-// of the Kyma. It makes no request.
+// Run works on the reviews until ctx ends. A review enqueues a Kyma if the state of its agent, or what the agent has to
+// watch, differs from the status of the Kyma. It makes no request.
 func (a *Agents) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.Reviews.ShutDown)()
 	for {
@@ -31,8 +31,9 @@ func (a *Agents) Run(ctx context.Context) error {
 	}
 }
 
-// needsReconcile returns whether a reconcile would find something to do for the agent of a runtime; if not, after which time to review again
-// although nothing happens, 0 for never. A Kyma without a record has its first reconcile before it.
+// needsReconcile returns whether a reconcile would find something to do for the agent of a runtime; if not, after which
+// time to review again although nothing happens, 0 for never. A Kyma without a record has its first reconcile before
+// it.
 //
 //	the status is only assumed                                  yes, after the first heartbeat or the heartbeat timeout
 //	the status is connected, the agent is not                   yes; of a runtime that was first seen by this process: after the heartbeat timeout

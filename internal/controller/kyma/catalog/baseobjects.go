@@ -22,7 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// The base objects are sent to a runtime before anything else: its namespace, the CRDs of what its admin sees, and the pull Secret if there is one.
+// The base objects are sent to a runtime before anything else: its namespace, the CRDs of what its admin sees, and the
+// pull Secret if there is one.
 
 // baseWithSecret are the base objects with the pull Secret. They are built once for each version of the Secret.
 type baseWithSecret struct {
@@ -37,7 +38,8 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 		return o.Base, nil
 	}
 	var secret corev1.Secret
-	if err := o.PullSecrets.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.PullSecret}, &secret); err != nil {
+	if err := o.PullSecrets.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.PullSecret},
+		&secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, pullSecretMissing{o.Namespace + "/" + o.PullSecret}
 		}
@@ -65,21 +67,25 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	return c.base.bundle, nil
 }
 
-// BaseResources lists the base objects that are deleted with the Kyma: all but the Namespace, in which there are objects of others.
+// BaseResources lists the base objects that are deleted with the Kyma: all but the Namespace, in which there are
+// objects of others.
 func (c *Copies) BaseResources() []v1beta2.Resource {
 	var all []v1beta2.Resource
 	if name := c.options.PullSecret; name != "" {
-		all = append(all, v1beta2.Resource{Version: "v1", Kind: "Secret", Namespace: v1beta2.RuntimeNamespace, Name: name})
+		all = append(all, v1beta2.Resource{Version: "v1", Kind: "Secret",
+			Namespace: v1beta2.RuntimeNamespace, Name: name})
 	}
 	for _, o := range c.options.Base.Objects {
 		if o.GVK.Kind != "Namespace" {
-			all = append(all, v1beta2.Resource{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: o.Namespace, Name: o.Name})
+			all = append(all, v1beta2.Resource{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind,
+				Namespace: o.Namespace, Name: o.Name})
 		}
 	}
 	return all
 }
 
-// SyncBase sends the base objects if the runtime does not have them yet (isCurrent is false), or if they were changed there.
+// SyncBase sends the base objects if the runtime does not have them yet (isCurrent is false), or if they were changed
+// there.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
 	if err := c.compareBase(ctx, t, base); err != nil {
 		return err
@@ -95,8 +101,8 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	return err
 }
 
-// ResendBase makes the next SyncBase send the base objects again, because a kind is not served, unless they were sent or compared so recently
-// that the kind will be served soon.
+// ResendBase makes the next SyncBase send the base objects again, because a kind is not served, unless they were sent
+// or compared so recently that the kind will be served soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
@@ -122,7 +128,8 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong returns whether a base object was changed or deleted, and resets that. If so, all objects are sent again.
+// takeBaseWrong returns whether a base object was changed or deleted, and resets that. If so, all objects are sent
+// again.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.edit(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {
@@ -173,9 +180,10 @@ func copyOfSecret(s *corev1.Secret) (*unstructured.Unstructured, error) {
 		}
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: v1beta2.RuntimeNamespace, Labels: labels, Annotations: annotations},
-		Type:       s.Type, Data: s.Data,
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: v1beta2.RuntimeNamespace,
+			Labels: labels, Annotations: annotations},
+		Type: s.Type, Data: s.Data,
 	})
 	return &unstructured.Unstructured{Object: fields}, err
 }

@@ -8,17 +8,20 @@
 //
 // # How it works
 //
-// The catalog copy of a runtime has those ModuleTemplates and ModuleReleaseMetas that the runtime may use. The copy for runtimes with the same
-// access is computed once after each change of the catalog, and has a digest. The Kyma in the runtime is annotated with the digest of the copy
-// that the runtime has, so that no request is made while the digest is the same. When it differs, each object in the runtime shows by a label
-// which content it has, and only the objects that differ are sent.
+// The catalog copy of a runtime has those ModuleTemplates and ModuleReleaseMetas that the runtime may use. The copy for
+// runtimes with the same access is computed once after each change of the catalog, and has a digest. The Kyma in the
+// runtime is annotated with the digest of the copy that the runtime has, so that no request is made while the digest is
+// the same. When it differs, each object in the runtime shows by a label which content it has, and only the objects
+// that differ are sent.
 //
-// Changes that are made to the copy or to the CRDs in the runtime are undone. They are reported by watches on metadata: the managed fields of an
-// object show which field manager wrote it last. Runtimes that are not watched are compared with the copy at a fixed interval.
+// Changes that are made to the copy or to the CRDs in the runtime are undone. They are reported by watches on metadata:
+// the managed fields of an object show which field manager wrote it last. Runtimes that are not watched are compared
+// with the copy at a fixed interval.
 //
 // # What it does not do
 //
-// It does not write the Kyma in the runtime, nor its status: the controller does. It never deletes objects that a user of the runtime has created.
+// It does not write the Kyma in the runtime, nor its status: the controller does. It never deletes objects that a user
+// of the runtime has created.
 package catalog
 
 import (
@@ -68,7 +71,8 @@ type Options struct {
 	Enqueue func(kyma string)
 }
 
-// Copies keeps the catalog copies of all runtimes. Safe for concurrent use; for each Kyma there is at most one call of Sync or SyncBase at a time.
+// Copies keeps the catalog copies of all runtimes. Safe for concurrent use; for each Kyma there is at most one call of
+// Sync or SyncBase at a time.
 type Copies struct {
 	options  Options
 	contents contentsCache
@@ -78,7 +82,8 @@ type Copies struct {
 	base    baseWithSecret     // guarded by mu
 }
 
-// record is what is known of the copy and the base objects in one runtime. Losing it costs requests that change nothing.
+// record is what is known of the copy and the base objects in one runtime. Losing it costs requests that change
+// nothing.
 type record struct {
 	runtime    *runtimes.Runtime // the connection that the record belongs to
 	access     channel.Access
@@ -122,7 +127,8 @@ type NotServedError struct {
 
 func (e *NotServedError) Error() string { return "waiting for " + e.What }
 
-// Sync brings the copy in the runtime up to date and subscribes to changes of it. It makes no request if nothing has changed.
+// Sync brings the copy in the runtime up to date and subscribes to changes of it. It makes no request if nothing has
+// changed.
 func (c *Copies) Sync(ctx context.Context, t Target) error {
 	access, want, err := c.contentsFor(ctx, t.Kyma)
 	if err != nil {
@@ -161,7 +167,8 @@ func (c *Copies) Forget(kyma string) {
 	delete(c.records, kyma)
 }
 
-// edit calls f with the record of a runtime, under the lock. The record of another connection is replaced by an empty one.
+// edit calls f with the record of a runtime, under the lock. The record of another connection is replaced by an empty
+// one.
 func (c *Copies) edit(t Target, f func(*record)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +180,8 @@ func (c *Copies) edit(t Target, f func(*record)) {
 	f(r)
 }
 
-// takeSuspects returns the objects that were reported since the last call, and whether any object may not be as it should be.
+// takeSuspects returns the objects that were reported since the last call, and whether any object may not be as it
+// should be.
 func (c *Copies) takeSuspects(t Target, access channel.Access) (suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
 		suspects, all = r.suspects, r.compareAll
@@ -231,8 +239,8 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 	return err
 }
 
-// audit adds to suspects the objects that differ in any field. It does so once in AuditInterval where changes are not reported, and when
-// changes may have been missed.
+// audit adds to suspects the objects that differ in any field. It does so once in AuditInterval where changes are not
+// reported, and when changes may have been missed.
 func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool) error {
 	if !c.isAuditDue(t) {
 		return nil
@@ -258,7 +266,8 @@ func (c *Copies) isAuditDue(t Target) bool {
 	return time.Since(auditedAt) >= c.options.AuditInterval*7/8
 }
 
-// compare lists the objects in the runtime, adds those that differ to suspects, and those that may have to be deleted to extra.
+// compare lists the objects in the runtime, adds those that differ to suspects, and those that may have to be deleted
+// to extra.
 func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects, extra map[objectKey]bool) error {
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {
@@ -288,9 +297,13 @@ func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects
 	return nil
 }
 
-// removeAddedFields removes what other field managers have added to the spec of an object: to apply the object again does not do that.
+// removeAddedFields removes what other field managers have added to the spec of an object: to apply the object again
+// does not do that.
 func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents, key objectKey) error {
-	at := slices.IndexFunc(want.objects, func(o *render.Object) bool { return o.GVK.Kind == key.kind && o.Name == key.name })
+	at := slices.IndexFunc(want.objects, func(o *render.Object) bool {
+		return o.GVK.Kind == key.kind &&
+			o.Name == key.name
+	})
 	is, err := t.Runtime.Get(ctx, key.ref())
 	if IsAbsent(err) {
 		return nil
@@ -299,7 +312,8 @@ func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents
 		return fmt.Errorf("reading the catalog of runtime %s: %w", t.Kyma.Name, err)
 	}
 	desired := &unstructured.Unstructured{}
-	if err := desired.UnmarshalJSON(want.objects[at].AppendJSON(nil, v1beta2.RuntimeNamespace, render.Overlay{})); err != nil {
+	if err := desired.UnmarshalJSON(want.objects[at].AppendJSON(nil, v1beta2.RuntimeNamespace,
+		render.Overlay{})); err != nil {
 		return fmt.Errorf("decoding %s for the catalog of runtimes: %w", key.name, err)
 	}
 	patch, err := specPatch(is, desired)
@@ -324,7 +338,8 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 
 // send applies some objects of the copy. An object that is refused does not keep the others from being sent.
 func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
-	objects := slices.DeleteFunc(slices.Clone(want.objects), func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })
+	objects := slices.DeleteFunc(slices.Clone(want.objects),
+		func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })
 	if len(objects) == 0 {
 		return nil
 	}
@@ -345,7 +360,8 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 	return nil
 }
 
-// deleteExtra deletes those of the objects that were written by this package. Objects of users stay, whatever labels they have.
+// deleteExtra deletes those of the objects that were written by this package. Objects of users stay, whatever labels
+// they have.
 func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]bool) error {
 	var refs []apply.Ref
 	order := func(a, b objectKey) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }
@@ -379,7 +395,8 @@ func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]
 
 // kinds are the kinds of the catalog, in the order in which they are sent.
 var kinds = []schema.GroupVersionKind{
-	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(
+		v1beta2.KindModuleReleaseMeta),
 }
 
 // objectKey names one object of a copy.
@@ -387,13 +404,15 @@ type objectKey struct{ kind, name string }
 
 func (k objectKey) ref() apply.Ref {
 	return apply.Ref{
-		Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: k.kind, Namespace: v1beta2.RuntimeNamespace, Name: k.name,
+		Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: k.kind,
+		Namespace: v1beta2.RuntimeNamespace, Name: k.name,
 	}
 }
 
 // setOf returns objects of a copy as they are applied.
 func setOf(objects []*render.Object) apply.Set {
-	return apply.Set{Bundle: &render.Bundle{Objects: objects}, Owner: v1beta2.FieldOwnerCatalog, Namespace: v1beta2.RuntimeNamespace}
+	return apply.Set{Bundle: &render.Bundle{Objects: objects}, Owner: v1beta2.FieldOwnerCatalog,
+		Namespace: v1beta2.RuntimeNamespace}
 }
 
 // IsAbsent reports whether an error of a runtime means that an object, its namespace or its kind does not exist there.

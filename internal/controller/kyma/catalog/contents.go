@@ -48,8 +48,8 @@ func Indexes() []Index {
 	}
 }
 
-// Lookup returns the catalog of the control plane, read from the cache object by object. The function returns afterwards whether a read has
-// failed; then decisions that were made with the catalog must not be used.
+// Lookup returns the catalog of the control plane, read from the cache object by object. The function returns
+// afterwards whether a read has failed; then decisions that were made with the catalog must not be used.
 func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 	var errs []error
 	note := func(err error) bool {
@@ -113,7 +113,8 @@ type contentsCache struct {
 	byAccess map[channel.Access]*contents // guarded by mu
 }
 
-// Invalidate drops all contents, because the catalog of the control plane has changed, and sends a signal to [Copies.Changed].
+// Invalidate drops all contents, because the catalog of the control plane has changed, and sends a signal to
+// [Copies.Changed].
 func (c *Copies) Invalidate() {
 	c.contents.mu.Lock()
 	c.contents.byAccess = nil
@@ -127,11 +128,12 @@ func (c *Copies) Invalidate() {
 // Changed returns a channel that receives a signal after one or more calls of [Copies.Invalidate].
 func (c *Copies) Changed() <-chan struct{} { return c.contents.changed }
 
-// Outdated returns the names of the Kymas whose runtimes do not have the current copy. Kymas that were not synced by this process are not among them:
-// they get the current copy when they are. It reads the whole fleet from the cache.
+// Outdated returns the names of the Kymas whose runtimes do not have the current copy. Kymas that were not synced by
+// this process are not among them: they get the current copy when they are. It reads the whole fleet from the cache.
 func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	var kymas v1beta2.KymaList
-	if err := c.options.Client.List(ctx, &kymas, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.options.Client.List(ctx, &kymas, client.InNamespace(c.options.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Kymas: %w", err)
 	}
 	var outdated []string
@@ -173,7 +175,8 @@ func (c *Copies) contentsOf(ctx context.Context, access channel.Access) (*conten
 	var templates v1beta2.ModuleTemplateList
 	var releases v1beta2.ModuleReleaseMetaList
 	for _, list := range []client.ObjectList{&templates, &releases} {
-		if err := c.options.Client.List(ctx, list, client.InNamespace(c.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		if err := c.options.Client.List(ctx, list, client.InNamespace(c.options.Namespace),
+			client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("reading the catalog: %w", err)
 		}
 	}

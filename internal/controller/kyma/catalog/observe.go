@@ -11,10 +11,12 @@ import (
 )
 
 // crds is the resource of CustomResourceDefinitions.
-var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
 
-// recentPeriod is how long after objects were sent or compared they need not be compared again because changes may have been missed: an agent
-// starts its watches soon after its runtime got these objects, and reports then that it may have missed changes.
+// recentPeriod is how long after objects were sent or compared they need not be compared again because changes may have
+// been missed: an agent starts its watches soon after its runtime got these objects, and reports then that it may have
+// missed changes.
 const recentPeriod = time.Minute
 
 // subscriberKey identifies the subscriber of a runtime's catalog copy.
@@ -23,7 +25,8 @@ func subscriberKey(kyma string) string { return "Catalog/" + kyma }
 // Unsubscribe ends the reports of changes in a runtime.
 func (c *Copies) Unsubscribe(kyma string) { c.options.Runtimes.Unsubscribe(kyma, subscriberKey(kyma)) }
 
-// subscribe subscribes to changes of the copy and the CRDs in a runtime; with replay, also to those that were missed before.
+// subscribe subscribes to changes of the copy and the CRDs in a runtime; with replay, also to those that were missed
+// before.
 func (c *Copies) subscribe(kyma string, replay bool) {
 	interests := []runtimes.Interest{{ // modules subscribe to the same, so it costs no additional watch
 		Resource: crds, Kind: "CustomResourceDefinition", Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma,
@@ -47,8 +50,8 @@ func (c *Copies) subscribe(kyma string, replay bool) {
 	})
 }
 
-// noteEvent records what an event in a runtime means for its copy and its CRDs, and returns whether something has to be corrected. Events
-// of the connection are for the subscriber of the Kyma.
+// noteEvent records what an event in a runtime means for its copy and its CRDs, and returns whether something has to be
+// corrected. Events of the connection are for the subscriber of the Kyma.
 func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	switch {
 	case e.ConnectionChanged:
@@ -59,12 +62,14 @@ func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	return c.noteChange(kyma, e)
 }
 
-// noteMissed records that changes may have been missed, so that the CRDs or the whole copy are compared, and returns whether they have to be.
+// noteMissed records that changes may have been missed, so that the CRDs or the whole copy are compared, and returns
+// whether they have to be.
 func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[kyma]
-	if r == nil || of.Resource.Empty() { // if anything may have been missed, the digests on the Kyma in the runtime show it
+	// if anything may have been missed, the digests on the Kyma in the runtime show it
+	if r == nil || of.Resource.Empty() {
 		return false
 	}
 	if of.Resource == crds {
@@ -139,7 +144,8 @@ func (v *contents) isSatisfiedBy(key objectKey, o *metav1.PartialObjectMetadata,
 	if hash == "" {
 		return deleted || !ours
 	}
-	return !deleted && ours && o.Labels[v1beta2.LabelCatalogHash] == hash && !isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwnerCatalog)
+	return !deleted && ours && o.Labels[v1beta2.LabelCatalogHash] == hash &&
+		!isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwnerCatalog)
 }
 
 // isCRDWrong reports whether an event shows that one of our CRDs does not exist, or was changed by others.
@@ -151,7 +157,8 @@ func (c *Copies) isCRDWrong(e runtimes.Event) bool {
 		}
 	}
 	if !e.Listed {
-		return e.Object != nil && ours[e.Object.Name] && (e.Deleted || isWrittenByOthers(e.Object.ManagedFields, v1beta2.FieldOwner))
+		return e.Object != nil && ours[e.Object.Name] &&
+			(e.Deleted || isWrittenByOthers(e.Object.ManagedFields, v1beta2.FieldOwner))
 	}
 	for i := range e.Objects {
 		o := &e.Objects[i]
@@ -173,8 +180,9 @@ func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	return false
 }
 
-// isWrittenByOthers reports whether other field managers may have written an object, apart from its status, since manager did. The times have a
-// precision of one second: within the same second, it cannot be known which write was the last.
+// isWrittenByOthers reports whether other field managers may have written an object, apart from its status, since
+// manager did. The times have a precision of one second: within the same second, it cannot be known which write was the
+// last.
 func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	var ours, others metav1.Time
 	for _, f := range fields {

@@ -5,13 +5,16 @@ import (
 	"time"
 )
 
-// Timers use the monotonic clock; maintenance windows are on the wall clock. If the wall clock is set, or the machine was suspended, a timer for
-// the start of a window fires too late by the difference (or too early, which does no harm). Therefore both clocks are compared regularly.
+// Timers use the monotonic clock; maintenance windows are on the wall clock. If the wall clock is set, or the machine
+// was suspended, a timer for the start of a window fires too late by the difference (or too early, which does no harm).
+// Therefore both clocks are compared regularly.
 
 const (
-	// clockCheckInterval is the time between two comparisons: a window that a jump has opened is noticed at most that late.
+	// clockCheckInterval is the time between two comparisons: a window that a jump has opened is noticed at most that
+	// late.
 	clockCheckInterval = 30 * time.Second
-	// clockJumpLimit is the difference from which on a deviation counts as a jump. Smaller ones come from gradual corrections of the clock.
+	// clockJumpLimit is the difference from which on a deviation counts as a jump. Smaller ones come from gradual
+	// corrections of the clock.
 	clockJumpLimit = time.Second
 )
 
@@ -44,7 +47,8 @@ type clock struct {
 	offset time.Duration // by how much the wall clock was ahead of the monotonic clock at the last jump
 }
 
-// noticeJump returns whether the wall clock was set since the last jump, and remembers the new offset if so. elapsed is the monotonic time since start.
+// noticeJump returns whether the wall clock was set since the last jump, and remembers the new offset if so. elapsed is
+// the monotonic time since start.
 func (c *clock) noticeJump(wall time.Time, elapsed time.Duration) bool {
 	offset := wall.Sub(c.start) - elapsed
 	if (offset - c.offset).Abs() < clockJumpLimit {

@@ -24,12 +24,14 @@ func TestNoticeJump(t *testing.T) {
 		},
 		"Slow": {
 			reason: "the wall clock is corrected gradually",
-			checks: []check{{300 * time.Millisecond, false}, {600 * time.Millisecond, false}, {900 * time.Millisecond, false}},
+			checks: []check{{300 * time.Millisecond, false}, {600 * time.Millisecond, false},
+				{900 * time.Millisecond, false}},
 		},
 		"Drift": {
 			reason: "gradual corrections add up to a jump",
 			checks: []check{
-				{900 * time.Millisecond, false}, {1100 * time.Millisecond, true}, {1500 * time.Millisecond, false}, {2200 * time.Millisecond, true},
+				{900 * time.Millisecond, false}, {1100 * time.Millisecond, true}, {1500 * time.Millisecond, false},
+				{2200 * time.Millisecond, true},
 			},
 		},
 		"Forwards": {
@@ -63,7 +65,8 @@ func TestFollowClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var offset, jumps atomic.Int64
-		go followClock(ctx, func() time.Time { return time.Now().Round(0).Add(time.Duration(offset.Load())) }, func() { jumps.Add(1) })
+		go followClock(ctx, func() time.Time { return time.Now().Round(0).Add(time.Duration(offset.Load())) },
+			func() { jumps.Add(1) })
 		time.Sleep(10*time.Hour + time.Second)
 		if n := jumps.Load(); n != 0 {
 			t.Errorf("%d jumps in ten hours, want none", n)

@@ -10,9 +10,9 @@
 //
 // # How it works
 //
-// The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache whenever Refresh is called, so that no decision uses an
-// older one. A file is read every few seconds. A policy that cannot be parsed does not replace the one in force, and Problem returns why;
-// a policy that is removed does.
+// The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache whenever Refresh is called, so that no
+// decision uses an older one. A file is read every few seconds. A policy that cannot be parsed does not replace the one
+// in force, and Problem returns why; a policy that is removed does.
 //
 // # What it does not do
 //
@@ -96,7 +96,8 @@ func (p *Policies) Refresh(ctx context.Context) {
 		return
 	}
 	cm := &corev1.ConfigMap{}
-	err := p.options.Client.Get(ctx, types.NamespacedName{Namespace: p.options.Namespace, Name: p.options.ConfigMap}, cm)
+	err := p.options.Client.Get(ctx, types.NamespacedName{Namespace: p.options.Namespace, Name: p.options.ConfigMap},
+		cm)
 	version := string(cm.UID) + " " + cm.ResourceVersion
 	switch {
 	case apierrors.IsNotFound(err):
@@ -104,7 +105,10 @@ func (p *Policies) Refresh(ctx context.Context) {
 	case err != nil:
 		return // it is not known whether there is a policy, so the one in force stays
 	}
-	changed, problem := p.replace(version, func() (*channel.Policy, error) { return channel.PolicyFromConfigMap(cm.Data) })
+	changed, problem := p.replace(version, func() (*channel.Policy,
+		error) {
+		return channel.PolicyFromConfigMap(cm.Data)
+	})
 	if !changed {
 		return
 	}
@@ -150,8 +154,8 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	return changed
 }
 
-// replace puts a policy in force unless this version was read last; version "" means that there is no policy. It returns whether the version
-// is another one, and why the policy cannot be used.
+// replace puts a policy in force unless this version was read last; version "" means that there is no policy. It
+// returns whether the version is another one, and why the policy cannot be used.
 func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +191,8 @@ func logChange(ctx context.Context, where, version string, problem error) {
 	}
 }
 
-// readBounded reads a file. It stops one byte after the largest size of a policy, so that a file which is too large is refused by its size.
+// readBounded reads a file. It stops one byte after the largest size of a policy, so that a file which is too large is
+// refused by its size.
 func readBounded(path string) ([]byte, error) {
 	const limit = 1<<20 + 1
 	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file

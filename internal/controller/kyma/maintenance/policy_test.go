@@ -69,7 +69,8 @@ func TestRefreshFile(t *testing.T) {
 }
 
 func TestRefreshConfigMap(t *testing.T) {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"}, Data: map[string]string{channel.PolicyKey: open}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"},
+		Data: map[string]string{channel.PolicyKey: open}}
 	c := fake.NewClientBuilder().Build()
 	recorded := events.NewFakeRecorder(10)
 	p := New(Options{Client: c, Namespace: "kcp-system", ConfigMap: "maintenance", Events: recorded})

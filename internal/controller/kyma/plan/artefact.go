@@ -19,8 +19,9 @@ type Artefact struct {
 	Images   []string
 }
 
-// ArtefactIn returns the artefact that a component describes: raw-manifest is installed, config and crds belong to it. Components of early modules
-// have no raw-manifest; then all other resources are installed, in the order of their names, except default-cr, which is an example for users.
+// ArtefactIn returns the artefact that a component describes: raw-manifest is installed, config and crds belong to it.
+// Components of early modules have no raw-manifest; then all other resources are installed, in the order of their
+// names, except default-cr, which is an example for users.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
 	a := Artefact{Images: c.Images}
 	for _, name := range slices.Sorted(maps.Keys(c.Layers)) {
@@ -32,7 +33,8 @@ func ArtefactIn(c *registry.Component) (Artefact, error) {
 			a.CRDs = configOf(layer)
 		case v1beta2.LayerDefaultCR:
 		default:
-			source, err := v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref, Type: v1beta2.SourceType(layer.Type)}.Encode()
+			source, err := v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref,
+				Type: v1beta2.SourceType(layer.Type)}.Encode()
 			if err != nil {
 				return Artefact{}, fmt.Errorf("encoding the source of the Manifest: %w", err)
 			}
@@ -46,7 +48,8 @@ func ArtefactIn(c *registry.Component) (Artefact, error) {
 	}
 	if a.Install.Name == "" && len(a.Installs) == 0 {
 		return Artefact{}, &channel.Blocker{Code: v1beta2.ReasonInvalidDescriptor, Message: fmt.Sprintf(
-			"the component descriptor of %s:%s has no resource %s: build the module anew", c.Name, c.Version, v1beta2.RawManifest)}
+			"the component descriptor of %s:%s has no resource %s: build the module anew", c.Name,
+			c.Version, v1beta2.RawManifest)}
 	}
 	return a, nil
 }

@@ -1,4 +1,5 @@
-// Package plan decides which modules a runtime has, which Manifests they should have, and what the status of the Kyma shows of them.
+// Package plan decides which modules a runtime has, which Manifests they should have, and what the status of the Kyma
+// shows of them.
 //
 // # Use
 //
@@ -9,7 +10,8 @@
 //
 // # How it works
 //
-// Every function is pure: its result depends only on its arguments. It makes no request, takes no lock, reads no clock and counts nothing.
+// Every function is pure: its result depends only on its arguments. It makes no request, takes no lock, reads no clock
+// and counts nothing.
 //
 // # What it does not do
 //
@@ -32,8 +34,9 @@ import (
 
 // Module is one module of a Kyma in one reconcile.
 type Module struct {
-	Spec        v1beta2.Module        // as requested
-	IsRequested bool                  // by the Kyma in the runtime, or as a mandatory module; otherwise its Manifest is to be deleted
+	Spec v1beta2.Module // as requested
+	// by the Kyma in the runtime, or as a mandatory module; otherwise its Manifest is to be deleted
+	IsRequested bool
 	IsMandatory bool                  // the control plane requests it, or did
 	Decision    channel.Decision      // the version that it should have, or why not
 	Manifest    *v1beta2.Manifest     // replaced by install; nil if there is none
@@ -61,7 +64,8 @@ type Inputs struct {
 	Now       time.Time
 }
 
-// Resolve returns the requested modules in the order of spec, then the modules that are to be removed, then the mandatory ones.
+// Resolve returns the requested modules in the order of spec, then the modules that are to be removed, then the
+// mandatory ones.
 func Resolve(in Inputs) []Module {
 	assigned := map[*v1beta2.Manifest]bool{}
 	decide := func(m Module, r channel.Request) Module {
@@ -72,19 +76,22 @@ func Resolve(in Inputs) []Module {
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		return m
 	}
-	// A module that becomes mandatory, or no longer is, keeps its Manifest: therefore mandatory modules are assigned their Manifests first.
+	// A module that becomes mandatory, or no longer is, keeps its Manifest: therefore mandatory modules are assigned
+	// their Manifests first.
 	var mandatory []Module
 	isMandatory := map[string]bool{}
 	for _, r := range channel.MandatoryRequests(in.Catalog, in.Kyma) {
 		isMandatory[r.Module] = true
-		m := Module{Spec: v1beta2.Module{Name: r.Module}, IsMandatory: true, Manifest: manifestOf(in.Manifests, r.Module, true)}
+		m := Module{Spec: v1beta2.Module{Name: r.Module}, IsMandatory: true,
+			Manifest: manifestOf(in.Manifests, r.Module, true)}
 		mandatory = append(mandatory, decide(m, r))
 	}
 	var all []Module
 	isRequested := map[string]bool{}
 	for _, spec := range in.Remote.Spec.Modules {
 		isRequested[spec.Name] = true
-		m := Module{Spec: spec, Former: formerEntry(in.Kyma, spec.Name), Manifest: manifestOf(in.Manifests, spec.Name, false)}
+		m := Module{Spec: spec, Former: formerEntry(in.Kyma, spec.Name),
+			Manifest: manifestOf(in.Manifests, spec.Name, false)}
 		if m.Manifest != nil && assigned[m.Manifest] {
 			m.Manifest = nil
 		}
@@ -107,13 +114,14 @@ func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of)}
 }
 
-// IsOurs reports whether a Manifest was created for a Kyma by this controller. One that a user has created stays until the user deletes it.
+// IsOurs reports whether a Manifest was created for a Kyma by this controller. One that a user has created stays until
+// the user deletes it.
 func IsOurs(m *v1beta2.Manifest) bool {
 	return metav1.GetControllerOf(m) != nil || m.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager
 }
 
-// manifestOf returns the Manifest of a module, nil if there is none. Of several it prefers one that is not being deleted, then one that is
-// mandatory like the module, or not.
+// manifestOf returns the Manifest of a module, nil if there is none. Of several it prefers one that is not being
+// deleted, then one that is mandatory like the module, or not.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	best := -1
@@ -136,8 +144,9 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 	return found
 }
 
-// InstalledVersion returns the version of a module that is installed in the runtime, "" if none. The version that somebody else has written into
-// the spec of the Manifest does not count, even if the controller of Manifests has copied it into the status.
+// InstalledVersion returns the version of a module that is installed in the runtime, "" if none. The version that
+// somebody else has written into the spec of the Manifest does not count, even if the controller of Manifests has
+// copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -148,7 +157,8 @@ func InstalledVersion(m *v1beta2.Manifest) string {
 	return RequestedVersion(m)
 }
 
-// RequestedVersion returns the version that this controller has written into a Manifest, "" if there is no Manifest or it is being deleted.
+// RequestedVersion returns the version that this controller has written into a Manifest, "" if there is no Manifest or
+// it is being deleted.
 func RequestedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -156,8 +166,9 @@ func RequestedVersion(m *v1beta2.Manifest) string {
 	return cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 }
 
-// manifestName returns the name of the Manifest of a module. An existing Manifest keeps its name: the module may have another component now,
-// which the name of a new Manifest is made of, but the objects in the runtime still belong to the same module.
+// manifestName returns the name of the Manifest of a module. An existing Manifest keeps its name: the module may have
+// another component now, which the name of a new Manifest is made of, but the objects in the runtime still belong to
+// the same module.
 func manifestName(k *v1beta2.Kyma, m *Module) string {
 	if m.Manifest != nil && IsOurs(m.Manifest) {
 		return m.Manifest.Name
@@ -182,8 +193,9 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 				v1beta2.AnnotationOCMComponentName: m.Decision.Component,
 				v1beta2.AnnotationRequestedVersion: m.Decision.Version,
 			},
-			Finalizers:      []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k, v1beta2.GroupVersion.WithKind("Kyma"))},
+			Finalizers: []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(
+				k, v1beta2.GroupVersion.WithKind("Kyma"))},
 		},
 		Spec: v1beta2.ManifestSpec{
 			Version:              m.Decision.Version,
@@ -226,16 +238,18 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 	return want
 }
 
-// ourLabels and ourAnnotations are removed from a Manifest that should not have them. Labels and annotations of others stay.
+// ourLabels and ourAnnotations are removed from a Manifest that should not have them. Labels and annotations of others
+// stay.
 var (
 	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule}
 	ourAnnotations = []string{v1beta2.AnnotationPaused}
 )
 
-// WithDesired returns a copy of a Manifest with the desired labels, annotations and spec, nil if it has them already. Finalizers belong to the
-// controller of Manifests.
+// WithDesired returns a copy of a Manifest with the desired labels, annotations and spec, nil if it has them already.
+// Finalizers belong to the controller of Manifests.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
-	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels), withOurs(is.Annotations, ourAnnotations, want.Annotations)
+	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
+		withOurs(is.Annotations, ourAnnotations, want.Annotations)
 	if maps.Equal(is.Labels, labels) && maps.Equal(is.Annotations, annotations) && SameSpec(&is.Spec, &want.Spec) {
 		return nil
 	}
@@ -255,8 +269,8 @@ func withOurs(all map[string]string, ours []string, want map[string]string) map[
 	return out
 }
 
-// SameSpec reports whether two specs have the same meaning: raw JSON is compared by content, not by the order of its keys. A spec that cannot be
-// encoded differs from every other.
+// SameSpec reports whether two specs have the same meaning: raw JSON is compared by content, not by the order of its
+// keys. A spec that cannot be encoded differs from every other.
 func SameSpec(a, b *v1beta2.ManifestSpec) bool {
 	decode := func(s *v1beta2.ManifestSpec) (v any, err error) {
 		data, err := json.Marshal(s)

@@ -22,25 +22,30 @@ func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},
 		Spec:       v1beta2.ManifestSpec{Version: "2.0.0"},
 		Status: v1beta2.ManifestStatus{
-			State: state, Version: "1.0.0", ObservedGeneration: 3, LastOperation: v1beta2.LastOperation{Operation: operation},
-			Conditions: []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: "WorkloadFailed"}},
+			State: state, Version: "1.0.0", ObservedGeneration: 3,
+			LastOperation: v1beta2.LastOperation{Operation: operation},
+			Conditions: []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse,
+				Reason: "WorkloadFailed"}},
 		},
 	}
 }
 
 // decided is a decision for version 2.0.0 of keda.
 func decided() channel.Decision {
-	return channel.Decision{Channel: "fast", Version: "2.0.0", Component: "kyma-project.io/module/keda", Template: &v1beta2.ModuleTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "keda-2.0.0", Generation: 1},
-	}}
+	return channel.Decision{Channel: "fast", Version: "2.0.0", Component: "kyma-project.io/module/keda",
+		Template: &v1beta2.ModuleTemplate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "keda-2.0.0", Generation: 1},
+		}}
 }
 
 func TestEntry(t *testing.T) {
 	former := &v1beta2.ModuleStatus{
 		Name: "keda", Channel: "regular", Version: "1.0.0", State: v1beta2.StateReady,
-		Manifest: referenceTo("v", "Manifest", "kcp-system", "a-keda-1", 2), Template: referenceTo("v", "ModuleTemplate", "kcp-system", "keda-1.0.0", 1),
+		Manifest: referenceTo("v", "Manifest", "kcp-system", "a-keda-1", 2),
+		Template: referenceTo("v", "ModuleTemplate", "kcp-system", "keda-1.0.0", 1),
 	}
-	blocked := channel.Decision{Channel: "slow", Blocker: &channel.Blocker{Code: "ChannelNotFound", Message: "no such channel", KeepInstalled: true}}
+	blocked := channel.Decision{Channel: "slow", Blocker: &channel.Blocker{Code: "ChannelNotFound",
+		Message: "no such channel", KeepInstalled: true}}
 	unseen := manifestIn(v1beta2.StateReady, "")
 	unseen.Generation = 4
 	leaving := manifestIn(v1beta2.StateDeleting, "waiting for ConfigMap x")
@@ -61,16 +66,37 @@ func TestEntry(t *testing.T) {
 		module Module
 		want   want
 	}{
-		"New":           {"nothing is there yet", Module{Decision: decided()}, want{State: "Processing", Channel: "fast", Template: "keda-2.0.0"}},
-		"Ready":         {"state and version are those of the same moment", Module{Decision: decided(), Manifest: manifestIn("Ready", "")}, want{State: "Ready", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Outdated":      {"the status of a Manifest before its change does not count", Module{Decision: decided(), Manifest: unseen}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Failing":       {"the reason is the Manifest's", Module{Decision: decided(), Manifest: manifestIn("Error", "crash")}, want{State: "Error", Version: "1.0.0", Channel: "fast", Reason: "WorkloadFailed", Message: "crash", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Busy":          {"a module that is not slow is not explained", Module{Decision: decided(), Manifest: busy(SlowModuleDelay - 1)}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Slow":          {"a slow module is explained", Module{Decision: decided(), Manifest: busy(SlowModuleDelay)}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Reason: "WorkloadFailed", Message: "1 of 3", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Blocked":       {"references are kept when a lookup fails", Module{Decision: blocked, Former: former, Manifest: manifestIn("Ready", "")}, want{State: "Warning", Version: "1.0.0", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel", Manifest: "a-keda-1", Template: "keda-1.0.0"}},
-		"BlockedAtOnce": {"a module that never ran needs the user too", Module{Decision: blocked}, want{State: "Warning", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel"}},
-		"RegistryDown":  {"a failed update is an error, with the installed version", Module{Decision: decided(), Former: former, Manifest: manifestIn("Ready", ""), Err: errors.New("registry is down")}, want{State: "Error", Version: "1.0.0", Channel: "fast", Message: "registry is down", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Leaving":       {"the blocker is reported", Module{Manifest: leaving, Former: former}, want{State: "Deleting", Version: "2.0.0", Channel: "regular", Reason: "WorkloadFailed", Message: "waiting for ConfigMap x", Manifest: "a-keda-1", Template: "keda-1.0.0"}},
+		"New": {"nothing is there yet", Module{Decision: decided()},
+			want{State: "Processing", Channel: "fast", Template: "keda-2.0.0"}},
+		"Ready": {"state and version are those of the same moment",
+			Module{Decision: decided(), Manifest: manifestIn("Ready", "")},
+			want{State: "Ready", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Outdated": {"the status of a Manifest before its change does not count",
+			Module{Decision: decided(), Manifest: unseen}, want{State: "Processing", Version: "1.0.0", Channel: "fast",
+				Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Failing": {"the reason is the Manifest's",
+			Module{Decision: decided(), Manifest: manifestIn("Error", "crash")},
+			want{State: "Error", Version: "1.0.0", Channel: "fast", Reason: "WorkloadFailed", Message: "crash",
+				Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Busy": {"a module that is not slow is not explained",
+			Module{Decision: decided(), Manifest: busy(SlowModuleDelay - 1)},
+			want{State: "Processing", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Slow": {"a slow module is explained", Module{Decision: decided(), Manifest: busy(SlowModuleDelay)},
+			want{State: "Processing", Version: "1.0.0", Channel: "fast", Reason: "WorkloadFailed", Message: "1 of 3",
+				Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Blocked": {"references are kept when a lookup fails",
+			Module{Decision: blocked, Former: former, Manifest: manifestIn("Ready", "")},
+			want{State: "Warning", Version: "1.0.0", Channel: "slow", Reason: "ChannelNotFound",
+				Message: "no such channel", Manifest: "a-keda-1", Template: "keda-1.0.0"}},
+		"BlockedAtOnce": {"a module that never ran needs the user too", Module{Decision: blocked},
+			want{State: "Warning", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel"}},
+		"RegistryDown": {"a failed update is an error, with the installed version",
+			Module{Decision: decided(), Former: former, Manifest: manifestIn("Ready", ""),
+				Err: errors.New("registry is down")}, want{State: "Error", Version: "1.0.0", Channel: "fast",
+				Message: "registry is down", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Leaving": {"the blocker is reported", Module{Manifest: leaving, Former: former},
+			want{State: "Deleting", Version: "2.0.0", Channel: "regular", Reason: "WorkloadFailed",
+				Message: "waiting for ConfigMap x", Manifest: "a-keda-1", Template: "keda-1.0.0"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +120,8 @@ func TestDesiredManifest(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "kyma-a", Namespace: "kcp-system", UID: "u"}}
 	m := &Module{Spec: v1beta2.Module{Name: "template-operator"}, Decision: decided()}
 	m.Decision.Component = "kyma-project.io/module/template-operator"
-	m.Decision.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Sample"}}
+	m.Decision.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+		"kind": "Sample"}}
 	a, err := ArtefactIn(&registry.Component{Images: []string{"i:1"}, Layers: map[string]registry.Layer{
 		"raw-manifest": {Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIDir},
 		"config":       {Repo: "r", Component: "n", Ref: "sha256:c", Type: registry.OCIRef},
@@ -105,14 +132,17 @@ func TestDesiredManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DesiredManifest(k, m, a)
-	if want.Spec.Install.Name != "raw-manifest" || want.Spec.Installs != nil || want.Spec.Config.Ref != "sha256:c" || want.Spec.CRDs != nil {
-		t.Errorf("installs %+v and %+v with config %+v and crds %+v, want raw-manifest with its config alone", want.Spec.Install, want.Spec.Installs, want.Spec.Config, want.Spec.CRDs)
+	if want.Spec.Install.Name != "raw-manifest" || want.Spec.Installs != nil ||
+		want.Spec.Config.Ref != "sha256:c" || want.Spec.CRDs != nil {
+		t.Errorf("installs %+v and %+v with config %+v and crds %+v, want raw-manifest with its config alone",
+			want.Spec.Install, want.Spec.Installs, want.Spec.Config, want.Spec.CRDs)
 	}
 	if want.Name != "kyma-a-template-operator-2235966007" {
 		t.Errorf("name is %s, want the one that clients compute", want.Name)
 	}
 	if cr := want.Spec.Resource; cr.GetName() != want.Name || cr.GetNamespace() != "kyma-system" {
-		t.Errorf("an unnamed custom resource becomes %s/%s, want kyma-system and the Manifest's name", cr.GetNamespace(), cr.GetName())
+		t.Errorf("an unnamed custom resource becomes %s/%s, want kyma-system and the Manifest's name",
+			cr.GetNamespace(), cr.GetName())
 	}
 	if m.Decision.Template.Spec.Data.GetName() != "" {
 		t.Error("the template of the cache was changed")
@@ -128,8 +158,10 @@ func TestDesiredManifest(t *testing.T) {
 	m.Manifest = want.DeepCopy()
 	m.Manifest.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
 	m.Decision.Component = "example.com/renamed"
-	if renamed := DesiredManifest(k, m, a); renamed.Name != want.Name || renamed.Spec.Resource.GetName() != want.Name || renamed.Annotations[v1beta2.AnnotationFQDN] != "example.com/renamed" {
-		t.Errorf("with another component it is %s with %s, want the Manifest that is there", renamed.Name, renamed.Spec.Resource.GetName())
+	if renamed := DesiredManifest(k, m, a); renamed.Name != want.Name || renamed.Spec.Resource.GetName() != want.Name ||
+		renamed.Annotations[v1beta2.AnnotationFQDN] != "example.com/renamed" {
+		t.Errorf("with another component it is %s with %s, want the Manifest that is there", renamed.Name,
+			renamed.Spec.Resource.GetName())
 	}
 	m.Manifest.OwnerReferences, m.Manifest.Labels = nil, nil
 	if theirs := DesiredManifest(k, m, a); theirs.Name == want.Name {
@@ -149,25 +181,74 @@ func TestVersions(t *testing.T) {
 		installed, ordered      string
 		deleting                bool
 	}{
-		"New":         {reason: "it was not reconciled yet", spec: "1.0.0", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
-		"Installed":   {reason: "all is well", spec: "1.0.0", status: "1.0.0", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
-		"UnderWay":    {reason: "an update", spec: "2.0.0", status: "1.0.0", annotated: "2.0.0", installed: "1.0.0", ordered: "2.0.0"},
-		"Edited":      {reason: "what somebody writes is no order", spec: "9.9.9", status: "1.0.0", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
-		"TakenAtWord": {reason: "nor what is installed", spec: "9.9.9", status: "9.9.9", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
-		"OfOthers":    {reason: "of a Manifest of another manager its spec is all that is known", spec: "2.0.0", status: "1.0.0", installed: "1.0.0", ordered: "2.0.0"},
-		"Leaving":     {reason: "nothing is left to compare with", spec: "1.0.0", status: "1.0.0", annotated: "1.0.0", deleting: true},
+		"New": {
+			reason:    "it was not reconciled yet",
+			spec:      "1.0.0",
+			annotated: "1.0.0",
+			installed: "1.0.0",
+			ordered:   "1.0.0",
+		},
+		"Installed": {
+			reason:    "all is well",
+			spec:      "1.0.0",
+			status:    "1.0.0",
+			annotated: "1.0.0",
+			installed: "1.0.0",
+			ordered:   "1.0.0",
+		},
+		"UnderWay": {
+			reason:    "an update",
+			spec:      "2.0.0",
+			status:    "1.0.0",
+			annotated: "2.0.0",
+			installed: "1.0.0",
+			ordered:   "2.0.0",
+		},
+		"Edited": {
+			reason:    "what somebody writes is no order",
+			spec:      "9.9.9",
+			status:    "1.0.0",
+			annotated: "1.0.0",
+			installed: "1.0.0",
+			ordered:   "1.0.0",
+		},
+		"TakenAtWord": {
+			reason:    "nor what is installed",
+			spec:      "9.9.9",
+			status:    "9.9.9",
+			annotated: "1.0.0",
+			installed: "1.0.0",
+			ordered:   "1.0.0",
+		},
+		"OfOthers": {
+			reason:    "of a Manifest of another manager its spec is all that is known",
+			spec:      "2.0.0",
+			status:    "1.0.0",
+			installed: "1.0.0",
+			ordered:   "2.0.0",
+		},
+		"Leaving": {
+			reason:    "nothing is left to compare with",
+			spec:      "1.0.0",
+			status:    "1.0.0",
+			annotated: "1.0.0",
+			deleting:  true,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			m := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: c.spec}, Status: v1beta2.ManifestStatus{Version: c.status}}
+			m := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: c.spec},
+				Status: v1beta2.ManifestStatus{Version: c.status}}
 			if c.annotated != "" {
 				m.Annotations = map[string]string{v1beta2.AnnotationRequestedVersion: c.annotated}
 			}
 			if c.deleting {
 				m.DeletionTimestamp = new(metav1.Now())
 			}
-			if installed, ordered := InstalledVersion(m), RequestedVersion(m); installed != c.installed || ordered != c.ordered {
-				t.Errorf("%s: installed is %q and ordered %q, want %q and %q", c.reason, installed, ordered, c.installed, c.ordered)
+			if installed, ordered := InstalledVersion(m), RequestedVersion(m); installed != c.installed ||
+				ordered != c.ordered {
+				t.Errorf("%s: installed is %q and ordered %q, want %q and %q", c.reason, installed,
+					ordered, c.installed, c.ordered)
 			}
 		})
 	}
@@ -188,11 +269,12 @@ func TestSameSpecOfInvalidJSON(t *testing.T) {
 		a, b   *v1beta2.ManifestSpec
 		want   bool
 	}{
-		"Same":    {"the same text", spec("{", "1.0.0"), spec("{", "1.0.0"), true},
-		"Both":    {"both are invalid and different", spec("{", "1.0.0"), spec("[", "2.0.0"), false},
-		"First":   {"the first is invalid", spec("{", "1.0.0"), spec("{}", "1.0.0"), false},
-		"Second":  {"the second is invalid", spec("{}", "1.0.0"), spec("{", "1.0.0"), false},
-		"Ordered": {"the order of keys has no meaning", spec(`{"a":1,"b":2}`, "1.0.0"), spec(`{"b":2,"a":1}`, "1.0.0"), true},
+		"Same":   {"the same text", spec("{", "1.0.0"), spec("{", "1.0.0"), true},
+		"Both":   {"both are invalid and different", spec("{", "1.0.0"), spec("[", "2.0.0"), false},
+		"First":  {"the first is invalid", spec("{", "1.0.0"), spec("{}", "1.0.0"), false},
+		"Second": {"the second is invalid", spec("{}", "1.0.0"), spec("{", "1.0.0"), false},
+		"Ordered": {"the order of keys has no meaning", spec(`{"a":1,"b":2}`, "1.0.0"),
+			spec(`{"b":2,"a":1}`, "1.0.0"), true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -205,11 +287,14 @@ func TestSameSpecOfInvalidJSON(t *testing.T) {
 
 func TestArtefactInEarlyModules(t *testing.T) {
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
-	a, err := ArtefactIn(&registry.Component{Layers: map[string]registry.Layer{"crds": layer, "b-chart": layer, "a-chart": layer, "default-cr": layer}})
-	if err != nil || len(a.Installs) != 2 || a.Installs[0].Name != "a-chart" || a.Installs[1].Name != "b-chart" || a.CRDs == nil || a.Install.Name != "" {
+	a, err := ArtefactIn(&registry.Component{Layers: map[string]registry.Layer{"crds": layer, "b-chart": layer,
+		"a-chart": layer, "default-cr": layer}})
+	if err != nil || len(a.Installs) != 2 || a.Installs[0].Name != "a-chart" || a.Installs[1].Name != "b-chart" ||
+		a.CRDs == nil || a.Install.Name != "" {
 		t.Errorf("got %+v, %v; want both charts and the definitions", a, err)
 	}
-	if _, err = ArtefactIn(&registry.Component{Name: "n", Version: "1.0.0", Layers: map[string]registry.Layer{"crds": layer}}); loop.Reason(err) != v1beta2.ReasonInvalidDescriptor {
+	if _, err = ArtefactIn(&registry.Component{Name: "n", Version: "1.0.0",
+		Layers: map[string]registry.Layer{"crds": layer}}); loop.Reason(err) != v1beta2.ReasonInvalidDescriptor {
 		t.Errorf("nothing to install: got %v, want InvalidDescriptor", err)
 	}
 }
@@ -227,7 +312,8 @@ func TestWorstIsBounded(t *testing.T) {
 
 func TestEntryWithBlocker(t *testing.T) {
 	blocked := func(code string) channel.Decision {
-		return channel.Decision{Channel: "fast", Version: "2.0.0", Installed: "1.0.0", Blocker: &channel.Blocker{Code: code, Message: "because", KeepInstalled: true}}
+		return channel.Decision{Channel: "fast", Version: "2.0.0", Installed: "1.0.0",
+			Blocker: &channel.Blocker{Code: code, Message: "because", KeepInstalled: true}}
 	}
 	same := blocked(v1beta2.ReasonModulePaused)
 	same.Version = "1.0.0"
@@ -237,20 +323,37 @@ func TestEntryWithBlocker(t *testing.T) {
 		module Module
 		want   v1beta2.ModuleStatus
 	}{
-		"Window":        {"the installed version is Ready, and an update waits", Module{Decision: blocked("WaitingForWindow"), Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Ready", Reason: "WaitingForWindow", Message: "because", Channel: "regular", Maintenance: true}},
-		"WindowBroken":  {"if it is not Ready, both are reported", Module{Decision: blocked("WaitingForWindow"), Manifest: manifestIn("Error", "crashes")}, v1beta2.ModuleStatus{State: "Error", Reason: "WaitingForWindow", Message: "because; crashes", Channel: "regular", Maintenance: true}},
-		"NoWindow":      {"the policy has to be corrected", Module{Decision: blocked("WindowUnknown"), Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Error", Reason: "WindowUnknown", Message: "because", Channel: "regular"}},
-		"Downgrade":     {"the channel is that of the installed version", Module{Decision: blocked("DowngradeRefused"), Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Warning", Reason: "DowngradeRefused", Message: "because", Channel: "regular"}},
-		"Paused":        {"the requested version is installed", Module{Decision: same, Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Ready", Reason: "ModulePaused", Message: "because", Channel: "fast"}},
-		"PausedPending": {"another version is requested", Module{Decision: blocked("KymaPaused"), Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Warning", Reason: "KymaPaused", Message: "because", Channel: "fast"}},
-		"PausedNew":     {"it was never installed", Module{Decision: same}, v1beta2.ModuleStatus{State: "Warning", Reason: "ModulePaused", Message: "because", Channel: "fast"}},
-		"Unmanaged":     {"the user manages it", Module{Decision: decided(), IsRequested: true, Spec: v1beta2.Module{Managed: &left}, Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Unmanaged", Channel: "fast"}},
+		"Window": {"the installed version is Ready, and an update waits",
+			Module{Decision: blocked("WaitingForWindow"), Manifest: manifestIn("Ready", "")},
+			v1beta2.ModuleStatus{State: "Ready", Reason: "WaitingForWindow", Message: "because",
+				Channel: "regular", Maintenance: true}},
+		"WindowBroken": {"if it is not Ready, both are reported", Module{Decision: blocked("WaitingForWindow"),
+			Manifest: manifestIn("Error", "crashes")}, v1beta2.ModuleStatus{State: "Error", Reason: "WaitingForWindow",
+			Message: "because; crashes", Channel: "regular", Maintenance: true}},
+		"NoWindow": {"the policy has to be corrected",
+			Module{Decision: blocked("WindowUnknown"), Manifest: manifestIn("Ready", "")},
+			v1beta2.ModuleStatus{State: "Error", Reason: "WindowUnknown", Message: "because", Channel: "regular"}},
+		"Downgrade": {"the channel is that of the installed version", Module{Decision: blocked("DowngradeRefused"),
+			Manifest: manifestIn("Ready", "")}, v1beta2.ModuleStatus{State: "Warning", Reason: "DowngradeRefused",
+			Message: "because", Channel: "regular"}},
+		"Paused": {"the requested version is installed",
+			Module{Decision: same, Manifest: manifestIn("Ready", "")},
+			v1beta2.ModuleStatus{State: "Ready", Reason: "ModulePaused", Message: "because", Channel: "fast"}},
+		"PausedPending": {"another version is requested",
+			Module{Decision: blocked("KymaPaused"), Manifest: manifestIn("Ready", "")},
+			v1beta2.ModuleStatus{State: "Warning", Reason: "KymaPaused", Message: "because", Channel: "fast"}},
+		"PausedNew": {"it was never installed", Module{Decision: same},
+			v1beta2.ModuleStatus{State: "Warning", Reason: "ModulePaused", Message: "because", Channel: "fast"}},
+		"Unmanaged": {"the user manages it", Module{Decision: decided(), IsRequested: true,
+			Spec: v1beta2.Module{Managed: &left}, Manifest: manifestIn("Ready", "")},
+			v1beta2.ModuleStatus{State: "Unmanaged", Channel: "fast"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			c.module.Former = &v1beta2.ModuleStatus{Channel: "regular", Version: "1.0.0"}
 			e := entryOf(&c.module, time.Now())
-			got := v1beta2.ModuleStatus{State: e.State, Reason: e.Reason, Message: e.Message, Channel: e.Channel, Maintenance: e.Maintenance}
+			got := v1beta2.ModuleStatus{State: e.State, Reason: e.Reason, Message: e.Message, Channel: e.Channel,
+				Maintenance: e.Maintenance}
 			if diff := cmp.Diff(c.want, got); diff != "" || e.Version != "1.0.0" {
 				t.Errorf("%s: version %s (-want +got):\n%s", c.reason, e.Version, diff)
 			}
@@ -292,9 +395,21 @@ func TestVisibleState(t *testing.T) {
 		state, want          v1beta2.State
 		generation, observed int64
 	}{
-		"Observed": {"the status is current", v1beta2.StateReady, v1beta2.StateReady, 3, 3},
-		"Outdated": {"the status is that before the change", v1beta2.StateReady, v1beta2.StateProcessing, 4, 3},
-		"New":      {"there is no status yet", "", v1beta2.StateProcessing, 3, 3},
+		"Observed": {
+			reason:     "the status is current",
+			state:      v1beta2.StateReady,
+			want:       v1beta2.StateReady,
+			generation: 3,
+			observed:   3,
+		},
+		"Outdated": {
+			reason:     "the status is that before the change",
+			state:      v1beta2.StateReady,
+			want:       v1beta2.StateProcessing,
+			generation: 4,
+			observed:   3,
+		},
+		"New": {reason: "there is no status yet", want: v1beta2.StateProcessing, generation: 3, observed: 3},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -35,8 +35,8 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// entryOf returns the entry of one module: what is installed now and, if that is not what is requested, why. References are kept when a lookup
-// has failed.
+// entryOf returns the entry of one module: what is installed now and, if that is not what is requested, why. References
+// are kept when a lookup has failed.
 func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	e := v1beta2.ModuleStatus{Name: m.Spec.Name, State: v1beta2.StateProcessing}
 	if f := m.Former; f != nil {
@@ -49,7 +49,8 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	}
 	if d.Template != nil {
 		e.FQDN, e.OCMComponentName = d.Component, d.Component
-		e.Template = referenceTo(v1beta2.GroupVersion.String(), "ModuleTemplate", d.Template.Namespace, d.Template.Name, d.Template.Generation)
+		e.Template = referenceTo(v1beta2.GroupVersion.String(), "ModuleTemplate", d.Template.Namespace,
+			d.Template.Name, d.Template.Generation)
 	}
 	if m.Manifest != nil {
 		addManifest(&e, m, now)
@@ -137,7 +138,8 @@ func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 	return ready, len(modules)
 }
 
-// Worst returns the reason of the module in the Worst state, ModulesNotReady if it has none, and a line with every module that is not ready and why.
+// Worst returns the reason of the module in the Worst state, ModulesNotReady if it has none, and a line with every
+// module that is not ready and why.
 func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	rank := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateDeleting, v1beta2.StateProcessing}
 	at := len(rank)
@@ -164,8 +166,8 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	return reason, strings.Join(parts, "; ")
 }
 
-// SlowModuleDelay is how long a module may be Processing before its Kyma reports what it waits for. A module that becomes Ready earlier costs the
-// runtime two writes of the status, whatever happens meanwhile.
+// SlowModuleDelay is how long a module may be Processing before its Kyma reports what it waits for. A module that
+// becomes Ready earlier costs the runtime two writes of the status, whatever happens meanwhile.
 const SlowModuleDelay = 10 * time.Second
 
 // IsSlow reports whether a Manifest has been Processing for slowModuleDelay.
@@ -175,13 +177,15 @@ func IsSlow(m *v1beta2.Manifest, now time.Time) bool {
 
 // ProcessingSince returns when a Manifest was last Ready, or else was created.
 func ProcessingSince(m *v1beta2.Manifest) time.Time {
-	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
+		c.Status != metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
 	}
 	return m.CreationTimestamp.Time
 }
 
-// VisibleState returns the state that a Kyma shows for a Manifest: one that was not reconciled since its last change is Processing.
+// VisibleState returns the state that a Kyma shows for a Manifest: one that was not reconciled since its last change is
+// Processing.
 func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	if m.Status.ObservedGeneration != m.Generation || m.Status.State == "" {
 		return v1beta2.StateProcessing
@@ -191,18 +195,20 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 
 // ReasonOf returns the reason of the condition Ready of a Manifest.
 func ReasonOf(m *v1beta2.Manifest) string {
-	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
+		c.Status != metav1.ConditionTrue {
 		return c.Reason
 	}
 	return ""
 }
 
-// RemoteStatus returns the status for the Kyma in the runtime: generations are those of that Kyma, references to templates point into the runtime, and
-// what only exists in the control plane is left out.
+// RemoteStatus returns the status for the Kyma in the runtime: generations are those of that Kyma, references to
+// templates point into the runtime, and what only exists in the control plane is left out.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration, s.Agent = generation, nil
-	meta.RemoveStatusCondition(&s.Conditions, v1beta2.ConditionMandatoryModules) // the admin of the runtime cannot do anything about them
+	// the admin of the runtime cannot do anything about them
+	meta.RemoveStatusCondition(&s.Conditions, v1beta2.ConditionMandatoryModules)
 	for i := range s.Conditions {
 		s.Conditions[i].ObservedGeneration = generation
 	}

@@ -111,7 +111,8 @@ func crdBundle(
 	if err != nil {
 		return nil, err
 	}
-	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
+	objects = slices.DeleteFunc(
+		objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
 	if len(objects) == 0 {
 		return nil, EmptyError{}
 	}

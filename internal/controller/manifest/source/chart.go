@@ -121,7 +121,8 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 // await runs a request once for all callers with the same key, independent of their contexts, and waits for the answer
 // for at most answerTimeout; then it returns loop.Later with the text what. A failure is returned to all callers for
 // failureCachePeriod.
-func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (T, error) {
+func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
+	T, error) {
 	var none T
 	f.mu.Lock()
 	failed := f.failures[key]

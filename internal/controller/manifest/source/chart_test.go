@@ -37,12 +37,14 @@ func TestSlowChart(t *testing.T) {
 	f := &Finder{}
 	from := &library.Repository{URL: host.URL}
 	fetch := func() error {
-		_, err := f.downloadChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0", URL: host.URL + "/c.tgz"}, "c")
+		_, err := f.downloadChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0",
+			URL: host.URL + "/c.tgz"}, "c")
 		return err
 	}
 	for range 2 {
 		start := time.Now()
-		if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") || time.Since(start) < answerTimeout {
+		if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") ||
+			time.Since(start) < answerTimeout {
 			t.Errorf("a slow host: got %v, want what it waits for", err)
 		}
 	}

@@ -24,7 +24,8 @@ type credentials struct {
 
 // credentialsOf reads the Secrets that a selector selects: of type dockerconfigjson for registries, and of type
 // basic-auth for chart repositories.
-func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *metav1.LabelSelector) (credentials, error) {
+func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *metav1.LabelSelector) (
+	credentials, error) {
 	labels, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return credentials{}, credentialError{fmt.Sprintf("credSecretSelector is not valid: %s", err)}
@@ -37,7 +38,8 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 		return known, nil
 	}
 	var secrets corev1.SecretList
-	err = f.opts.Secrets.List(ctx, &secrets, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: labels})
+	err = f.opts.Secrets.List(ctx, &secrets, client.InNamespace(namespace),
+		client.MatchingLabelsSelector{Selector: labels})
 	if err != nil {
 		return credentials{}, fmt.Errorf("reading the Secrets with %s: %w", labels, err)
 	}

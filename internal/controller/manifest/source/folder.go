@@ -14,7 +14,8 @@ import (
 )
 
 // findKustomization resolves a Kustomize directory: in an OCI layer, or in a folder below LocalSources.
-func (f *Finder) findKustomization(ctx context.Context, of origin, name string, spec *v1beta2.KustomizeSpec) (Artefact, error) {
+func (f *Finder) findKustomization(ctx context.Context, of origin, name string, spec *v1beta2.KustomizeSpec) (
+	Artefact, error) {
 	if reference, ok := strings.CutPrefix(spec.URL, "oci://"); ok {
 		layer, err := parseLayer(reference)
 		if err != nil {
@@ -30,8 +31,9 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 			redacted(spec.URL))}
 	}
 	if f.opts.LocalSources == "" {
-		return Artefact{}, refusal{fmt.Sprintf("the path %q is in the file system of the manager, which sources must not use: "+
-			"start the manager with --local-sources, or package the directory as an OCI layer", spec.Path)}
+		return Artefact{}, refusal{fmt.Sprintf(
+			"the path %q is in the file system of the manager, which sources must not use: "+
+				"start the manager with --local-sources, or package the directory as an OCI layer", spec.Path)}
 	}
 	return f.findFolder(spec.Path)
 }

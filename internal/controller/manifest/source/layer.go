@@ -100,7 +100,8 @@ func parseLayer(reference string) (registry.Layer, error) {
 	slash := strings.LastIndex(where, "/")
 	if slash < 0 || ref == "" {
 		return registry.Layer{}, refusal{fmt.Sprintf(
-			"%q is not a reference to a layer: write oci://host/path/name@sha256:… or oci://host/path/name:tag", redacted(reference))}
+			"%q is not a reference to a layer: write oci://host/path/name@sha256:… or oci://host/path/name:tag",
+			redacted(reference))}
 	}
 	return registry.Layer{Repo: where[:slash], Component: where[slash+1:], Ref: ref, Type: registry.OCIDir}, nil
 }

@@ -47,14 +47,17 @@ import (
 
 // Limits on what a slow or unavailable source costs, and on what is cached.
 const (
-	answerTimeout         = 2 * time.Second        // how long a reconcile waits for a source; the request goes on without it
-	answerPollDelay       = 200 * time.Millisecond // after which a reconcile asks again for an answer that it did not wait for
-	requestTimeout        = 30 * time.Second       // of one request to a chart repository, whether or not a reconcile waits for it
-	failureCachePeriod    = 5 * time.Second        // for which a failure is returned without another request
-	credentialCachePeriod = 30 * time.Second       // for which credentials are used without reading their Secrets again
-	chartCachePeriod      = 30 * time.Second       // for which a downloaded chart is kept until it has been rendered
-	cachedChartsLimit     = 8                      // downloaded charts, each of which may be large
-	cacheLimit            = 4096                   // entries of each other cache
+	// how long a reconcile waits for a source; the request goes on without it
+	answerTimeout = 2 * time.Second
+	// after which a reconcile asks again for an answer that it did not wait for
+	answerPollDelay = 200 * time.Millisecond
+	// of one request to a chart repository, whether or not a reconcile waits for it
+	requestTimeout        = 30 * time.Second
+	failureCachePeriod    = 5 * time.Second  // for which a failure is returned without another request
+	credentialCachePeriod = 30 * time.Second // for which credentials are used without reading their Secrets again
+	chartCachePeriod      = 30 * time.Second // for which a downloaded chart is kept until it has been rendered
+	cachedChartsLimit     = 8                // downloaded charts, each of which may be large
+	cacheLimit            = 4096             // entries of each other cache
 )
 
 // Options configure a Finder.
@@ -156,7 +159,8 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	for _, install := range m.Sources() {
 		spec, err := decode(m, install)
 		if err != nil {
-			return Found{}, reconcile.TerminalError(fmt.Errorf("reading the source of %s in Manifest %s: %w", install.Name, m.Name, err))
+			return Found{}, reconcile.TerminalError(
+				fmt.Errorf("reading the source of %s in Manifest %s: %w", install.Name, m.Name, err))
 		}
 		config := render.FindConfig(configs, install.Name)
 		artefact, err := f.find(ctx, of, install.Name, spec, config.Client)
@@ -201,7 +205,8 @@ func (f *Finder) find(
 	switch {
 	case spec.Image != nil:
 		layer := registry.Layer{
-			Name: name, Repo: spec.Image.Repo, Component: spec.Image.Name, Ref: spec.Image.Ref, Type: string(spec.Image.Type),
+			Name: name, Repo: spec.Image.Repo, Component: spec.Image.Name, Ref: spec.Image.Ref,
+			Type: string(spec.Image.Type),
 		}
 		return f.findLayer(ctx, of, layer, spec.Image.CredSecretSelector)
 	case spec.HelmChart != nil:
@@ -212,7 +217,8 @@ func (f *Finder) find(
 }
 
 // config returns the settings in a config layer, and the layer.
-func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestConfig) ([]render.Config, Artefact, error) {
+func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestConfig) (
+	[]render.Config, Artefact, error) {
 	layer := layerOf("config", spec)
 	artefact, err := f.findLayer(ctx, of, layer, spec.CredSecretSelector)
 	if err != nil {

@@ -26,14 +26,15 @@ import (
 func TestCancelledLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x", Load: func(ctx context.Context) (*render.Artefact, error) {
-			select {
-			case <-release:
-				return &render.Artefact{}, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}}}
+		s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x",
+			Load: func(ctx context.Context) (*render.Artefact, error) {
+				select {
+				case <-release:
+					return &render.Artefact{}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}}}
 		var r Renderer
 		started, cancel := context.WithCancel(t.Context())
 		first, second := make(chan error, 1), make(chan error, 1)
@@ -63,10 +64,11 @@ func TestCancelledLoad(t *testing.T) {
 func TestLoadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Renderer
-		s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x", Load: func(ctx context.Context) (*render.Artefact, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}}
+		s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x",
+			Load: func(ctx context.Context) (*render.Artefact, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}}
 		if _, err := r.queriesOf(t.Context(), s); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the deadline", err)
 		}
@@ -75,11 +77,21 @@ func TestLoadTimeout(t *testing.T) {
 
 func TestParseLayer(t *testing.T) {
 	cases := map[string]registry.Layer{
-		"r.example.com/path/name@sha256:abc": {Repo: "r.example.com/path", Component: "name", Ref: "sha256:abc", Type: registry.OCIDir},
-		"r.example.com:5000/name:1.0":        {Repo: "r.example.com:5000", Component: "name", Ref: "1.0", Type: registry.OCIDir},
-		"r.example.com:5000/name":            {},
-		"name:1.0":                           {},
-		"r.example.com/name":                 {},
+		"r.example.com/path/name@sha256:abc": {
+			Repo:      "r.example.com/path",
+			Component: "name",
+			Ref:       "sha256:abc",
+			Type:      registry.OCIDir,
+		},
+		"r.example.com:5000/name:1.0": {
+			Repo:      "r.example.com:5000",
+			Component: "name",
+			Ref:       "1.0",
+			Type:      registry.OCIDir,
+		},
+		"r.example.com:5000/name": {},
+		"name:1.0":                {},
+		"r.example.com/name":      {},
 	}
 	for reference, want := range cases {
 		got, err := parseLayer(reference)
@@ -107,12 +119,16 @@ func TestRedacted(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	secret := func(name string, kind corev1.SecretType, data map[string][]byte) *corev1.Secret {
 		return &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name, UID: "u", Labels: map[string]string{"for": name}}, Type: kind, Data: data,
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name, UID: "u",
+				Labels: map[string]string{"for": name}}, Type: kind, Data: data,
 		}
 	}
 	secrets := fake.NewClientBuilder().WithObjects(
-		secret("basic", corev1.SecretTypeBasicAuth, map[string][]byte{"username": []byte("me"), "password": []byte("secret")}),
-		secret("docker", corev1.SecretTypeDockerConfigJson, map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"r.example.com":{"username":"me","password":"x"}}}`)}),
+		secret("basic", corev1.SecretTypeBasicAuth,
+			map[string][]byte{"username": []byte("me"), "password": []byte("secret")}),
+		secret("docker", corev1.SecretTypeDockerConfigJson,
+			map[string][]byte{corev1.DockerConfigJsonKey: []byte(
+				`{"auths":{"r.example.com":{"username":"me","password":"x"}}}`)}),
 		secret("broken", corev1.SecretTypeDockerConfigJson, map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{`)}),
 		secret("opaque", corev1.SecretTypeOpaque, nil),
 	).Build()
@@ -123,12 +139,35 @@ func TestCredentials(t *testing.T) {
 		logins   int
 		ok       bool
 	}{
-		"Basic":   {"for chart repositories", metav1.LabelSelector{MatchLabels: map[string]string{"for": "basic"}}, "me", 0, true},
-		"Docker":  {"for registries", metav1.LabelSelector{MatchLabels: map[string]string{"for": "docker"}}, "", 1, true},
-		"Broken":  {"the Secret cannot be parsed", metav1.LabelSelector{MatchLabels: map[string]string{"for": "broken"}}, "", 0, false},
-		"Opaque":  {"the type is not supported", metav1.LabelSelector{MatchLabels: map[string]string{"for": "opaque"}}, "", 0, false},
-		"None":    {"no Secret matches", metav1.LabelSelector{MatchLabels: map[string]string{"for": "none"}}, "", 0, false},
-		"Invalid": {"the selector is not valid", metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "for", Operator: "~"}}}, "", 0, false},
+		"Basic": {
+			reason:   "for chart repositories",
+			selector: metav1.LabelSelector{MatchLabels: map[string]string{"for": "basic"}},
+			username: "me",
+			ok:       true,
+		},
+		"Docker": {
+			reason:   "for registries",
+			selector: metav1.LabelSelector{MatchLabels: map[string]string{"for": "docker"}},
+			logins:   1,
+			ok:       true,
+		},
+		"Broken": {
+			reason:   "the Secret cannot be parsed",
+			selector: metav1.LabelSelector{MatchLabels: map[string]string{"for": "broken"}},
+		},
+		"Opaque": {
+			reason:   "the type is not supported",
+			selector: metav1.LabelSelector{MatchLabels: map[string]string{"for": "opaque"}},
+		},
+		"None": {
+			reason:   "no Secret matches",
+			selector: metav1.LabelSelector{MatchLabels: map[string]string{"for": "none"}},
+		},
+		"Invalid": {
+			reason: "the selector is not valid",
+			selector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "for",
+				Operator: "~"}}},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +186,9 @@ func TestCredentials(t *testing.T) {
 // TestCredentialsAreCached: Secrets are read once in a period.
 func TestCredentialsAreCached(t *testing.T) {
 	basic := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}}, Type: corev1.SecretTypeBasicAuth,
-		Data: map[string][]byte{"username": []byte("me")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}},
+		Type:       corev1.SecretTypeBasicAuth,
+		Data:       map[string][]byte{"username": []byte("me")},
 	}
 	secrets := fake.NewClientBuilder().WithObjects(basic).Build()
 	f := NewFinder(Options{Secrets: secrets})
