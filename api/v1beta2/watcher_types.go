@@ -73,10 +73,10 @@ type WatcherSpec struct {
 type WatcherMode string
 
 const (
-	// WatcherModeWatch: the agent watches the resource. It does not block requests, and it detects changes that
+	// WatcherModeWatch is the mode in which the agent watches the resource. It does not block requests, and it detects changes that
 	// happened while it was not running.
 	WatcherModeWatch WatcherMode = "watch"
-	// WatcherModeWebhook: the API server of the runtime calls the agent for every change, as an admission webhook that
+	// WatcherModeWebhook is the mode in which the API server of the runtime calls the agent for every change, as an admission webhook that
 	// allows every request.
 	WatcherModeWebhook WatcherMode = "webhook"
 )

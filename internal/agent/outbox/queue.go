@@ -147,6 +147,7 @@ type logged struct {
 	at  time.Time
 }
 
+// New returns an empty queue of at most limit pending events. bootID identifies this process in each report.
 func New(bootID string, limit int, m Metrics) *Queue {
 	return &Queue{bootID: bootID, limit: limit, metrics: m, wakeUp: make(chan struct{}, 1), lanes: map[string]*lane{}}
 }

@@ -44,7 +44,7 @@ func (n *run) applyRoutes(ctx context.Context) error {
 		case r.spec != nil:
 			r.err = n.write(ctx, r)
 			r.applied = r.err == nil
-		case !r.plan.unknown:
+		case !r.unknown:
 			_, r.err = n.delete(ctx, r)
 		}
 		failed = append(failed, r.err)

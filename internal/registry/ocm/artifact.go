@@ -55,6 +55,7 @@ func (a *Artifact) IsComponent() bool {
 // Version returns the version of the component, from the tag.
 func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "+", 1) }
 
+// ParseManifest returns the parsed manifest of the artefact. An error has the reason of an invalid artefact.
 func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(a.Manifest))
 	if err != nil {
@@ -196,6 +197,7 @@ func (a *Artifact) MissingBlobs() ([]string, error) {
 	return missing, nil
 }
 
+// DigestOf returns the sha256 digest of data, as in "sha256:…".
 func DigestOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])

@@ -99,6 +99,7 @@ type Access struct {
 	ImageReference string `json:"imageReference"`
 }
 
+// IsLocal reports whether the content is a blob of the component version itself.
 func (a Access) IsLocal() bool {
 	return slices.Contains([]string{"localBlob", "localBlob/v1", "localOciBlob", "localOciBlob/v1"}, a.Type)
 }
@@ -123,7 +124,7 @@ func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
 	return &d, nil
 }
 
-// descriptorSignature is one signature in a component descriptor.
+// DescriptorSignature is one signature in a component descriptor.
 type DescriptorSignature struct {
 	Name      string        `json:"name"`
 	Digest    ElementDigest `json:"digest"`
@@ -134,6 +135,7 @@ type DescriptorSignature struct {
 	} `json:"signature"`
 }
 
+// HashOf returns the hash function with this name, as in "SHA-256"; 0 if it is not supported.
 func HashOf(name string) crypto.Hash {
 	switch strings.ToLower(name) {
 	case "sha-256", "sha256":

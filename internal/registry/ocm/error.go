@@ -92,6 +92,7 @@ func (e *Error) Error() string {
 	}, doing+" "+e.Ref+": "+e.Problem)
 }
 
+// NewError returns an Error about the component version or artefact ref, with a reason and a formatted problem.
 func NewError(reason, ref, format string, args ...any) *Error {
 	return &Error{Ref: ref, Code: reason, Problem: fmt.Sprintf(format, args...)}
 }

@@ -31,7 +31,7 @@ type content struct {
 	References   []Element       `json:"componentReferences"`
 }
 
-// element is a resource, a source or a reference.
+// Element is a resource, a source or a reference.
 type Element struct {
 	Name          string            `json:"name"`
 	Version       string            `json:"version"`
@@ -53,7 +53,7 @@ type elementLabel struct {
 	Merge   json.RawMessage `json:"merge"`
 }
 
-// artefactDigest is the digest of a resource, of a reference, or of the descriptor.
+// ElementDigest is the digest of a resource, of a reference, or of the descriptor.
 type ElementDigest struct {
 	HashAlgorithm          string `json:"hashAlgorithm"`
 	NormalisationAlgorithm string `json:"normalisationAlgorithm"`

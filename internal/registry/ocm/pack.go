@@ -15,7 +15,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// Media types of component versions.
 const (
+	// ConfigType is the media type of the configuration of a component version.
 	ConfigType     = "application/vnd.ocm.software.component.config.v1+json"
 	descriptorType = "application/vnd.ocm.software.component-descriptor.v2+yaml+tar"
 	tarType        = "application/x-tar"
@@ -173,6 +175,7 @@ func TarFile(file string, mode int64, data []byte) ([]byte, error) {
 }
 
 var (
+	// VersionForm matches the versions of components.
 	VersionForm = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 	foreign     = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 )

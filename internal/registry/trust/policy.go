@@ -80,7 +80,7 @@ type Policy struct {
 	checked time.Time
 }
 
-// LoadTrust reads a trust policy from a file: in the manager, a mounted ConfigMap. The file is read again when the
+// Load reads a trust policy from a file: in the manager, a mounted ConfigMap. The file is read again when the
 // policy is used, at most every five seconds. If it cannot be read or parsed any more, the last valid policy stays in
 // force, and changed is called.
 //
@@ -93,6 +93,7 @@ func Load(path string, changed func(version string, err error)) (*Policy, error)
 	return LoadWithClock(path, changed, time.Now)
 }
 
+// LoadWithClock is Load with another clock, for tests.
 func LoadWithClock(path string, changed func(version string, err error), now func() time.Time) (*Policy, error) {
 	data, err := readPolicy(path)
 	if err != nil {
@@ -108,7 +109,7 @@ func LoadWithClock(path string, changed func(version string, err error), now fun
 	return &Policy{path: path, changed: changed, now: now, rules: p, seen: p.Version, checked: now()}, nil
 }
 
-// ParseTrust reads a trust policy that does not change. Errors are of type *Error with reason TrustPolicyInvalid.
+// Parse reads a trust policy that does not change. Errors are of type *Error with reason TrustPolicyInvalid.
 func Parse(data []byte) (*Policy, error) {
 	p, err := parsePolicy(data)
 	if err != nil {

@@ -57,14 +57,14 @@ func indent(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyOf writes a policy in which all that has no rule of its own is in a mode, with some of the pairs as keys.
-func policyOf(mode Mode, names ...string) string {
+// policyOf writes a policy in which all that has no rule of its own is enforced, with some of the pairs as keys.
+func policyOf(names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")
 	for _, name := range names {
 		fmt.Fprintf(&b, "  %s: |\n    %s\n", name, indent(pairs()[name].pem, 4))
 	}
-	fmt.Fprintf(&b, "rules:\n- {prefix: \"\", mode: %s, keys: [%s]}\n", mode, strings.Join(names, ", "))
+	fmt.Fprintf(&b, "rules:\n- {prefix: \"\", mode: %s, keys: [%s]}\n", Enforce, strings.Join(names, ", "))
 	return b.String()
 }
 
@@ -94,7 +94,7 @@ func TestPolicies(t *testing.T) {
 	inline := "rules:\n- prefix: r.io\n  mode: enforce\n  keys:\n  - |\n    " + indent(pairs()["p256"].pem, 4) +
 		"\n- {prefix: \"\", mode: off}"
 	for name, tc := range map[string]struct{ reason, text, want string }{
-		"Good":      {"a key by name", policyOf(Enforce, "p256", "p384", "rsa", "ed25519"), ""},
+		"Good":      {"a key by name", policyOf("p256", "p384", "rsa", "ed25519"), ""},
 		"Inline":    {"a key in the rule, and mode off without quotes, which YAML reads as false", inline, ""},
 		"QuotedOff": {"mode off with quotes", `rules: [{prefix: "", mode: "off"}]`, ""},
 		"Empty":     {"a lost file must not switch everything off", "", `prefix ""`},
@@ -184,7 +184,7 @@ func TestReload(t *testing.T) {
 	_, err := Load(file, nil)
 	checkReason(t, err)
 
-	strict, lax := policyOf(Enforce, "p256"), `rules: [{prefix: "", mode: "off"}]`
+	strict, lax := policyOf("p256"), `rules: [{prefix: "", mode: "off"}]`
 	write(strict)
 	c := &testClock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var reported []string
@@ -238,7 +238,7 @@ func TestReload(t *testing.T) {
 // FuzzPolicy holds that no text makes the parser fail in another way than by an error, and that what it takes decides
 // about everything.
 func FuzzPolicy(f *testing.F) {
-	f.Add([]byte(policyOf(Enforce, "p256")), "r.io/a")
+	f.Add([]byte(policyOf("p256")), "r.io/a")
 	f.Add([]byte(`rules: [{prefix: "", mode: off}]`), "r.io")
 	f.Add([]byte("rules: [{prefix: r.io, mode: warn}]"), "")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {

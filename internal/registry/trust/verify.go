@@ -51,7 +51,7 @@ type Verification struct {
 	reasons []string // why each of them is not accepted
 }
 
-// reader reads from the repository of the artefact that is verified. The registry client implements it.
+// Reader reads from the repository of the artefact that is verified. The registry client implements it.
 type Reader interface {
 	// Name is host and path of the repository.
 	Name() string
@@ -67,6 +67,7 @@ type Reader interface {
 // NewVerification returns a Verification by the keys of a rule.
 func NewVerification(from Reader, r Rule) *Verification { return &Verification{reader: from, rule: r} }
 
+// Note records why a signature was not accepted.
 func (f *Verification) Note(format string, args ...any) {
 	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
 }
