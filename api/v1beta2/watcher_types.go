@@ -73,11 +73,11 @@ type WatcherSpec struct {
 type WatcherMode string
 
 const (
-	// WatcherModeWatch is the mode in which the agent watches the resource. It does not block requests, and it detects changes that
-	// happened while it was not running.
+	// WatcherModeWatch is the mode in which the agent watches the resource. It does not block requests, and it detects
+	// changes that happened while it was not running.
 	WatcherModeWatch WatcherMode = "watch"
-	// WatcherModeWebhook is the mode in which the API server of the runtime calls the agent for every change, as an admission webhook that
-	// allows every request.
+	// WatcherModeWebhook is the mode in which the API server of the runtime calls the agent for every change, as an
+	// admission webhook that allows every request.
 	WatcherModeWebhook WatcherMode = "webhook"
 )
 

@@ -108,8 +108,11 @@ func parseMetric(e ast.Expr) (m metric, is bool) {
 	return m, m.name != ""
 }
 
-// stringOf returns the value of a string literal, "" for any other expression.
+// stringOf returns the value of a string literal, or of several that are joined by +; "" for any other expression.
 func stringOf(e ast.Expr) string {
+	if joined, is := e.(*ast.BinaryExpr); is && joined.Op == token.ADD {
+		return stringOf(joined.X) + stringOf(joined.Y)
+	}
 	lit, is := e.(*ast.BasicLit)
 	if !is {
 		return ""
