@@ -54,8 +54,11 @@ func TestAppendJSON(t *testing.T) {
 			in: strings.Replace(plain, "name: a", "name: a\n  namespace: z", 1), opts: Options{}, over: Overlay{},
 			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","b":"<x>"}}`},
 		"Options": {reason: "labels and annotations go over those of the artefact",
-			in:   strings.Replace(plain, "name: a", "name: a\n  labels: {b: old, c: keep}", 1),
-			opts: Options{Labels: map[string]string{"b": "new", "a": "first"}, Annotations: map[string]string{"x": "y"}},
+			in: strings.Replace(plain, "name: a", "name: a\n  labels: {b: old, c: keep}", 1),
+			opts: Options{
+				Labels:      map[string]string{"b": "new", "a": "first"},
+				Annotations: map[string]string{"x": "y"},
+			},
 			over: Overlay{},
 			want: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"labels":{"a":"first","b":"new","c":"keep"},"name":"a"},"data":{"a":"1","b":"<x>"}}`},
 		"Overlay": {reason: "it overrides both", in: strings.Replace(plain, "name: a",
