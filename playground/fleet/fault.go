@@ -149,9 +149,10 @@ func (t *trouble) meets(c *Cluster, w http.ResponseWriter, r *http.Request) bool
 		c.count("", "throttled")
 		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(t.RetryAfter/time.Second))))
 		c.send(w, failure(metav1.Status{Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
-			//nolint:gosec // seconds
 			Message: "too many requests, please try again later",
-			Details: &metav1.StatusDetails{RetryAfterSeconds: int32(max(1, t.RetryAfter/time.Second))}}), jsonType)
+			//nolint:gosec // seconds
+			Details: &metav1.StatusDetails{RetryAfterSeconds: int32(max(1, t.RetryAfter/time.Second))},
+		}), jsonType)
 		return true
 	case roll < t.Cut+t.TooMany+t.Errors:
 		c.count("", "failed")
