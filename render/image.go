@@ -38,7 +38,8 @@ type target struct {
 	text string
 }
 
-func parseTargets(texts []string) ([]target, error) {
+// parseLocalizedImages parses the image references in Options.Images.
+func parseLocalizedImages(texts []string) ([]target, error) {
 	targets := make([]target, 0, len(texts))
 	for _, text := range texts {
 		parsed, ok := parseImage(text)

@@ -141,7 +141,7 @@ func (o Options) digest(content string) string {
 //
 // Errors are of type *Error with reason InvalidObject, DuplicateObject or InvalidImage, and name the object.
 func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) {
-	images, err := parseTargets(opts.Images)
+	images, err := parseLocalizedImages(opts.Images)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func TestReplicas(t *testing.T) {
 		return got
 	}
 	says(eventPath, recorded, 503, "nobody works")
-	address.Store(leader.Serving())
+	address.Store(leader.ServingAddress())
 	for range 3 {
 		if got := says(eventPath, recorded, 200, "forwarded"); got.header.Get(
 			protocol.HeaderInstance) != leader.instance {
@@ -71,9 +71,9 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("got %d, want 403 of the one that works, as it is", got.status)
 	}
 
-	address.Store(replica.Serving())
+	address.Store(replica.ServingAddress())
 	says(eventPath, recorded, 503, "a request does not go round in circles")
-	address.Store(unidentified.Serving())
+	address.Store(unidentified.ServingAddress())
 	says(eventPath, recorded, 503, "a replica that does not believe us")
 	address.Store(freeAddress(t))
 	says(eventPath, recorded, 503, "a replica that is removed")
@@ -97,7 +97,7 @@ func TestReplicas(t *testing.T) {
 	address.Store(other.Listener.Addr().String())
 	says(eventPath, recorded, 503, "a runtime is no replica")
 
-	address.Store(leader.Serving())
+	address.Store(leader.ServingAddress())
 	says(eventPath, recorded, 200, "the replica is back")
 }
 
@@ -113,7 +113,7 @@ func TestReplicasRotate(t *testing.T) {
 	leader := listen(t, options, first)
 	replica := listen(t, func(o *Options) {
 		options(o)
-		o.Leader = func(string) (string, bool) { return leader.Serving(), false }
+		o.Leader = func(string) (string, bool) { return leader.ServingAddress(), false }
 	}, first)
 	for _, e := range []*ear{leader, replica} {
 		e.add("a")

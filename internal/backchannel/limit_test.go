@@ -47,7 +47,7 @@ func tryDial(e *ear, trusted *root, own *tls.Certificate) (*tls.Conn, error) {
 	if own != nil {
 		config.Certificates = []tls.Certificate{*own}
 	}
-	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.Serving(), config)
+	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.ServingAddress(), config)
 }
 
 // ends reads until the other side closes the connection, and returns what it said.
@@ -102,7 +102,7 @@ func TestSlow(t *testing.T) {
 				err        error
 			)
 			if c.raw {
-				if connection, err = net.Dial("tcp", e.Serving()); err != nil {
+				if connection, err = net.Dial("tcp", e.ServingAddress()); err != nil {
 					t.Fatal(err)
 				}
 				closeLater(t, connection)
@@ -169,7 +169,7 @@ func TestHandshakes(t *testing.T) {
 		})
 	}
 	config := cases["TLS13"].config
-	connection, err := tls.Dial("tcp", e.Serving(), config)
+	connection, err := tls.Dial("tcp", e.ServingAddress(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestConnections(t *testing.T) {
 		return e.connLimiter.open
 	}
 	for range 20 { // they say nothing, and hold on
-		c, err := net.Dial("tcp", e.Serving())
+		c, err := net.Dial("tcp", e.ServingAddress())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -291,9 +291,9 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// Serving returns the host:port of Address, with the actual port if the configured port is 0. It returns "" while the
+// ServingAddress returns the host:port of Address, with the actual port if the configured port is 0. It returns "" while the
 // listener does not serve TLS.
-func (l *Listener) Serving() string {
+func (l *Listener) ServingAddress() string {
 	if address := l.serving.Load(); address != nil {
 		return *address
 	}

@@ -194,7 +194,7 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 	return reply{res.StatusCode, string(text), res.Header, res.Close}, err
 }
 
-func (e *ear) url(path string) string { return "https://" + e.Serving() + path }
+func (e *ear) url(path string) string { return "https://" + e.ServingAddress() + path }
 
 // eventually waits until something holds.
 func eventually(t testing.TB, what string, holds func() bool) {

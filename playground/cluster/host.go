@@ -145,7 +145,7 @@ func (h *Host) claim() (err error) {
 	if h.options.Dir == "" {
 		h.dir, err = os.MkdirTemp("", "playground-")
 	} else {
-		h.dir, err = openDir(h.options.Dir)
+		h.dir, err = prepareDir(h.options.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("opening folder %q: %w", h.options.Dir, err)
@@ -163,8 +163,8 @@ func (h *Host) claim() (err error) {
 	return nil
 }
 
-// openDir makes the folder, or checks that one that is there is ours, and returns its absolute path.
-func openDir(path string) (string, error) {
+// prepareDir makes the folder, or checks that one that is there is ours, and returns its absolute path.
+func prepareDir(path string) (string, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
 		return "", err

@@ -90,7 +90,7 @@ func ParseConfig(layer []byte) ([]Config, error) {
 	}
 	tree, err := input.Decode(data)
 	if err != nil {
-		return nil, withConfig(err)
+		return nil, asConfigError(err)
 	}
 	if tree == nil {
 		return nil, nil
@@ -131,7 +131,8 @@ const maxConfigBytes = 1 << 20
 // operationConfig begins the text of every error about a config layer.
 const operationConfig = "reading the config layer"
 
-func withConfig(err error) error {
+// asConfigError marks an error of a reader as one about the config layer.
+func asConfigError(err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		e.Operation, e.Code = operationConfig, input.InvalidConfig
 	}

@@ -123,7 +123,7 @@ func (n *run) purgeResources(ctx context.Context) error {
 		case isRuntimeError(err):
 			return err
 		case err != nil:
-			k.blockTargets()
+			k.keepOperators()
 			n.addBlocker(apply.Ref{Group: k.gvk.Group, Version: k.gvk.Version, Kind: k.gvk.Kind}, err.Error())
 			continue
 		}
@@ -131,7 +131,7 @@ func (n *run) purgeResources(ctx context.Context) error {
 		for i := range found {
 			if actions == actionsLimit {
 				n.more = true
-				k.blockTargets()
+				k.keepOperators()
 				break
 			}
 			acted, err := p.act(ctx, &found[i])
@@ -149,8 +149,8 @@ func (n *run) purgeResources(ctx context.Context) error {
 	return nil
 }
 
-// blockTargets keeps the operators that handle this kind.
-func (k *kind) blockTargets() {
+// keepOperators keeps the operators that handle this kind.
+func (k *kind) keepOperators() {
 	for _, t := range k.targets {
 		t.blocked = true
 	}
@@ -176,7 +176,7 @@ func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted
 	switch do {
 	case actionNone:
 		p.untouched = append(p.untouched, found.Ref)
-		p.kind.blockTargets()
+		p.kind.keepOperators()
 		return false, nil
 	case actionDelete:
 		p.toDelete = append(p.toDelete, found.Ref)
@@ -184,7 +184,7 @@ func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted
 	case actionRemoveFinalizers:
 		return true, p.removeFinalizers(ctx, found)
 	default:
-		p.kind.blockTargets()
+		p.kind.keepOperators()
 		return false, nil
 	}
 }
@@ -204,11 +204,11 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 		return err
 	case err != nil:
 		p.addRefusal(found.Ref, err)
-		p.kind.blockTargets()
+		p.kind.keepOperators()
 		return nil
 	}
 	if len(keep) > 0 {
-		p.kind.blockTargets()
+		p.kind.keepOperators()
 	}
 	removed := slices.DeleteFunc(slices.Clone(found.Finalizers),
 		func(f string) bool { return slices.Contains(keep, f) })
@@ -242,7 +242,7 @@ func (p *kindPurge) finish(ctx context.Context) error {
 		log.FromContext(ctx).Info("deleted a custom resource", "object", ref.String())
 	}
 	for _, r := range left.Remaining {
-		p.kind.blockTargets()
+		p.kind.keepOperators()
 		if r.Err != nil {
 			p.addRefusal(r.Ref, r.Err)
 		}
