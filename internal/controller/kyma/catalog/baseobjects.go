@@ -22,12 +22,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// The base objects are sent to a runtime before anything else: its namespace, the CRDs of what its admin sees, and the
-// pull Secret if there is one.
+// The base objects are the namespace, the CRDs that the admin of the runtime needs, and the pull Secret if there is
+// one. They are sent to a runtime before anything else.
 
-// baseWithSecret are the base objects with the pull Secret. They are built once for each version of the Secret.
+// baseWithSecret has the base objects including the pull Secret. It is built once for each version of the Secret.
 type baseWithSecret struct {
-	version string // of the Secret
+	version string // UID and resourceVersion of the Secret
 	bundle  *render.Bundle
 }
 
@@ -67,7 +67,7 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	return c.base.bundle, nil
 }
 
-// BaseResources lists the base objects that are deleted with the Kyma: all but the Namespace, in which there are
+// BaseResources lists the base objects that are deleted with the Kyma. The Namespace is not in the list, because it has
 // objects of others.
 func (c *Copies) BaseResources() []v1beta2.Resource {
 	var all []v1beta2.Resource
@@ -84,8 +84,8 @@ func (c *Copies) BaseResources() []v1beta2.Resource {
 	return all
 }
 
-// SyncBase sends the base objects if the runtime does not have them yet (isCurrent is false), or if they were changed
-// there.
+// SyncBase sends the base objects if the runtime does not have them yet (isCurrent is false), or if base objects in the
+// runtime were changed or deleted.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
 	if err := c.compareBase(ctx, t, base); err != nil {
 		return err
@@ -101,14 +101,15 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	return err
 }
 
-// ResendBase makes the next SyncBase send the base objects again, because a kind is not served, unless they were sent
-// or compared so recently that the kind will be served soon.
+// ResendBase makes the next SyncBase send the base objects again, because the runtime does not serve a kind. It does
+// nothing within 10 seconds after the base objects were sent or compared: the runtime will then serve the kind soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
 }
 
-// compareBase compares the base objects with what is in the runtime, if changes of them may have been missed.
+// compareBase compares the base objects with the objects in the runtime if changes of base objects may have been
+// missed.
 func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle) error {
 	var uncertain bool
 	var sent *apply.Progress
@@ -128,13 +129,13 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong returns whether a base object was changed or deleted, and resets that. If so, all objects are sent
-// again.
+// takeBaseWrong returns whether a base object was changed or deleted, and resets the mark. If it returns true, all base
+// objects and the whole catalog copy are sent or compared again.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.edit(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {
 			r.baseWrong, r.baseSent = false, &apply.Progress{}
-			r.compareAll = true // the objects of a deleted CRD were deleted with it
+			r.compareAll = true // the deletion of a CRD deletes its objects, too
 		}
 	})
 	return wrong
@@ -160,13 +161,14 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	return nil
 }
 
-// isBaseJustSent reports whether base objects were sent in this reconcile, so that their kinds may not be served yet.
+// isBaseJustSent reports whether this reconcile has sent base objects. The runtime may not serve their kinds yet.
 func (c *Copies) isBaseJustSent(t Target) (just bool) {
 	c.edit(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
 	return just
 }
 
-// copyOfSecret returns the copy of a Secret for runtimes: labels, annotations but those of kubectl, type and data.
+// copyOfSecret returns the copy of a Secret for runtimes. The copy has the type, the data, the labels, and the
+// annotations without those of kubectl.
 func copyOfSecret(s *corev1.Secret) (*unstructured.Unstructured, error) {
 	labels := maps.Clone(s.Labels)
 	if labels == nil {
@@ -188,7 +190,7 @@ func copyOfSecret(s *corev1.Secret) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: fields}, err
 }
 
-// pullSecretMissing is the error of a pull Secret that does not exist.
+// pullSecretMissing is the error for a pull Secret that does not exist.
 type pullSecretMissing struct{ name string }
 
 func (e pullSecretMissing) Error() string {

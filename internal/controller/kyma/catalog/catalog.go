@@ -1,4 +1,4 @@
-// Package catalog keeps in every runtime a copy of the catalog, and the base objects that the copy needs.
+// Package catalog keeps a copy of the catalog in every runtime, and the base objects that the catalog copy needs.
 //
 // # Use
 //
@@ -8,20 +8,20 @@
 //
 // # How it works
 //
-// The catalog copy of a runtime has those ModuleTemplates and ModuleReleaseMetas that the runtime may use. The copy for
-// runtimes with the same access is computed once after each change of the catalog, and has a digest. The Kyma in the
-// runtime is annotated with the digest of the copy that the runtime has, so that no request is made while the digest is
-// the same. When it differs, each object in the runtime shows by a label which content it has, and only the objects
-// that differ are sent.
+// The catalog copy of a runtime has the ModuleTemplates and ModuleReleaseMetas that the runtime may use. Runtimes with
+// the same access have the same catalog copy. The catalog copy for one access is computed once after each change of the
+// catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog copy that the
+// runtime has. While that digest is the current digest, no request is made. When the digests differ, the label of each
+// object in the runtime shows the content of the object, and only the objects that differ are sent.
 //
-// Changes that are made to the copy or to the CRDs in the runtime are undone. They are reported by watches on metadata:
-// the managed fields of an object show which field manager wrote it last. Runtimes that are not watched are compared
-// with the copy at a fixed interval.
+// Changes that others make to the catalog copy or to the CRDs in the runtime are undone. Watches on metadata report
+// these changes: the managed fields of an object show which field manager wrote the object last. In a runtime that is
+// not watched, the objects are compared with the catalog copy at a fixed interval.
 //
 // # What it does not do
 //
-// It does not write the Kyma in the runtime, nor its status: the controller does. It never deletes objects that a user
-// of the runtime has created.
+// The package does not write the Kyma in the runtime, nor the status of that Kyma: the Kyma controller does. The
+// package never deletes objects that a user of the runtime has created.
 package catalog
 
 import (
@@ -49,30 +49,34 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options are the same for all runtimes.
+// Options are the dependencies and settings of Copies. They are the same for all runtimes.
 type Options struct {
 	// Client reads the catalog of the control plane from the cache. It needs the indexes of [Indexes].
 	Client client.Reader
-	// Runtimes reports what happens in runtimes.
+	// Runtimes reports the events in runtimes.
 	Runtimes *runtimes.Pool
-	// Namespace holds the catalog in the control plane.
+	// Namespace is the namespace of the catalog in the control plane.
 	Namespace string
-	// Restricted are the modules that are only for Kymas that their ModuleReleaseMeta selects.
+	// Restricted lists the restricted modules: a Kyma may use such a module only if the ModuleReleaseMeta of the module
+	// selects the Kyma.
 	Restricted []string
-	// Base are the base objects of every runtime: its namespace and the CRDs.
+	// Base has the base objects of every runtime: the namespace and the CRDs.
 	Base *render.Bundle
-	// PullSecret names a Secret in Namespace that every runtime gets a copy of. "" means none.
+	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
+	// no pull Secret.
 	PullSecret string
-	// PullSecrets reads that Secret. Needed with PullSecret.
+	// PullSecrets reads the Secret PullSecret. It is required if PullSecret is set.
 	PullSecrets client.Reader
-	// AuditInterval is the time between two comparisons of the copy in a runtime that is not watched, field by field.
+	// AuditInterval is the time between two comparisons, field by field, of the catalog copy in a runtime that is not
+	// watched.
 	AuditInterval time.Duration
-	// Enqueue triggers a reconcile of a Kyma, because something in its runtime has to be corrected. It must not block.
+	// Enqueue triggers a reconcile of a Kyma, because an object in the runtime of the Kyma has to be corrected. Enqueue
+	// must not block.
 	Enqueue func(kyma string)
 }
 
-// Copies keeps the catalog copies of all runtimes. Safe for concurrent use; for each Kyma there is at most one call of
-// Sync or SyncBase at a time.
+// Copies keeps the catalog copies of all runtimes. It is safe for concurrent use, with one condition: for each Kyma,
+// only one call of Sync or SyncBase may run at a time.
 type Copies struct {
 	options  Options
 	contents contentsCache
@@ -82,53 +86,54 @@ type Copies struct {
 	base    baseWithSecret     // guarded by mu
 }
 
-// record is what is known of the copy and the base objects in one runtime. Losing it costs requests that change
-// nothing.
+// record is the in-memory state of the catalog copy and the base objects in one runtime. If the record is lost,
+// requests are made that change nothing.
 type record struct {
 	runtime    *runtimes.Runtime // the connection that the record belongs to
 	access     channel.Access
-	digest     string             // of the copy that the runtime has; "" if that is not known
-	suspects   map[objectKey]bool // objects of the copy that are reported not to be as they should be
-	compareAll bool               // any object of the copy may not be as it should be
-	auditedAt  time.Time          // when all objects were last compared field by field, where there are no watches
-	comparedAt time.Time          // when all objects were last sent, or their labels compared
+	digest     string             // of the catalog copy that the runtime has; "" if not known
+	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
+	compareAll bool               // every object of the catalog copy may differ, so all are compared
+	auditedAt  time.Time          // when all objects were last compared field by field
+	comparedAt time.Time          // when all objects were last sent, or all labels compared
 
 	baseSent       *apply.Progress // which base objects were sent
 	baseSentAt     time.Time       // when base objects were last sent
-	baseWrong      bool            // a base object was reported not to be as it should be
-	baseUncertain  bool            // the same may be true, because changes may have been missed
+	baseWrong      bool            // a base object is reported as changed or deleted
+	baseUncertain  bool            // changes of base objects may have been missed
 	baseComparedAt time.Time       // when the base objects were last sent or compared
 }
 
-// New returns Copies that know nothing of any runtime.
+// New returns Copies without a record of any runtime.
 func New(o Options) *Copies {
 	return &Copies{options: o, contents: contentsCache{changed: make(chan struct{}, 1)}, records: map[string]*record{}}
 }
 
-// Target is the runtime that is brought up to date, in one reconcile.
+// Target is the runtime that one reconcile brings up to date.
 type Target struct {
 	// Kyma is the Kyma in the control plane.
 	Kyma *v1beta2.Kyma
-	// Runtime is the connection. Nothing is known of the runtime behind another connection.
+	// Runtime is the connection to the runtime. A record of another connection is not used.
 	Runtime *runtimes.Runtime
 	// Now is the time of the reconcile.
 	Now time.Time
-	// Digest is the digest of the copy that the runtime has, as its Kyma is annotated; used by Sync.
+	// Digest is the digest of the catalog copy that the runtime has, from the annotation of the Kyma in the runtime.
+	// Only Sync uses it.
 	Digest string
-	// RecordDigest annotates the Kyma in the runtime with another digest; used by Sync.
+	// RecordDigest writes another digest into the annotation of the Kyma in the runtime. Only Sync uses it.
 	RecordDigest func(ctx context.Context, digest string) error
 }
 
-// NotServedError is the error of a runtime that does not serve a kind yet, of which the CRD was created just before.
+// NotServedError means that the CRD of a kind was created a moment ago and the runtime does not serve the kind yet.
 type NotServedError struct {
-	// What is waited for, as the object of a sentence.
+	// What is the text behind "waiting for".
 	What string
 }
 
 func (e *NotServedError) Error() string { return "waiting for " + e.What }
 
-// Sync brings the copy in the runtime up to date and subscribes to changes of it. It makes no request if nothing has
-// changed.
+// Sync brings the catalog copy in the runtime up to date and subscribes to changes of the catalog copy. If nothing has
+// changed, Sync makes no request.
 func (c *Copies) Sync(ctx context.Context, t Target) error {
 	access, want, err := c.contentsFor(ctx, t.Kyma)
 	if err != nil {
@@ -160,15 +165,15 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 	return nil
 }
 
-// Forget drops what is known of the runtime of a deleted Kyma.
+// Forget drops the record of the runtime of a deleted Kyma.
 func (c *Copies) Forget(kyma string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.records, kyma)
 }
 
-// edit calls f with the record of a runtime, under the lock. The record of another connection is replaced by an empty
-// one.
+// edit calls f with the record of a runtime, under the lock. If the record belongs to another connection, an empty
+// record replaces it first.
 func (c *Copies) edit(t Target, f func(*record)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,8 +185,8 @@ func (c *Copies) edit(t Target, f func(*record)) {
 	f(r)
 }
 
-// takeSuspects returns the objects that were reported since the last call, and whether any object may not be as it
-// should be.
+// takeSuspects returns the objects that were reported since the last call. all reports whether every object of the
+// catalog copy has to be compared.
 func (c *Copies) takeSuspects(t Target, access channel.Access) (suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
 		suspects, all = r.suspects, r.compareAll
@@ -193,7 +198,7 @@ func (c *Copies) takeSuspects(t Target, access channel.Access) (suspects map[obj
 	return suspects, all
 }
 
-// returnSuspects puts back what takeSuspects returned, because it could not be corrected.
+// returnSuspects puts back the results of takeSuspects after the correction of these objects has failed.
 func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
 		r.digest, r.compareAll = "", r.compareAll || all
@@ -203,7 +208,7 @@ func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool)
 	})
 }
 
-// suspect notes an object that may not be as it should be.
+// suspect adds an object that may differ from the catalog copy to the suspects.
 func (r *record) suspect(key objectKey) {
 	if r.suspects == nil {
 		r.suspects = map[objectKey]bool{}
@@ -211,7 +216,8 @@ func (r *record) suspect(key objectKey) {
 	r.suspects[key] = true
 }
 
-// update sends the objects that differ and deletes those that are no longer in the copy: the suspects, or all of them.
+// update sends the objects that differ, and deletes the objects that are no longer in the catalog copy. If all is set,
+// update compares all objects; otherwise it handles the suspects only.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool, all bool) error {
 	if err := c.audit(ctx, t, want, suspects); err != nil {
 		return err
@@ -239,8 +245,9 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 	return err
 }
 
-// audit adds to suspects the objects that differ in any field. It does so once in AuditInterval where changes are not
-// reported, and when changes may have been missed.
+// audit compares all objects field by field and adds the objects that differ to suspects. In a runtime that is not
+// watched, audit does so once per AuditInterval. In a watched runtime, audit does so only when changes may have been
+// missed.
 func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool) error {
 	if !c.isAuditDue(t) {
 		return nil
@@ -256,7 +263,7 @@ func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects m
 	return nil
 }
 
-// isAuditDue reports whether the copy in the runtime has to be compared field by field.
+// isAuditDue reports whether all objects in the runtime have to be compared with the catalog copy field by field.
 func (c *Copies) isAuditDue(t Target) bool {
 	var auditedAt time.Time
 	c.edit(t, func(r *record) { auditedAt = r.auditedAt })
@@ -266,8 +273,8 @@ func (c *Copies) isAuditDue(t Target) bool {
 	return time.Since(auditedAt) >= c.options.AuditInterval*7/8
 }
 
-// compare lists the objects in the runtime, adds those that differ to suspects, and those that may have to be deleted
-// to extra.
+// compare lists the objects in the runtime. It adds the objects that differ to suspects, and the objects that may have
+// to be deleted to extra.
 func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects, extra map[objectKey]bool) error {
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {
@@ -297,8 +304,8 @@ func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects
 	return nil
 }
 
-// removeAddedFields removes what other field managers have added to the spec of an object: to apply the object again
-// does not do that.
+// removeAddedFields removes the fields that other field managers have added to the spec of an object. Applying the
+// object again does not remove such fields.
 func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents, key objectKey) error {
 	at := slices.IndexFunc(want.objects, func(o *render.Object) bool {
 		return o.GVK.Kind == key.kind &&
@@ -336,7 +343,7 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	return patch, nil
 }
 
-// send applies some objects of the copy. An object that is refused does not keep the others from being sent.
+// send applies the objects in which. If the runtime refuses an object, the others are sent nevertheless.
 func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
 	objects := slices.DeleteFunc(slices.Clone(want.objects),
 		func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })
@@ -360,8 +367,8 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 	return nil
 }
 
-// deleteExtra deletes those of the objects that were written by this package. Objects of users stay, whatever labels
-// they have.
+// deleteExtra deletes the objects in which that this package has written. Objects of users stay, regardless of their
+// labels.
 func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]bool) error {
 	var refs []apply.Ref
 	order := func(a, b objectKey) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }
@@ -393,13 +400,13 @@ func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]
 	return nil
 }
 
-// kinds are the kinds of the catalog, in the order in which they are sent.
+// kinds are the kinds of the catalog, in the order in which objects are sent.
 var kinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(
 		v1beta2.KindModuleReleaseMeta),
 }
 
-// objectKey names one object of a copy.
+// objectKey identifies one object of a catalog copy.
 type objectKey struct{ kind, name string }
 
 func (k objectKey) ref() apply.Ref {
@@ -409,13 +416,14 @@ func (k objectKey) ref() apply.Ref {
 	}
 }
 
-// setOf returns objects of a copy as they are applied.
+// setOf returns the apply.Set for some objects of a catalog copy.
 func setOf(objects []*render.Object) apply.Set {
 	return apply.Set{Bundle: &render.Bundle{Objects: objects}, Owner: v1beta2.FieldOwnerCatalog,
 		Namespace: v1beta2.RuntimeNamespace}
 }
 
-// IsAbsent reports whether an error of a runtime means that an object, its namespace or its kind does not exist there.
+// IsAbsent reports whether the error of a request to a runtime means that the object, its namespace or its kind does
+// not exist in the runtime.
 func IsAbsent(err error) bool {
 	switch loop.Reason(err) {
 	case apply.ObjectNotFound, apply.NamespaceNotFound, apply.KindUnknown:

@@ -20,9 +20,9 @@ import (
 
 // Indexes of the cache of the control plane.
 const (
-	// TemplateIndex finds ModuleTemplates by their module.
+	// TemplateIndex finds ModuleTemplates by the name of their module.
 	TemplateIndex = "kyma.templates"
-	// MandatoryIndex finds ModuleReleaseMetas of mandatory modules, by v1beta2.ValueTrue.
+	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. Its only key is v1beta2.ValueTrue.
 	MandatoryIndex = "kyma.mandatory"
 )
 
@@ -33,7 +33,7 @@ type Index struct {
 	Keys   client.IndexerFunc
 }
 
-// Indexes are the indexes that [Options.Client] needs.
+// Indexes returns the indexes that [Options.Client] needs.
 func Indexes() []Index {
 	return []Index{
 		{&v1beta2.ModuleTemplate{}, TemplateIndex, func(o client.Object) []string {
@@ -48,8 +48,9 @@ func Indexes() []Index {
 	}
 }
 
-// Lookup returns the catalog of the control plane, read from the cache object by object. The function returns
-// afterwards whether a read has failed; then decisions that were made with the catalog must not be used.
+// Lookup returns the catalog of the control plane. Each object is read from the cache when it is needed. The returned
+// function reports afterwards whether a read has failed. After a failed read, decisions that used the catalog are
+// invalid.
 func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 	var errs []error
 	note := func(err error) bool {
@@ -98,22 +99,22 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// contents are the encoded objects of the copy for runtimes with the same access. They are shared and never changed.
+// contents are the encoded objects of the catalog copy for one access. Runtimes share them, so they are never changed.
 type contents struct {
 	digest  string
 	objects []*render.Object
-	hashes  map[objectKey]string // the label of each object
+	hashes  map[objectKey]string // the value of the hash label of each object
 }
 
 // contentsCache holds the contents for each access until the catalog changes.
 type contentsCache struct {
-	changed chan struct{} // receives one signal after changes of the catalog
+	changed chan struct{} // receives one signal after one or more changes of the catalog
 
 	mu       sync.Mutex
 	byAccess map[channel.Access]*contents // guarded by mu
 }
 
-// Invalidate drops all contents, because the catalog of the control plane has changed, and sends a signal to
+// Invalidate drops all contents, because the catalog of the control plane has changed. It sends a signal to
 // [Copies.Changed].
 func (c *Copies) Invalidate() {
 	c.contents.mu.Lock()
@@ -128,8 +129,9 @@ func (c *Copies) Invalidate() {
 // Changed returns a channel that receives a signal after one or more calls of [Copies.Invalidate].
 func (c *Copies) Changed() <-chan struct{} { return c.contents.changed }
 
-// Outdated returns the names of the Kymas whose runtimes do not have the current copy. Kymas that were not synced by
-// this process are not among them: they get the current copy when they are. It reads the whole fleet from the cache.
+// Outdated returns the names of the Kymas whose runtimes do not have the current catalog copy. A Kyma that this process
+// has not synced yet is left out: its first sync sends the current catalog copy. Outdated reads all Kymas from the
+// cache.
 func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	var kymas v1beta2.KymaList
 	if err := c.options.Client.List(ctx, &kymas, client.InNamespace(c.options.Namespace),
@@ -154,7 +156,7 @@ func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	return outdated, nil
 }
 
-// contentsFor returns the access of a Kyma and the contents of its copy.
+// contentsFor returns the access of a Kyma and the contents of the catalog copy for this access.
 func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma) (channel.Access, *contents, error) {
 	catalog, failed := c.Lookup(ctx)
 	access := channel.AccessOf(catalog, k)
@@ -165,7 +167,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma) (channel.Acce
 	return access, found, err
 }
 
-// contentsOf returns the contents for an access. They are computed under the lock, so that it is done once.
+// contentsOf returns the contents for an access. It computes them under the lock, so that they are computed only once.
 func (c *Copies) contentsOf(ctx context.Context, access channel.Access) (*contents, error) {
 	c.contents.mu.Lock()
 	defer c.contents.mu.Unlock()
@@ -197,14 +199,14 @@ func (c *Copies) contentsOf(ctx context.Context, access channel.Access) (*conten
 	return made, nil
 }
 
-// known returns the contents for an access if they were computed already, else nil.
+// known returns the contents for an access if they are already computed, otherwise nil.
 func (c *contentsCache) known(access channel.Access) *contents {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.byAccess[access]
 }
 
-// newContents labels and encodes the objects of a copy.
+// newContents labels and encodes the objects of a catalog copy.
 func newContents(visible channel.CatalogCopy) (*contents, error) {
 	made := &contents{digest: "sha256:" + visible.Digest, hashes: map[objectKey]string{}}
 	objects := make([]*unstructured.Unstructured, len(visible.Objects))

@@ -14,21 +14,21 @@ import (
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// recentPeriod is how long after objects were sent or compared they need not be compared again because changes may have
-// been missed: an agent starts its watches soon after its runtime got these objects, and reports then that it may have
-// missed changes.
+// recentPeriod is the time after objects were sent or compared in which a report of missed changes is ignored. The
+// reason: an agent starts its watches soon after its runtime got these objects, and then reports that changes may have
+// been missed.
 const recentPeriod = time.Minute
 
-// subscriberKey identifies the subscriber of a runtime's catalog copy.
+// subscriberKey returns the key of the subscriber for the catalog copy of a runtime.
 func subscriberKey(kyma string) string { return "Catalog/" + kyma }
 
-// Unsubscribe ends the reports of changes in a runtime.
+// Unsubscribe ends the subscription to changes in a runtime.
 func (c *Copies) Unsubscribe(kyma string) { c.options.Runtimes.Unsubscribe(kyma, subscriberKey(kyma)) }
 
-// subscribe subscribes to changes of the copy and the CRDs in a runtime; with replay, also to those that were missed
-// before.
+// subscribe subscribes to changes of the catalog copy and of the CRDs in a runtime. With replay, it also requests an
+// event for changes that were missed before.
 func (c *Copies) subscribe(kyma string, replay bool) {
-	interests := []runtimes.Interest{{ // modules subscribe to the same, so it costs no additional watch
+	interests := []runtimes.Interest{{ // modules have the same interest: no additional watch
 		Resource: crds, Kind: "CustomResourceDefinition", Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma,
 	}}
 	for _, gvk := range kinds {
@@ -50,8 +50,8 @@ func (c *Copies) subscribe(kyma string, replay bool) {
 	})
 }
 
-// noteEvent records what an event in a runtime means for its copy and its CRDs, and returns whether something has to be
-// corrected. Events of the connection are for the subscriber of the Kyma.
+// noteEvent records the effect of an event in a runtime on the catalog copy and the CRDs. It returns whether something
+// has to be corrected. It ignores changes of the connection: the subscriber for the Kyma handles them.
 func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	switch {
 	case e.ConnectionChanged:
@@ -62,13 +62,13 @@ func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	return c.noteChange(kyma, e)
 }
 
-// noteMissed records that changes may have been missed, so that the CRDs or the whole copy are compared, and returns
-// whether they have to be.
+// noteMissed records that changes may have been missed, so that the CRDs or the whole catalog copy are compared. It
+// returns whether a comparison is needed.
 func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[kyma]
-	// if anything may have been missed, the digests on the Kyma in the runtime show it
+	// an event without a resource concerns all interests: the digests on the Kyma in the runtime show the differences
 	if r == nil || of.Resource.Empty() {
 		return false
 	}
@@ -86,7 +86,8 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	return true
 }
 
-// noteChange records the objects that an event shows not to be as they should be, and returns whether there are any.
+// noteChange adds the objects that an event shows to be changed or deleted to the suspects. It returns whether there
+// are any.
 func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +123,8 @@ func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	return wrong
 }
 
-// check adds an object that is not as it should be to the suspects, and returns whether it is one.
+// check adds an object to the suspects if it differs from the contents of the catalog copy, and returns whether it
+// differs.
 func (r *record) check(want *contents, kind string, o *metav1.PartialObjectMetadata, deleted bool) (wrong bool) {
 	key := objectKey{kind, o.Name}
 	if wrong = !want.isSatisfiedBy(key, o, deleted); wrong {
@@ -131,13 +133,14 @@ func (r *record) check(want *contents, kind string, o *metav1.PartialObjectMetad
 	return wrong
 }
 
-// isSatisfiedBy reports whether an object in the runtime is as the contents of the copy require:
+// isSatisfiedBy reports whether an object in the runtime is as the contents of the catalog copy require. An object is
+// ours if this package has applied it:
 //
-//	in the contents       deleted                                                   no
-//	                      ours, with our label, and not written by others since     yes
-//	                      else                                                      no
-//	not in the contents   deleted, or created by a user                             yes
-//	                      ours                                                      no
+//	in the contents       deleted                                                    no
+//	                      ours, with our label, not written by others after us       yes
+//	                      any other object                                           no
+//	not in the contents   deleted, or created by a user                              yes
+//	                      ours                                                       no
 func (v *contents) isSatisfiedBy(key objectKey, o *metav1.PartialObjectMetadata, deleted bool) bool {
 	ours := isManagedBy(o.ManagedFields, v1beta2.FieldOwnerCatalog)
 	hash := v.hashes[key]
@@ -148,7 +151,8 @@ func (v *contents) isSatisfiedBy(key objectKey, o *metav1.PartialObjectMetadata,
 		!isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwnerCatalog)
 }
 
-// isCRDWrong reports whether an event shows that one of our CRDs does not exist, or was changed by others.
+// isCRDWrong reports whether an event shows that one of our CRDs does not exist, or that others have changed one of our
+// CRDs.
 func (c *Copies) isCRDWrong(e runtimes.Event) bool {
 	ours := map[string]bool{}
 	for _, o := range c.options.Base.Objects {
@@ -180,9 +184,9 @@ func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	return false
 }
 
-// isWrittenByOthers reports whether other field managers may have written an object, apart from its status, since
-// manager did. The times have a precision of one second: within the same second, it cannot be known which write was the
-// last.
+// isWrittenByOthers reports whether other field managers may have written an object after manager did. Writes of the
+// status do not count. The times have a precision of one second: of two writes within the same second, the order is not
+// known.
 func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	var ours, others metav1.Time
 	for _, f := range fields {
