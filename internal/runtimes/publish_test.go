@@ -333,6 +333,9 @@ func TestPublishKeepsTheOrder(t *testing.T) {
 		time.Sleep(time.Second + time.Millisecond)
 		p.Publish("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
 		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if diff := cmp.Diff([]string{"Deployment true", "ConfigMap true", "ConfigMap false"}, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
