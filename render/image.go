@@ -10,18 +10,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// pullSecretEnv is the environment variable with the name of the Secret with which a module's manager shall pull the
-// images of its own workloads.
+// pullSecretEnv is an environment variable of a module's manager. Its value is the name of the Secret with which the
+// manager shall pull the images of its own workloads.
 const pullSecretEnv = "SKR_IMG_PULL_SECRET"
 
-// reference matches an image reference: [host[:port]/]path[:tag][@digest]; it captures the last path segment, tag and
-// digest.
+// reference matches an image reference: [host[:port]/]path[:tag][@digest]. It captures the last path segment, the tag
+// and the digest.
 var reference = regexp.MustCompile(
 	`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?` +
 		`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +
 		`(?::(\w[\w.-]{0,127}))?(?:@([a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,}))?$`)
 
-// image contains the parts by which two references are recognised as the same image in different registries.
+// image contains the parts of a reference that identify the same image in different registries.
 type image struct{ name, tag, digest string }
 
 func parseImage(text string) (image, bool) {
@@ -32,7 +32,7 @@ func parseImage(text string) (image, bool) {
 	return image{name: m[1], tag: m[2], digest: m[3]}, true
 }
 
-// target is one reference in Options.Images.
+// target is one image reference of Options.Images.
 type target struct {
 	image
 	text string
@@ -53,8 +53,8 @@ func parseLocalizedImages(texts []string) ([]target, error) {
 	return targets, nil
 }
 
-// localizedImage returns the reference to use in place of an image. Two are the same image if last path segment and tag
-// are equal; without a tag in either, their digests must be equal.
+// localizedImage returns the reference that replaces an image. Two references are the same image if they have the same
+// last path segment and the same tag. If neither reference has a tag, their digests must be equal.
 func localizedImage(targets []target, have image, text string) string {
 	for _, t := range targets {
 		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
@@ -64,8 +64,8 @@ func localizedImage(targets []target, have image, text string) string {
 	return text
 }
 
-// customizeWorkload rewrites images and adds the pull secret. It returns in itself if nothing is to be changed, else a
-// copy.
+// customizeWorkload rewrites images and adds the pull secret. The result is in itself if nothing changes, otherwise a
+// changed copy of in.
 func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (
 	*unstructured.Unstructured, error) {
 	kind := in.GroupVersionKind()
@@ -76,7 +76,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	out := &unstructured.Unstructured{Object: deepCopy(in.Object).(map[string]any)}
 	spec, ok := nestedMap(out.Object, "spec", "template", "spec")
 	if !ok {
-		return in, nil // without a pod template nothing is to be changed; the API server reports what is missing
+		return in, nil // no pod template, so nothing to change; the API server reports the missing field
 	}
 	if opts.PullSecret != "" {
 		addPullSecret(spec, opts.PullSecret)
@@ -104,7 +104,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	return out, nil
 }
 
-// deepCopy copies maps and lists; other values are shared.
+// deepCopy copies maps and lists. All other values are shared with the original.
 func deepCopy(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -135,7 +135,7 @@ func nestedMap(tree map[string]any, keys ...string) (map[string]any, bool) {
 	return tree, true
 }
 
-// localizeContainer rewrites the image of a container and the environment values that are images.
+// localizeContainer rewrites the image of a container, and the values of environment variables that are images.
 func localizeContainer(container map[string]any, targets []target) *Error {
 	if len(targets) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 	for _, e := range env {
 		variable, _ := e.(map[string]any)
 		text, _ := variable["value"].(string)
-		// A plain word is a valid reference too; only a value with a tag or digest is treated as an image.
+		// A plain word is a valid reference too. Therefore only a value with a tag or digest is treated as an image.
 		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
 			variable["value"] = localizedImage(targets, parsed, text)
 		}
@@ -189,7 +189,7 @@ func addEnv(container map[string]any, secret string) *Error {
 	return nil
 }
 
-// matches reports whether o is the manager. Without a Manager, every workload is.
+// matches reports whether o is the manager. If m is nil, every workload is a manager.
 func (m *Manager) matches(o *unstructured.Unstructured) bool {
 	if m == nil {
 		return true

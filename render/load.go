@@ -34,20 +34,24 @@ const (
 	Kustomization Kind = "Kustomize directory"
 )
 
-// Artefact is the content of a module's package, unpacked in memory. It is immutable and safe for concurrent use.
+// Artefact is the content of a module's package, unpacked in memory. An Artefact is immutable and safe for concurrent
+// use.
 type Artefact struct {
 	kind   Kind
 	digest string
-	files  []input.File // in the order of their paths; subcharts are unpacked
-	root   string       // folder of the chart or Kustomize directory, "." for the root
-	ignore bool         // loaded from a folder: .helmignore is applied
-	link   string       // the first link of an archive; links are not followed
+	files  []input.File // sorted by path; packaged subcharts are unpacked
+	root   string       // folder of the chart or Kustomize directory; "." is the root of the archive
+	ignore bool         // the artefact was loaded from a folder, so .helmignore is applied
+	link   string       // path of the first link in the archive; links are not followed
 }
 
-// Load unpacks an OCI layer, a packaged chart or any other artefact that is one sequence of bytes. Its kind is detected
-// by its content: an archive (tar, compressed or not) whose top folder has a Chart.yaml is a Helm chart, one with a
-// kustomization.yaml is a Kustomize directory, and all others are manifests, as ReadManifests describes them. The top
-// folder is the archive's root, or the only folder in it.
+// Load unpacks an OCI layer, a packaged chart or any other artefact that is one sequence of bytes. Load detects the
+// kind of the artefact by its content:
+//   - An archive (tar, compressed or not) with a Chart.yaml in its top folder is a Helm chart.
+//   - An archive with a kustomization.yaml in its top folder is a Kustomize directory.
+//   - Every other content is a set of manifests, which ReadManifests describes.
+//
+// The top folder is the root of the archive, or the only folder in the root.
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart.
 func Load(layer []byte, limits Limits) (*Artefact, error) {
@@ -68,11 +72,11 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 	return a, a.detectKind(left)
 }
 
-// LoadFolder reads a folder; [os.Root.FS] is a safe way to get one. Its kind is detected as in Load. Folders whose name
-// begins with a dot are ignored, and .helmignore is applied to a chart. Symbolic links must lead to files in the
-// folder.
+// LoadFolder reads a folder. [os.Root.FS] is a safe way to open the folder. LoadFolder detects the kind of the artefact
+// as Load does. Folders whose name begins with a dot are ignored. The .helmignore file of a chart is applied. Symbolic
+// links must lead to files in the folder.
 //
-// Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are those of the file system.
+// Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are errors of the file system.
 func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
@@ -116,8 +120,8 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	return a, a.detectKind(left)
 }
 
-// checkSymlink refuses a symbolic link that leaves its folder. A link to another link is checked when that link is
-// read.
+// checkSymlink refuses a symbolic link that leaves its folder. If a symbolic link leads to a second link, the second
+// link is checked when it is read.
 func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return nil
@@ -133,9 +137,10 @@ func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// Subfolder returns the artefact in a folder of a Kustomize directory or any other archive: one of several overlays, or
-// one of many charts. A Kustomize directory may refer to files outside of the folder, but within the archive. An empty
-// path and "." mean the whole artefact. Errors have reason InvalidArchive, ArchiveTooLarge or InvalidChart.
+// Subfolder returns the artefact in a folder of a Kustomize directory or of another archive, for example one of several
+// overlays or one of many charts. A Kustomize directory may refer to files outside of the folder if they are in the
+// archive. An empty path and "." mean the whole artefact. Errors have reason InvalidArchive, ArchiveTooLarge or
+// InvalidChart.
 func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	clean := path.Clean(folder)
 	if folder == "" || clean == "." {
@@ -160,11 +165,11 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 // Kind returns the kind of the artefact.
 func (a *Artefact) Kind() Kind { return a.kind }
 
-// Digest identifies the content as "sha256:<hex>". For Load it is the digest of the given bytes, by which an OCI
-// registry identifies a layer.
+// Digest identifies the content as "sha256:<hex>". For an artefact of Load it is the digest of the bytes passed to
+// Load. An OCI registry identifies a layer by the same digest.
 func (a *Artefact) Digest() string { return a.digest }
 
-// detectKind finds the top folder and the kind of its content.
+// detectKind finds the top folder and detects the kind of its content.
 func (a *Artefact) detectKind(left *input.Budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {
@@ -176,7 +181,7 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 				continue
 			}
 			switch path.Base(f.Path) {
-			case "Chart.yaml": // takes precedence, wherever it is
+			case "Chart.yaml": // takes precedence over a kustomization.yaml, independent of the order of the files
 				a.kind, a.root = Chart, root
 			case "kustomization.yaml", "kustomization.yml", "Kustomization":
 				a.kind, a.root = Kustomization, root
@@ -206,7 +211,7 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 	return nil
 }
 
-// onlyFolder returns the folder that all files are in, if there is one.
+// onlyFolder returns the folder that contains all files. The second result is false if there is no such folder.
 func onlyFolder(files []input.File) (string, bool) {
 	if len(files) == 0 {
 		return "", false
@@ -220,7 +225,7 @@ func onlyFolder(files []input.File) (string, bool) {
 	return first, ok
 }
 
-// filesInRoot returns the files of the top folder with paths relative to it.
+// filesInRoot returns the files of the top folder. Their paths are relative to the top folder.
 func (a *Artefact) filesInRoot() []input.File {
 	if a.root == "." {
 		return a.files
@@ -234,10 +239,10 @@ func (a *Artefact) filesInRoot() []input.File {
 	return files
 }
 
-// maxSubcharts limits how deep archives of charts may be nested.
+// maxSubcharts is the maximum nesting depth of packaged charts.
 const maxSubcharts = 8
 
-// unpackSubcharts replaces packaged charts in charts/ by their files, so that one budget includes all of them.
+// unpackSubcharts replaces each packaged chart in charts/ by its files. All packaged charts share one budget.
 func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input.File, error) {
 	var out []input.File
 	for _, f := range files {
@@ -267,14 +272,14 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesInRoot(), left, depth+1); err != nil {
 			return nil, input.InFile(f.Path, err)
 		}
-		for _, i := range inner { // ~ distinguishes it from a folder of that name
+		for _, i := range inner { // "~" distinguishes the unpacked chart from a folder with the same name
 			out = append(out, input.File{Path: dir + name + "~/" + i.Path, Data: i.Data})
 		}
 	}
 	return out, nil
 }
 
-// withoutIgnored removes the files that a chart's .helmignore lists.
+// withoutIgnored removes the files that match the .helmignore file of a chart.
 func withoutIgnored(files []input.File) ([]input.File, error) {
 	rules := ignore.Empty()
 	if i := slices.IndexFunc(files, func(f input.File) bool { return f.Path == ignore.HelmIgnore }); i >= 0 {
@@ -298,7 +303,7 @@ func withoutIgnored(files []input.File) ([]input.File, error) {
 	}), nil
 }
 
-// entry is the part of a file's FileInfo that Helm's rules read: its name, and whether it is a folder.
+// entry is the part of a file's FileInfo that Helm's ignore rules read: the name, and whether the file is a folder.
 type entry struct {
 	fs.FileInfo
 	name  string
@@ -308,15 +313,15 @@ type entry struct {
 // Name returns the last element of the path.
 func (e entry) Name() string { return e.name }
 
-// IsDir reports whether it is a folder.
+// IsDir reports whether the entry is a folder.
 func (e entry) IsDir() bool { return e.isDir }
 
-// RenderObjects renders the artefact to objects: manifests as they are, a chart with settings, a Kustomize directory by
-// itself. leftOut names what it contains and the result does not, one sentence each. ctx limits the time; see the
-// package comment.
+// RenderObjects renders the artefact to objects. Manifests are returned unchanged. A chart is rendered with the
+// settings. A Kustomize directory is built without settings. leftOut lists the content of the artefact that is not in
+// the result, one sentence for each item. ctx limits the duration; see the package comment.
 //
-// Errors are of type *Error with any of the reasons. Values for an artefact that is not a chart are refused, because
-// they would have no effect.
+// Errors are of type *Error and can have any of the reasons. Values for an artefact that is not a chart are refused,
+// because they would have no effect.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	if a.kind == Chart {
@@ -337,9 +342,9 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 	return settings.AddNamespace(objects), nil, nil
 }
 
-// Render renders the artefact to a Bundle. If opts has no digest, it is set to that of artefact and settings together:
-// [Settings.Digest] of Digest and CapabilityQueries, so that the digest of the result can be computed without
-// rendering.
+// Render renders the artefact to a Bundle. If opts.Digest is empty, Render sets it to [Settings.Digest] of Digest and
+// CapabilityQueries, which is the digest of artefact and settings together. Therefore a caller can compute the digest
+// of the Bundle without rendering.
 //
 // Errors are those of RenderObjects and Build.
 func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {
@@ -358,9 +363,10 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 	return bundle, nil
 }
 
-// CapabilityQueries returns what the artefact reads about the cluster, sorted: "kubeVersion", "kubeVersion in <range>",
-// "apiVersion <group/version[/Kind]>", or "apiVersions" for all of them. It is empty if the artefact is not a chart. It
-// may contain more than is used, but not less: a template sees only what is in the list.
+// CapabilityQueries returns the properties of the cluster that the artefact reads, sorted. A query is "kubeVersion",
+// "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. The result is
+// empty if the artefact is not a chart. The result contains every property that a template reads, and may contain
+// properties that no template reads. Templates can read only the properties in the result.
 func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil
@@ -368,7 +374,7 @@ func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	return helm.Queries(a.files, settings)
 }
 
-// parseManifests decodes the objects of manifests.
+// parseManifests decodes the objects of an artefact that is a set of manifests.
 func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 	if len(a.files) == 1 && a.files[0].Path == "" {
 		return Parse(a.files[0].Data)
@@ -392,14 +398,17 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// ReadManifests returns the objects of an OCI layer that contains manifests; see Load for charts and Kustomize
-// directories. The layer is plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd, which is
-// detected by its content. Of an archive it reads all regular files whose name ends in .yaml, .yml or .json and does
-// not begin with "._", in the order of their paths; a single regular file may have any name. Nothing is written to a
-// disk.
+// ReadManifests returns the objects of an OCI layer that contains manifests. For charts and Kustomize directories see
+// Load. The layer is plain YAML or JSON, or a tar archive. Either can be compressed with gzip or zstd. ReadManifests
+// detects the format by the content. In an archive, ReadManifests reads all regular files whose name ends in .yaml,
+// .yml or .json and does not begin with "._", in the order of their paths. If the archive contains only one regular
+// file, this file may have any name. Nothing is written to a disk.
 //
-// Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute
-// path, or a path or link outside of the archive's folder), and RefusedFeature for a chart or Kustomize directory.
+// Errors are those of Parse, and errors with these reasons:
+//   - InvalidArchive
+//   - ArchiveTooLarge: see Limits
+//   - UnsafeArchive: an entry has an absolute path, or a path or link outside of the archive's folder
+//   - RefusedFeature: the layer is a chart or Kustomize directory
 func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
 	artefact, err := Load(layer, limits)
 	if err != nil {

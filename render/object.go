@@ -15,20 +15,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Object is one Kubernetes object, encoded once. It must not be changed; it is safe for concurrent use.
+// Object is one Kubernetes object, encoded once. An Object must not be changed and is safe for concurrent use.
 type Object struct {
-	// GVK is group, version and kind.
+	// GVK is the group, version and kind of the object.
 	GVK schema.GroupVersionKind
-	// Namespace is the one in the artefact, "" if it has none.
+	// Namespace is the namespace of the object in the artefact, or "" if the object has none in the artefact.
 	Namespace string
-	// Name of the object, never "".
+	// Name is the name of the object. It is never "".
 	Name string
 
 	labels, annotations []pair // sorted by key
 	digest              string
 	crd                 *CRD
 
-	// data is the whole object as JSON without its namespace. AppendJSON inserts its own parts at these offsets:
+	// data is the whole object as JSON without its namespace. AppendJSON inserts labels, annotations and the namespace
+	// at the offsets maps, name and tail:
 	//
 	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
 	//	                                            ^maps                             ^name      ^tail
@@ -39,7 +40,8 @@ type Object struct {
 // pair is one label or annotation.
 type pair struct{ key, value string }
 
-// Overlay has the labels and annotations that differ by runtime. They override those of the object.
+// Overlay contains the labels and annotations that differ between runtimes. They override the labels and annotations of
+// the object.
 type Overlay struct {
 	Labels, Annotations map[string]string
 }
@@ -47,19 +49,19 @@ type Overlay struct {
 // CRD describes the kind that a CustomResourceDefinition defines.
 type CRD struct {
 	Group, Kind, Plural string
-	// Namespaced is false for kinds of cluster scope.
+	// Namespaced is false for kinds with cluster scope.
 	Namespaced bool
-	// Versions are those that are served, in the order of the artefact. They must not be changed.
+	// Versions are the served versions, in the order of the artefact. The list must not be changed.
 	Versions []string
 }
 
-// serverFields are the metadata fields that only an API server sets; applying them is an error or does harm. See the
-// package comment.
+// serverFields are the metadata fields that only an API server sets. Applying such a field is an error or causes harm;
+// see the package comment.
 var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
 	"generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
 
-// newObject encodes tree, which ValidateObject has accepted.
+// newObject encodes tree. ValidateObject has accepted tree before.
 func newObject(tree map[string]any, opts Options) (*Object, error) {
 	metadata := tree["metadata"].(map[string]any)
 	group, _ := schema.ParseGroupVersion(tree["apiVersion"].(string)) // ValidateObject has parsed it
@@ -105,7 +107,7 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	return o, nil
 }
 
-// merge returns the labels or annotations of an object, overridden by over, sorted by key.
+// merge returns the labels or annotations of an object, sorted by key. Values in over override the values in have.
 func merge(have any, over map[string]string) []pair {
 	set := map[string]string{}
 	if tree, ok := have.(map[string]any); ok {
@@ -135,7 +137,8 @@ func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	return out
 }
 
-// encode returns the members of tree, each with a comma before it, so that they can follow others. Keys are sorted.
+// encode returns the members of tree as JSON, with a comma before each member, so that they can follow other members.
+// Keys are sorted.
 func encode(tree map[string]any) ([]byte, error) {
 	if len(tree) == 0 {
 		return nil, nil
@@ -147,8 +150,8 @@ func encode(tree map[string]any) ([]byte, error) {
 		return nil, err
 	}
 	members := bytes.TrimRight(b.Bytes(), "\n")
-	members = members[:len(members)-1] // the closing brace
-	members[0] = ','                   // the opening one
+	members = members[:len(members)-1] // removes the closing brace
+	members[0] = ','                   // replaces the opening brace
 	return members, nil
 }
 
@@ -166,7 +169,7 @@ func lookup(pairs []pair, key string) string {
 	return pairs[i].value
 }
 
-// Digest identifies the content as "sha256:<hex>", without Overlay and namespace.
+// Digest identifies the content as "sha256:<hex>". The content does not include the Overlay and the namespace.
 func (o *Object) Digest() string { return o.digest }
 
 // CRD returns the kind that a CustomResourceDefinition defines, and false for every other object.
@@ -181,8 +184,9 @@ func (o *Object) CRD() (CRD, bool) {
 func (o *Object) Size() int { return len(o.data) }
 
 // AppendJSON appends the object as JSON to dst and returns the longer slice. The caller passes the namespace, because
-// only a cluster decides which kinds are namespaced; with "" it is left out. Keys are sorted within each map, so equal
-// arguments result in equal bytes. It allocates nothing but what dst needs to grow.
+// only a cluster can decide which kinds are namespaced. If namespace is "", the JSON has no namespace. Keys are sorted
+// within each map, so equal arguments result in equal bytes. The only memory that AppendJSON allocates is the growth of
+// dst.
 func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	dst = slices.Grow(dst, len(o.data)+len(namespace)+16)
 	if len(over.Labels) == 0 && len(over.Annotations) == 0 {
@@ -200,12 +204,13 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	return append(dst, o.data[o.tail:]...)
 }
 
-// appendMap appends `"name":{…},` with pairs and over merged in order of keys, or nothing if both are empty.
+// appendMap appends `"name":{…},`. The map contains the entries of pairs and over, sorted by key. If pairs and over are
+// both empty, appendMap appends nothing.
 func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
 	if len(pairs)+len(over) == 0 {
 		return dst
 	}
-	var room [16]string // an overlay has one or two keys; more than 16 are allocated on the heap
+	var room [16]string // an overlay usually has one or two keys; more than 16 keys need an allocation on the heap
 	keys := room[:0]
 	for key := range over {
 		keys = append(keys, key)
@@ -238,7 +243,7 @@ func appendMember(dst []byte, key, value string) []byte {
 	return append(dst, ',')
 }
 
-// appendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as encoding/json does it.
+// appendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json.
 func appendString(dst []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -257,7 +262,8 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// crdOf returns the kind that a CustomResourceDefinition of v1 defines; nil if tree is not a complete one.
+// crdOf returns the kind that a CustomResourceDefinition of version v1 defines. The result is nil if tree is not a
+// complete CustomResourceDefinition.
 func crdOf(tree map[string]any) *CRD {
 	version, _ := tree["apiVersion"].(string)
 	if tree["kind"] != "CustomResourceDefinition" || !strings.HasPrefix(version, "apiextensions.k8s.io/") {

@@ -1,5 +1,5 @@
-// Package render renders the artefact of a module to a Bundle: the objects to apply, each encoded once. An artefact is
-// a set of manifests, a Helm chart or a Kustomize directory, which is detected by its content.
+// Package render renders the artefact of a module to a Bundle, which contains the objects to apply, each encoded once. An
+// artefact is a set of manifests, a Helm chart or a Kustomize directory. The package detects the kind by the content.
 //
 //	artefact, err := render.Load(layer, render.Limits{}) // or LoadFolder(root.FS(), render.Limits{})
 //	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}
@@ -16,38 +16,41 @@
 //
 // # How it works
 //
-// Load and LoadFolder detect the kind of artefact and unpack it in memory under Limits; nothing is ever written to a
-// disk. Parse decodes the stream of documents into object trees: numbers keep their type and every digit, duplicate
-// keys are refused, aliases are limited, Lists are flattened, and every error names document, line and object. Build
-// makes all changes that are the same for all runtimes (labels, annotations, images, pull secret) and encodes each
-// object once. What differs by runtime, the namespace of an object without one and an Overlay of labels and
-// annotations, is added by Object.AppendJSON, which copies bytes and allocates nothing but space in the caller's slice.
+// Load and LoadFolder detect the kind of the artefact and unpack it in memory. Limits limits the unpacked size. Nothing
+// is written to a disk. Parse decodes the stream of documents into object trees. Numbers keep their type and every
+// digit, duplicate keys are refused, aliases are limited, and Lists are flattened. Every error contains the document,
+// the line and the object. Build makes all changes that are the same for all runtimes (labels, annotations, images,
+// pull secret) and encodes each object once. Object.AppendJSON adds the parts that differ between runtimes: the
+// namespace of an object without a namespace, and an Overlay of labels and annotations. Object.AppendJSON copies bytes
+// and allocates only space in the caller's slice.
 //
-// A Bundle is immutable and safe for concurrent use, so all runtimes with the same module version and the same
-// configuration share one; a Cache stores them. The same input always results in the same bytes and the same digest.
-// The digest is that of artefact, Settings, Options and of the cluster's answers to Artefact.CapabilityQueries. A
-// caller that stores these can compute the digest without the artefact, and without rendering.
+// A Bundle is immutable and safe for concurrent use. Therefore all runtimes with the same module version and the same
+// configuration share one Bundle. A Cache stores Bundles. The same input always results in the same bytes and the same
+// digest. The digest is computed from the artefact, Settings, Options and the cluster's answers to
+// Artefact.CapabilityQueries. A caller that stores these inputs can compute the digest without the artefact and without
+// rendering.
 //
 // # Charts and Kustomize directories
 //
-// Package helm renders charts and lists what of Helm is supported; package kustomize does so for Kustomize directories.
-// Package input unpacks and decodes what both and this package read. Everything that a caller needs of them has a name
-// here.
+// Package helm renders charts, and its package comment lists the supported features of Helm. Package kustomize does the
+// same for Kustomize directories. Package input unpacks and decodes the content for these packages and for this
+// package. This package has an alias for every name that a caller needs from the three packages.
 //
 // # Time and memory
 //
-// Files are limited by Limits, including subcharts in archives. The functions of templates that count or repeat are
-// limited, too. Templates stop when ctx ends, with reason RenderTimeout: it is checked in each iteration of a loop and
-// each included template. Two parts cannot be interrupted: a loop in a text that a chart passes to tpl, and Kustomize,
-// which has no loops.
+// Limits limits the size of all files, including subcharts in archives. Template functions that count or repeat have
+// limits, too. Templates stop with reason RenderTimeout when ctx ends. ctx is checked in each iteration of a loop and
+// in each included template. Two parts cannot be interrupted: a loop in a text that a chart passes to tpl, and
+// Kustomize. Kustomize has no loops.
 //
 // # What it does not do
 //
-// It does not access a cluster: which kinds are namespaced, the order of applying and which objects exist are left to
-// package apply. It fetches nothing. Manifests are not templated: an object is as in the artefact, except for the rules
-// of Options, and without what only an API server may set. Build leaves out status and, of the metadata,
-// creationTimestamp, deletionGracePeriodSeconds, deletionTimestamp, generation, managedFields, ownerReferences (they
-// point to UIDs of another cluster; its garbage collector would delete the object), resourceVersion, selfLink and uid.
+// The package does not access a cluster. Package apply decides which kinds are namespaced, in which order objects are
+// applied, and which objects exist. The package does not download anything. Manifests are not templates: an object is
+// rendered unchanged, except for the changes of Options and for fields that only an API server may set. Build removes
+// status and these fields of the metadata: creationTimestamp, deletionGracePeriodSeconds, deletionTimestamp,
+// generation, managedFields, ownerReferences, resourceVersion, selfLink and uid. An owner reference would contain a UID
+// of another cluster, so the garbage collector of the runtime would delete the object.
 package render
 
 import (
@@ -63,15 +66,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Bundle is the rendered content of one module version with one configuration. It must not be changed.
+// Bundle is the rendered content of one module version with one configuration. A Bundle must not be changed.
 type Bundle struct {
-	// Digest identifies artefact and Options together, as "sha256:<hex>". It is Options.BundleDigest if Options has the
-	// digest of the artefact, else computed from the objects.
+	// Digest identifies artefact and Options together, as "sha256:<hex>". If Options.Digest is set, Digest is
+	// Options.BundleDigest. Otherwise Digest is computed from the objects.
 	Digest string
-	// Objects in the order of the artefact.
+	// Objects are the rendered objects, in the order of the artefact.
 	Objects []*Object
-	// LeftOut names, one sentence each, what the artefact contains and the bundle does not: hooks, results of lookup.
-	// It is for people.
+	// LeftOut lists the content of the artefact that is not in the bundle, for example hooks and results of lookup.
+	// Each item is one sentence for a human reader.
 	LeftOut []string
 }
 
@@ -86,31 +89,34 @@ func (b *Bundle) Size() int {
 
 // Options defines what Build changes in the objects of an artefact. The zero value changes nothing.
 type Options struct {
-	// Labels and Annotations are set in the metadata of every object (not of pod templates) and override its own.
+	// Labels and Annotations are set in the metadata of every object, but not in pod templates. They override the
+	// labels and annotations of the object.
 	Labels, Annotations map[string]string
-	// Images replace equal images in Deployments and StatefulSets: container and init container images, and environment
-	// values that are images, become the first reference of this list with the same last path segment and the same tag.
+	// Images are the references that replace images in Deployments and StatefulSets. The replaced images are those of
+	// containers and init containers, and values of environment variables that are images. An image is replaced by the
+	// first reference in Images that has the same last path segment and the same tag.
 	Images []string
-	// PullSecret is added to imagePullSecrets of every Deployment and StatefulSet, and passed to the containers of the
-	// manager as environment variable SKR_IMG_PULL_SECRET. Empty: neither.
+	// PullSecret is the name of a Secret. It is added to imagePullSecrets of every Deployment and StatefulSet. The
+	// containers of the manager receive it as environment variable SKR_IMG_PULL_SECRET. If it is empty, neither is set.
 	PullSecret string
-	// Manager is the workload that is the manager for PullSecret; nil means every Deployment and StatefulSet.
+	// Manager identifies the workload whose containers receive PullSecret. If it is nil, every Deployment and
+	// StatefulSet is a manager.
 	Manager *Manager
-	// Digest is the digest of the artefact that the objects came from. Empty means the bundle's digest is computed from
-	// the objects.
+	// Digest is the digest of the artefact that contains the objects. If it is empty, the digest of the bundle is
+	// computed from the objects.
 	Digest string
 }
 
 // Manager identifies the workload that runs a module's operator.
 type Manager struct {
 	Group, Version, Kind string
-	// Namespace of the workload; empty matches any.
+	// Namespace is the namespace of the workload. An empty Namespace matches every namespace.
 	Namespace string
 	Name      string
 }
 
-// BundleDigest returns the digest that Build will give to the bundle of these options, without the artefact. It is
-// empty if Digest is, because it then depends on the objects.
+// BundleDigest returns the digest of the Bundle that Build creates with these options. BundleDigest does not need the
+// artefact. If o.Digest is empty, the result is empty, because then the digest depends on the objects.
 func (o Options) BundleDigest() string {
 	if o.Digest == "" {
 		return ""
@@ -118,7 +124,8 @@ func (o Options) BundleDigest() string {
 	return o.digest(o.Digest)
 }
 
-// digest returns the digest of the options and the digest of the content.
+// digest returns the combined digest of the options and of the content. The argument content is the digest of the
+// content.
 func (o Options) digest(content string) string {
 	sum := sha256.New()
 	input.Hash(sum, input.EncodingVersion, content, o.PullSecret)
@@ -136,8 +143,8 @@ func (o Options) digest(content string) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// Build renders objects, which it does not change, into a Bundle. Objects with one identity (group, kind, namespace and
-// name) become one if they are equal; the first keeps its place.
+// Build renders objects to a Bundle. Build does not change the objects passed to it. Objects with the same identity
+// (group, kind, namespace and name) must be equal; the Bundle contains only the first of them.
 //
 // Errors are of type *Error with reason InvalidObject, DuplicateObject or InvalidImage, and name the object.
 func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) {
