@@ -16,9 +16,9 @@ import (
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// minProbeDelay and maxProbeDelay limit the time between two probes of a runtime that does not answer. It is twice
-	// the time since the breaker opened, so that the end of a short outage is noticed soon, and a long one costs less
-	// than one probe a minute.
+	// minProbeDelay and maxProbeDelay limit the delay between two probes of a runtime that does not answer. The delay
+	// is twice the time since the breaker opened. Therefore the breaker closes soon after a short outage, and a long
+	// outage costs less than one probe a minute.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
@@ -32,7 +32,7 @@ type Error struct {
 	Code string
 	// Runtime is the name of the Kyma.
 	Runtime string
-	// Message describes the problem and its solution. It stays the same while the problem stays the same.
+	// Message describes the problem and its solution. Message does not change while the problem stays the same.
 	Message string
 }
 
@@ -41,9 +41,10 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// breaker is the circuit breaker of one runtime, which all its requests pass. While it is closed, it checks the
-// answers. An answer that concerns the whole runtime (no connection, no answer in time, 401) opens it: then requests
-// fail at once with the reason, and one probe at a time, with a growing delay, finds out when to close it.
+// breaker is the circuit breaker of one runtime. All requests to the runtime pass it. While the breaker is closed, it
+// checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no connection, no answer
+// in time, or 401. While the breaker is open, requests fail at once with the reason. It then sends one probe at a time,
+// with a growing delay, and closes after a successful probe.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
@@ -53,7 +54,7 @@ type breaker struct {
 	openReason *Error    // nil while it is closed
 	openSince  time.Time // when it opened
 	timer      *time.Timer
-	stopped    bool // the connection was closed: no more probes
+	stopped    bool // the connection was closed: no more probes are sent
 	base       string
 }
 
@@ -69,7 +70,7 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// err returns why the breaker is open, nil if it is closed.
+// err returns the reason why the breaker is open, or nil if it is closed.
 func (b *breaker) err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +80,7 @@ func (b *breaker) err() error {
 	return nil
 }
 
-// errorOf returns the Error of an answer that concerns the whole runtime, nil for other answers.
+// errorOf returns the Error for an answer that shows a problem of the whole runtime. It returns nil for other answers.
 func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
@@ -95,7 +96,8 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	return nil
 }
 
-// cause describes a connection error in words that are the same for each attempt, without local ports and counts.
+// cause returns the text of a connection error without local ports and counts, so that the text is the same for each
+// attempt.
 func cause(err error) string {
 	var timeout interface{ Timeout() bool }
 	var dns *net.DNSError
@@ -119,7 +121,7 @@ func isCertificateError(err error) bool {
 	return bad
 }
 
-// open opens the breaker, or replaces its reason.
+// open opens the breaker. If the breaker is open already, open replaces the reason.
 func (b *breaker) open(e *Error) {
 	b.mu.Lock()
 	wasClosed := b.openReason == nil
@@ -140,7 +142,7 @@ func (b *breaker) scheduleLocked() {
 	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
-// probe sends one small request to the runtime, and closes the breaker if it is answered.
+// probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.
 func (b *breaker) probe() {
 	req, err := http.NewRequest(http.MethodGet, b.base+"/api", http.NoBody)
 	if err != nil {
@@ -172,7 +174,7 @@ func (b *breaker) probe() {
 	b.changed()
 }
 
-// stop ends the probes.
+// stop stops sending probes.
 func (b *breaker) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

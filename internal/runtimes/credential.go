@@ -21,22 +21,22 @@ import (
 const (
 	// kubeconfigKey is the key of the kubeconfig in an access Secret.
 	kubeconfigKey = "config"
-	// kymaNameLabel names the Kyma of an access Secret.
+	// kymaNameLabel is the label of an access Secret that contains the name of the Kyma.
 	kymaNameLabel = "operator.kyma-project.io/kyma-name"
-	// maxKubeconfigBytes limits the kubeconfigs that are parsed.
+	// maxKubeconfigBytes is the largest size of a kubeconfig that is parsed.
 	maxKubeconfigBytes = 256 << 10
 )
 
-// KymaNameIndex is the index of access Secrets and Manifests by the name of their Kyma. Without it, listing them by
-// label takes 40 ms with 10,000 Kymas.
+// KymaNameIndex is the cache index of access Secrets and Manifests by the name of their Kyma. Without this index,
+// listing these objects by label takes 40 ms with 10,000 Kymas.
 const KymaNameIndex = "kyma-name"
 
-// IndexByKyma adds KymaNameIndex for a kind to a cache.
+// IndexByKyma adds the index KymaNameIndex for the objects of one kind to a cache.
 func IndexByKyma(ctx context.Context, indexer client.FieldIndexer, kind client.Object) error {
 	return indexer.IndexField(ctx, kind, KymaNameIndex, KymaIndexValues)
 }
 
-// KymaIndexValues returns the values of an object in KymaNameIndex.
+// KymaIndexValues returns the values under which KymaNameIndex lists an object.
 func KymaIndexValues(o client.Object) []string {
 	if name := o.GetLabels()[kymaNameLabel]; name != "" {
 		return []string{name}
@@ -44,21 +44,21 @@ func KymaIndexValues(o client.Object) []string {
 	return nil
 }
 
-// NewSecretMetadata returns an empty Secret of which only metadata is read.
+// NewSecretMetadata returns an empty Secret object for requests that read only the metadata of Secrets.
 func NewSecretMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return m
 }
 
-// credential identifies one version of an access Secret. Connections with equal credentials are the same.
+// credential identifies one version of an access Secret. Two connections with equal credentials are interchangeable.
 type credential struct {
 	secret          string // name of the Secret, "" for the cluster the manager runs on
 	uid             string
 	resourceVersion string
 }
 
-// credentialOf finds the access Secret of a Kyma in the cache.
+// credentialOf reads the metadata of the access Secret of a Kyma from the cache and returns the credential.
 func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error) {
 	if p.opts.Self != nil {
 		return credential{uid: "self"}, nil
@@ -68,7 +68,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace),
 		client.MatchingFields{KymaNameIndex: kyma})
 	if err != nil {
-		// A failure to read the control plane does not mean that the runtime was deleted.
+		// This error is not AccessSecretNotFound: if the control plane cannot be read, the runtime may still exist.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
 	}
 	switch len(list.Items) {
@@ -111,9 +111,9 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 	return cfg, nil
 }
 
-// ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. It refuses exec plugins,
-// auth providers and references to files, because they would run programs or read files of the manager. A kubeconfig
-// without a current context, server or credentials is an error, too. The error is an [Error].
+// ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. ParseKubeconfig refuses
+// exec plugins, auth providers and references to files, because these would run programs or read files in the manager.
+// A kubeconfig without a current context, a server or credentials is also an error. The error is an [Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
@@ -176,7 +176,8 @@ func hasCredential(u *clientcmdapi.AuthInfo) bool {
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
-// oneLine returns the text of an error of a parser on one line. It is cut, because such errors may quote their input.
+// oneLine returns the text of a parser error on one line. oneLine cuts a long text, because parser errors may quote
+// their input.
 func oneLine(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
 	if len(s) > 160 {
@@ -185,18 +186,19 @@ func oneLine(err error) string {
 	return s
 }
 
-// newTransport returns the transport of a runtime. It does not use that of client-go, which stays in a global cache for
-// ever.
+// newTransport returns the HTTP transport for a runtime. It does not use the transports of client-go, because client-go
+// keeps every transport in a global cache forever.
 func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	// Pings detect a connection that was cut without notice, so that a watch does not wait for ever.
+	// HTTP/2 pings detect a connection that was cut without notice. Without pings, a watch on such a connection would
+	// wait forever.
 	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		// There are no watches, and few requests. Each connection needs a file descriptor, and the timers of a closed
-		// one keep its memory until they expire.
+		// Without watches, there are few requests. Each open connection needs a file descriptor. The timers of a closed
+		// connection keep its memory until the timers expire.
 		idle, pings = 10*time.Second, nil
 	}
 	return &http.Transport{

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// dialLocks are locks by the name of a Kyma: one of several goroutines that need the same connection makes it, while
-// the others wait. The zero value is ready to use.
+// dialLocks is a set of locks by the name of a Kyma. If several goroutines need the same connection, one goroutine
+// makes the connection and the others wait. The zero value is ready to use.
 type dialLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // guarded by mu; closed when the lock is released

@@ -2,23 +2,23 @@ package runtimes
 
 import "time"
 
-// Changes in a runtime are reported by watches of the pool, by an agent that runs in the runtime, or not at all.
-// Subscribers do not notice the difference, except in the interval in which they have to read the runtime without a
-// reason, see PollInterval.
+// Watches of the pool report the changes in a runtime, or an agent in the runtime reports them, or they are not
+// reported. Subscribers notice the difference only in PollInterval, the interval after which they read the runtime even
+// without an event.
 
-// PollIntervals are the intervals in which a runtime is reconciled without a reason.
+// PollIntervals are the intervals after which a runtime is reconciled even without an event.
 type PollIntervals struct {
-	// Watched is for runtimes whose changes are reported.
+	// Watched is the interval for runtimes whose changes are reported.
 	Watched time.Duration
-	// Unwatched is for all other runtimes.
+	// Unwatched is the interval for all other runtimes.
 	Unwatched time.Duration
-	// Budget is the number of reconciles per second of all unwatched runtimes together. If there are more, Unwatched
-	// becomes longer. 0 is no limit.
+	// Budget is the maximum number of reconciles per second of all unwatched runtimes together. If the fleet is too
+	// large for Budget, the interval Unwatched is extended. 0 means no limit.
 	Budget int
 }
 
-// SetAgentConnected records whether the agent of a runtime is connected. When it disconnects, subscribers receive a
-// Missed event, because they have to read the runtime themselves from then on.
+// SetAgentConnected records whether the agent of a runtime is connected. When the agent disconnects, subscribers
+// receive a Missed event, because from then on they have to read the runtime themselves.
 func (p *Pool) SetAgentConnected(kyma string, connected bool) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -30,8 +30,8 @@ func (p *Pool) SetAgentConnected(kyma string, connected bool) {
 	}
 }
 
-// IsWatched reports whether changes in a runtime are reported. The agent of a runtime counts as connected until
-// SetAgentConnected is called.
+// IsWatched reports whether a watch or an agent reports the changes in a runtime. Until SetAgentConnected is called,
+// the agent of a runtime counts as connected.
 func (p *Pool) IsWatched(kyma string) bool {
 	if p.opts.Watch || !p.opts.Agents {
 		return p.opts.Watch
@@ -42,11 +42,12 @@ func (p *Pool) IsWatched(kyma string) bool {
 	return e == nil || e.agentConnected
 }
 
-// UsesInterests reports whether the interests of subscribers have an effect.
+// UsesInterests reports whether the interests of subscribers have an effect: this is true with Options.Watch or
+// Options.Agents.
 func (p *Pool) UsesInterests() bool { return p.opts.Watch || p.opts.Agents }
 
-// PollInterval returns the time after which a subscriber has to read a runtime without a reason. It grows when
-// PollIntervals.Budget is exceeded.
+// PollInterval returns the interval after which a subscriber reads a runtime even without an event. The interval is
+// longer when PollIntervals.Budget is exceeded.
 func (p *Pool) PollInterval(kyma string) time.Duration {
 	intervals := p.opts.PollIntervals
 	if p.IsWatched(kyma) {
@@ -58,7 +59,7 @@ func (p *Pool) PollInterval(kyma string) time.Duration {
 	return max(intervals.Unwatched, time.Duration(p.countPollers())*time.Second/time.Duration(intervals.Budget))
 }
 
-// countPollers returns the number of subscribers of unwatched runtimes, as of a few seconds ago.
+// countPollers returns the number of subscribers of unwatched runtimes. The number may be a few seconds old.
 func (p *Pool) countPollers() int {
 	const recountInterval = 5 * time.Second
 	p.mu.Lock()

@@ -1,30 +1,31 @@
-// Package runtimes holds the connections of the control plane to the clusters it serves.
+// Package runtimes holds the connections from the control plane to the runtimes, which are the clusters that the
+// manager serves.
 //
 // # Use
 //
 //	pool.Subscribe("kyma-a", runtimes.Subscriber{Key: "kyma", Interests: …, Notify: enqueue})
-//	rt, err := pool.Get(ctx, "kyma-a")       // no request is made; err is an *Error that says what to do
+//	rt, err := pool.Get(ctx, "kyma-a")       // sends no request; err is an *Error with the problem and its solution
 //	result, err := rt.Apply(ctx, set, done)  // a Runtime is an apply.Cluster
 //
 // # How it works
 //
-// A runtime is identified by the name of its Kyma. Get finds the metadata of the access Secret in the cache and
-// compares its version with that of the connection. If they are equal, Get returns the open connection. If they differ,
-// Get makes a new connection and closes the old one with its watches. Connections do not use the global caches of
-// client-go, so that closing one releases all of it.
+// The name of the Kyma identifies a runtime. Get reads the metadata of the access Secret from the cache and compares
+// the version of the Secret with the version that the open connection uses. If the versions are equal, Get returns the
+// open connection. If the versions differ, Get makes a new connection, and closes the old connection with its watches.
+// Connections do not use the global caches of client-go. Therefore closing a connection releases all its memory.
 //
-// Every request of a connection goes through its circuit breaker. If a runtime does not answer, or rejects the
-// credentials, the breaker opens: it sends one probe at a time, requests fail at once with the reason, and subscribers
-// are notified when the breaker closes.
+// Every request of a connection passes a circuit breaker. The breaker opens when the runtime does not answer or rejects
+// the credentials. While the breaker is open, it sends one probe at a time, and all other requests fail at once with
+// the reason. The pool notifies the subscribers when the breaker opens or closes.
 //
-// Subscribers are notified of changes in a runtime. With Options.Watch, the pool runs one watch on metadata for each
-// interest, shared by all subscribers with that interest. With Options.Agents, events are passed to Publish. An event
-// is a hint: its receiver reads the runtime.
+// The pool notifies subscribers of changes in a runtime. With Options.Watch, the pool runs one metadata watch for each
+// interest, which all subscribers with that interest share. With Options.Agents, the caller passes the events of agents
+// to Publish. An event is a hint: the receiver of an event reads the runtime.
 //
 // # What it does not do
 //
-// It never decides that a cluster was deleted: a missing access Secret is one reason (AccessSecretNotFound), a missing
-// answer is another (RuntimeUnreachable). It has no cache of a runtime's objects.
+// The pool never decides that a cluster was deleted. It reports a missing access Secret as AccessSecretNotFound, and a
+// missing answer as RuntimeUnreachable. The pool does not cache the objects of a runtime.
 package runtimes
 
 import (
@@ -45,44 +46,47 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options configure a Pool.
+// Options are the options of a Pool.
 type Options struct {
-	// Cache finds access Secrets by metadata. It needs the index of [IndexByKyma]. Not needed with Self.
+	// Cache reads the metadata of access Secrets. It needs the index of [IndexByKyma]. Cache is not needed with Self.
 	Cache client.Reader
-	// Live reads an access Secret when a connection is made. Not needed with Self.
+	// Live reads an access Secret from the API server when a connection is made. Live is not needed with Self.
 	Live client.Reader
 	// Namespace is the namespace of the access Secrets.
 	Namespace string
-	// Self, if set, is the configuration of every runtime: the cluster that the manager runs on.
+	// Self, if set, is the client configuration of the cluster that the manager runs on. All Kymas then use that
+	// cluster as their runtime.
 	Self *rest.Config
-	// Watch makes the pool run watches for subscribers.
+	// Watch enables the watches that the pool runs for its subscribers.
 	Watch bool
-	// Agents declares that agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers
-	// are only notified of changes of the connection.
+	// Agents is true if agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers are
+	// notified only of changes of the connection.
 	Agents bool
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must
 	// not block.
 	InterestsChanged func(kyma string)
-	// PollIntervals are the intervals in which subscribers read a runtime without a reason.
+	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
 	// Timeout is the deadline of one request. Default 15 s.
 	Timeout time.Duration
-	// Concurrency is the number of requests to one runtime at the same time. Default 8.
+	// Concurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	Concurrency int
-	// Wrap, if not nil, wraps the transport of all requests of a reconcile. Probes and watches are not wrapped.
+	// Wrap, if not nil, wraps the transport of the requests that reconciles send. The transports of probes and watches
+	// are not wrapped.
 	Wrap func(http.RoundTripper) http.RoundTripper
-	// Urgent is the set of runtimes that a person waits for. Default an empty set of its own.
+	// Urgent is the set of runtimes that a person waits for. Default: a new empty set.
 	Urgent *queueing.Urgent
 	// UserAgent is the User-Agent header of requests. Default lifecycle-manager.
 	UserAgent string
-	// BatchDelay is how long Missed and Listed events are collected before they are delivered: an agent that starts
-	// sends one for each resource at the same time. Default 300 ms; negative delivers them at once.
+	// BatchDelay is the time for which Missed and Listed events are collected before delivery. An agent that starts
+	// sends one such event for each resource at the same time. Default 300 ms. If BatchDelay is negative, events are
+	// delivered at once.
 	BatchDelay time.Duration
 }
 
 // Pool is the set of connections. Safe for concurrent use.
 type Pool struct {
-	base  context.Context // ends all watches; kept because they outlive the call that starts them
+	base  context.Context // its end ends all watches; stored because watches outlive the calls that start them
 	opts  Options
 	kinds apply.Kinds // shared by all connections
 	dials dialLocks
@@ -90,7 +94,7 @@ type Pool struct {
 	mu        sync.Mutex
 	entries   map[string]*entry     // guarded by mu; by name of the Kyma
 	shared    map[string][]Interest // guarded by mu; see ShareInterests
-	pollers   int                   // guarded by mu: subscribers of unwatched runtimes, as counted at countedAt
+	pollers   int                   // guarded by mu: number of subscribers of unwatched runtimes at the time countedAt
 	countedAt time.Time             // guarded by mu
 }
 
@@ -104,23 +108,23 @@ type Runtime struct {
 	transport  *http.Transport
 	breaker    *breaker
 	watches    *watches // nil without watches
-	counted    string   // state under which the metrics count it, "" for none; guarded by Pool.mu
+	counted    string   // state of the connection in the metrics, "" if not counted; guarded by Pool.mu
 }
 
-// entry is what the pool knows of one runtime: its subscribers, and the connection if there is one. Pool.mu guards all
-// of it.
+// entry is the state of one runtime in the pool: the subscribers, and the connection if there is one. Pool.mu guards
+// all fields.
 type entry struct {
 	subscribers    map[string]Subscriber // by Key
 	runtime        *Runtime              // nil without a connection
-	published      bool                  // an event was published, which later subscribers have missed
+	published      bool                  // an event was published; subscribers that are added later have missed that event
 	agentConnected bool                  // true until SetAgentConnected reports otherwise
-	getFailed      bool                  // a Get failed since there was a connection: subscribers wait for one
-	batch          []Event               // events that are delayed
+	getFailed      bool                  // a Get failed since the last connection: subscribers wait for a connection
+	batch          []Event               // delayed events
 	outbox         []Event               // events to deliver, in order
-	delivering     bool                  // a goroutine delivers the outbox
+	delivering     bool                  // a goroutine is delivering the outbox
 }
 
-// New returns an empty Pool. The end of ctx ends its watches.
+// New returns an empty Pool. When ctx ends, all watches of the Pool end.
 func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Self == nil && (opts.Cache == nil || opts.Live == nil || opts.Namespace == "") {
 		return nil, fmt.Errorf("making a pool of runtimes: without Self, options need Cache, Live and Namespace")
@@ -146,10 +150,11 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}}, nil
 }
 
-// Get returns the connection to the runtime of the named Kyma. It sends no request to the runtime. While the circuit
-// breaker is open, it returns the reason.
+// Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
+// breaker is open, Get returns the reason as an error.
 //
-// Errors: [Error] with its reasons, or a failure to read the control plane, which does not concern the runtime.
+// Errors: an [Error] with a reason code, or an error of reading the control plane, which is not a problem of the
+// runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -158,8 +163,9 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, err
 }
 
-// GetIfOpen is Get for callers that can do without a connection: where agents report changes, it returns nil, nil
-// instead of making the first connection, for which the access Secret would have to be read. Errors are those of Get.
+// GetIfOpen is like Get, for callers that do not need a connection. Where agents report changes and there is no
+// connection yet, GetIfOpen returns nil, nil. It does not make the first connection, because that needs a read of the
+// access Secret. GetIfOpen returns the same errors as Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.openConnection(kyma) != nil {
 		return p.Get(ctx, kyma)
@@ -171,7 +177,7 @@ func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	return nil, err
 }
 
-// recordFailedGet makes the next connection notify the subscribers.
+// recordFailedGet records that Get failed, so that the next connection notifies the subscribers.
 func (p *Pool) recordFailedGet(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +186,8 @@ func (p *Pool) recordFailedGet(kyma string) {
 	}
 }
 
-// connect returns the connection to a runtime, and makes it if needed.
+// connect returns the connection to a runtime. If there is no connection with the current credentials, connect makes
+// one.
 func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	cred, err := p.credentialOf(ctx, kyma)
 	if err != nil {
@@ -198,17 +205,17 @@ func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	}
 	defer unlock()
 	if rt := p.openConnection(kyma); rt != nil && rt.credential == cred {
-		return rt.ifUsable() // made by another goroutine meanwhile
+		return rt.ifUsable() // another goroutine has made the connection in the meantime
 	}
 	rt, err := p.dial(ctx, kyma, cred)
 	if err != nil {
-		p.closeConnection(kyma) // its credentials do not exist any more
+		p.closeConnection(kyma) // the credentials of the connection no longer exist
 		return nil, err
 	}
 	return p.replaceConnection(kyma, rt), nil
 }
 
-// ifUsable returns the connection, or the reason why the circuit breaker is open.
+// ifUsable returns the connection. While the circuit breaker is open, it returns the reason as an error.
 func (rt *Runtime) ifUsable() (*Runtime, error) {
 	if err := rt.breaker.err(); err != nil {
 		return nil, err
@@ -216,16 +223,17 @@ func (rt *Runtime) ifUsable() (*Runtime, error) {
 	return rt, nil
 }
 
-// RegisterKinds adds the kinds that a bundle defines, so that runtimes need not be asked for them.
+// RegisterKinds adds the kinds that a bundle defines. The pool then sends no discovery request for these kinds.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
-// LookupResource returns the resource of a kind, if it is the same in all runtimes: of built-in kinds, and of kinds
-// that bundles define.
+// LookupResource returns the resource of a kind if that resource is the same in all runtimes. This is true for built-in
+// kinds and for kinds that bundles define.
 func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
 	return p.kinds.Resource(ref)
 }
 
-// Close closes the connection to a runtime and removes its subscribers, which are notified if there was a connection.
+// Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, these
+// subscribers are notified.
 func (p *Pool) Close(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]
@@ -252,7 +260,7 @@ func (p *Pool) openConnection(kyma string) *Runtime {
 	return nil
 }
 
-// dial makes a connection. It sends no request.
+// dial makes a connection to a runtime. dial sends no request.
 func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
 	cfg, err := p.readKubeconfig(ctx, kyma, cred)
 	if err != nil {
@@ -285,12 +293,12 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	return rt, nil
 }
 
-// replaceConnection puts a connection in place of the old one, which it closes, and notifies the subscribers.
+// replaceConnection stores a new connection, closes the old connection, and notifies the subscribers.
 func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
 	if e.runtime != nil && e.runtime.credential == rt.credential {
-		made := e.runtime // by another goroutine, with the same credential
+		made := e.runtime // another goroutine has made this connection with the same credential
 		p.mu.Unlock()
 		rt.close()
 		return made
@@ -305,7 +313,7 @@ func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
 	if old != nil {
 		old.close()
 	}
-	if old != nil || notify { // otherwise no subscriber was refused a connection
+	if old != nil || notify { // otherwise no Get of a subscriber has failed
 		p.notifyAll(kyma, Event{ConnectionChanged: true})
 	}
 	return rt
@@ -322,8 +330,8 @@ func (p *Pool) closeConnection(kyma string) {
 	}
 }
 
-// takeConnectionLocked removes the connection from an entry, which may be nil, and returns it. The caller holds
-// Pool.mu, and closes it.
+// takeConnectionLocked removes the connection from an entry and returns the connection. The entry may be nil. The
+// caller holds Pool.mu and has to close the returned connection.
 func (e *entry) takeConnectionLocked() *Runtime {
 	if e == nil || e.runtime == nil {
 		return nil
@@ -334,9 +342,9 @@ func (e *entry) takeConnectionLocked() *Runtime {
 	return old
 }
 
-// CloseIdleConnections closes the TCP connections that carry no request or watch; the next request opens another one.
-// It is for a runtime that was found to be in its desired state: in a fleet most are, and thousands of connections that
-// wait for their idle timeout take a gigabyte.
+// CloseIdleConnections closes the TCP connections that carry no request or watch. The next request opens a new TCP
+// connection. Callers use it after they found a runtime in its desired state. Most runtimes of a fleet are in that
+// state: thousands of TCP connections that wait for their idle timeout would take a gigabyte.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
@@ -345,12 +353,13 @@ func (rt *Runtime) close() {
 		rt.watches.stop()
 	}
 	rt.transport.CloseIdleConnections()
-	// A connection that carried a watch becomes idle shortly after. One that is busy for longer is closed by its idle
-	// timeout.
+	// A TCP connection that carried a watch becomes idle shortly after the watch has ended. If the connection stays
+	// busy for longer than this delay, its idle timeout closes it.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
-// setStateLocked sets the state under which the metrics count a connection; "" is none. The caller holds Pool.mu.
+// setStateLocked sets the state of a connection in the metrics. The state "" means that the connection is not counted.
+// The caller holds Pool.mu.
 func (rt *Runtime) setStateLocked(state string) {
 	if rt.counted != "" {
 		metrics.Runtimes.WithLabelValues(rt.counted).Dec()
@@ -361,8 +370,8 @@ func (rt *Runtime) setStateLocked(state string) {
 	rt.counted = state
 }
 
-// breakerChanged notifies the subscribers of a runtime that its circuit breaker opened or closed, or is open for
-// another reason.
+// breakerChanged notifies the subscribers of a runtime when the circuit breaker has opened or closed, or when the
+// reason of an open breaker has changed.
 func (p *Pool) breakerChanged(kyma string, b *breaker) {
 	state := "connected"
 	if b.err() != nil {
@@ -379,7 +388,7 @@ func (p *Pool) breakerChanged(kyma string, b *breaker) {
 	p.notifyAll(kyma, Event{ConnectionChanged: true})
 }
 
-// entryLocked returns the entry of a runtime, and makes it if needed. The caller holds mu.
+// entryLocked returns the entry of a runtime. If there is no entry, entryLocked makes one. The caller holds mu.
 func (p *Pool) entryLocked(kyma string) *entry {
 	e := p.entries[kyma]
 	if e == nil {

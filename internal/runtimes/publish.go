@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// Publish passes an event that a watch outside of the pool has received, such as the agent's, to the subscribers with a
-// matching interest. Events with Missed or Listed for a resource are delayed and merged, see Options.BatchDelay; all
-// others are delivered at once, after what was delayed. An event without Resource goes to all subscribers. Events of
-// one runtime are delivered in the order of the calls, by one caller at a time: if another one is delivering, Publish
-// returns before the event is delivered.
+// Publish delivers an event to all subscribers with a matching interest. The event comes from a watch outside of the
+// pool, for example from an agent. Missed and Listed events of one resource are delayed and merged, see
+// Options.BatchDelay. Other events are delivered at once, after the delayed events. An event without Resource is
+// delivered to all subscribers.
+//
+// The events of one runtime are delivered in the order of the calls to Publish, by one goroutine at a time. If another
+// goroutine is delivering events, Publish returns before its event is delivered.
 func (p *Pool) Publish(kyma string, event Event) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -25,7 +27,7 @@ func (p *Pool) Publish(kyma string, event Event) {
 	p.deliver(kyma)
 }
 
-// delayLocked adds an event to the batch. Only the last event of an interest is kept. The caller holds mu.
+// delayLocked adds an event to the batch. The batch keeps only the last event of each interest. The caller holds mu.
 func (p *Pool) delayLocked(kyma string, e *entry, event Event) {
 	e.batch = slices.DeleteFunc(e.batch, func(former Event) bool { return former.Interest == event.Interest })
 	if e.batch = append(e.batch, event); len(e.batch) == 1 {
@@ -44,8 +46,8 @@ func (p *Pool) deliverBatch(kyma string) {
 	p.deliver(kyma)
 }
 
-// deliver notifies subscribers of the events in the outbox, unless another goroutine does: then that one continues with
-// them. This keeps the order without holding a lock during the calls.
+// deliver notifies the subscribers of the events in the outbox. If another goroutine is delivering already, that
+// goroutine delivers these events, too. This keeps the order of events, and no lock is held during the calls of Notify.
 func (p *Pool) deliver(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +68,8 @@ func (p *Pool) deliver(kyma string) {
 	e.delivering, e.outbox = false, nil
 }
 
-// callsLocked returns the calls of Notify for an event, one for each matching interest. The caller holds Pool.mu.
+// callsLocked returns the calls of Subscriber.Notify for an event: one call for each matching interest. The caller
+// holds Pool.mu.
 func (e *entry) callsLocked(event Event) (calls []func()) {
 	for _, s := range e.subscribers {
 		if event.Missed && event.Interest.Resource.Empty() {
@@ -94,7 +97,7 @@ func (p *Pool) notifyAll(kyma string, event Event) {
 	}
 }
 
-// allSubscribers returns the subscribers of an entry, which may be nil. The caller holds Pool.mu.
+// allSubscribers returns the subscribers of an entry. The entry may be nil. The caller holds Pool.mu.
 func (e *entry) allSubscribers() (all []Subscriber) {
 	if e != nil {
 		for _, s := range e.subscribers {

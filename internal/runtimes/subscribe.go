@@ -10,14 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Subscriber is notified of changes in a runtime.
+// Subscriber is a receiver of the changes in a runtime.
 type Subscriber struct {
 	// Key identifies the subscriber within one runtime. A second subscription with the same key replaces the first.
 	Key string
 	// Interests select the objects whose changes are reported. Changes of the connection are always reported.
 	Interests []Interest
-	// ReplayMissed is for subscribers that rely on a state from before this process started. When such a subscriber has
-	// interests for the first time, and an event was published before, it receives a Missed event for each interest.
+	// ReplayMissed is true for a subscriber that uses a state from before this process started. When such a subscriber
+	// has interests for the first time, and an event was published before that, the subscriber receives a Missed event
+	// for each interest.
 	ReplayMissed bool
 	// Notify receives events. It must not block and may be called at any time from any goroutine.
 	Notify func(Event)
@@ -28,29 +29,31 @@ func ManifestSubscriberKey(namespace, name string) string {
 	return "Manifest/" + namespace + "/" + name
 }
 
-// Interest is one collection of objects of a runtime. Subscribers with equal interests share one watch.
+// Interest is a selection of objects of one resource in a runtime. Subscribers with equal interests share one watch.
 type Interest struct {
-	// Resource is the watched resource. Kind is the kind of its objects, which their metadata does not contain.
+	// Resource is the watched resource. Kind is the kind of the objects of that resource; the metadata of these objects
+	// does not contain the kind.
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Namespace and Name limit it to one namespace and one object. Empty is all.
+	// Namespace and Name limit the interest to one namespace and one object. An empty value selects all.
 	Namespace, Name string
-	// Labels is a label selector. Empty is all.
+	// Labels is a label selector. "" selects all objects.
 	Labels string
 }
 
 // Event is a change in a runtime. Exactly one of ConnectionChanged, Missed, Listed and Object is set.
 type Event struct {
-	// ConnectionChanged is true if the connection was made, replaced, broken or restored. No other field is set then.
+	// ConnectionChanged is true if the connection was made, replaced, broken or restored. All other fields are then
+	// empty.
 	ConnectionChanged bool
-	// Missed is true if changes of the Resource of the Interest may have been missed, or of all resources if that is
-	// empty: a subscriber has to read what it depends on.
+	// Missed is true if changes of the resource of Interest may have been missed. If that resource is empty, changes of
+	// all resources may have been missed. The subscriber has to read the objects that it depends on.
 	Missed bool
-	// Listed is true if Objects are all objects of the Interest. A watch begins with such an event, and sends another
-	// one when it has missed changes.
+	// Listed is true if Objects is the complete list of the objects of Interest. A watch sends such an event when it
+	// starts, and again after it has missed changes.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
-	// Interest is where the event occurred.
+	// Interest contains the resource of the event, and the kind of its objects.
 	Interest Interest
 	// Object is the metadata of the changed object.
 	Object *metav1.PartialObjectMetadata
@@ -58,7 +61,7 @@ type Event struct {
 	Deleted bool
 }
 
-// Subscribe adds or replaces a subscriber, whether or not the runtime can be reached. Repeating it with the same
+// Subscribe adds or replaces a subscriber. The runtime need not be reachable. Calling Subscribe again with the same
 // interests is cheap.
 func (p *Pool) Subscribe(kyma string, s Subscriber) {
 	p.mu.Lock()
@@ -94,7 +97,8 @@ func (p *Pool) notifyInterestsChanged(kyma string) {
 	}
 }
 
-// removeSubscriber removes a subscriber, and the entry of the runtime if nothing is left in it.
+// removeSubscriber removes a subscriber. If the entry of the runtime is then empty, removeSubscriber removes the entry,
+// too.
 func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,12 +139,12 @@ func (p *Pool) HasInterests(kyma, key string) bool {
 	return e != nil && len(e.subscribers[key].Interests) > 0
 }
 
-// maxSharedLists limits the number of lists of interests that are shared. Runtimes with the same modules have equal
-// lists.
+// maxSharedLists is the maximum number of different lists of interests that are shared. Runtimes with the same modules
+// have equal lists.
 const maxSharedLists = 4096
 
-// ShareInterests returns a list that is equal to the given one and the same slice for all callers, which saves memory.
-// No caller may change it.
+// ShareInterests returns one shared slice for all callers that pass an equal list of interests, which saves memory.
+// Callers must not change the returned slice.
 func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	var key strings.Builder
 	for _, i := range interests {
@@ -170,9 +174,9 @@ func (i Interest) Compare(o Interest) int {
 		cmp.Compare(i.Labels, o.Labels))
 }
 
-// matches reports whether an event is about the interest.
+// matches reports whether an event concerns the interest.
 func (i Interest) matches(e Event) bool {
-	if e.Interest.Resource.Resource == "" { // the sender does not know the resource: compare the kind
+	if e.Interest.Resource.Resource == "" { // the event has no resource: compare the kind
 		if i.Resource.Group != e.Interest.Resource.Group || i.Kind != e.Interest.Kind {
 			return false
 		}
@@ -182,8 +186,8 @@ func (i Interest) matches(e Event) bool {
 	return e.Object == nil || i.selects(e.Object, e.Deleted)
 }
 
-// selects reports whether an object of the resource belongs to the interest. The labels of a deleted object may be
-// unknown; then they match.
+// selects reports whether the interest includes an object of its resource. The labels of a deleted object may be
+// unknown; an object with unknown labels is included.
 func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
 		return false
@@ -195,7 +199,7 @@ func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	return err != nil || selector.Matches(labels.Set(o.Labels))
 }
 
-// filter returns the objects that belong to the interest.
+// filter returns the objects that the interest includes.
 func (i Interest) filter(objects []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
 	isOther := func(o metav1.PartialObjectMetadata) bool { return !i.selects(&o, false) }
 	if !slices.ContainsFunc(objects, isOther) {

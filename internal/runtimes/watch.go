@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// setSubscriber makes the watches of the connection match the interests of s.
+// setSubscriber starts and stops watches of the connection so that they match the interests of s.
 func (rt *Runtime) setSubscriber(s Subscriber) {
 	if rt.watches != nil {
 		rt.watches.setSubscriber(s)
@@ -23,7 +23,7 @@ func (rt *Runtime) setSubscriber(s Subscriber) {
 
 // watches are the watches on one runtime: one for each interest of its subscribers.
 type watches struct {
-	base    context.Context // ends all watches with the program
+	base    context.Context // its end ends all watches
 	client  metadata.Interface
 	timeout time.Duration // of a list
 
@@ -42,12 +42,12 @@ func newWatches(ctx context.Context, cfg *rest.Config, hc *http.Client, timeout 
 	cfg = metadata.ConfigFor(cfg)
 	c, err := metadata.NewForConfigAndClient(cfg, hc)
 	if err != nil {
-		return nil // the same configuration was good enough for apply.New
+		return nil // impossible: apply.New has accepted the same configuration
 	}
 	return &watches{base: ctx, client: c, timeout: timeout, running: map[Interest]*sharedWatch{}}
 }
 
-// setSubscriber starts the watches that s needs and stops those that only s needed before.
+// setSubscriber starts the watches for the interests of s, and stops the watches that only s needed before.
 func (w *watches) setSubscriber(s Subscriber) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *watches) setSubscriber(s Subscriber) {
 	}
 }
 
-// stop ends all watches for good.
+// stop ends all watches. No watch can be started after stop.
 func (w *watches) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +89,8 @@ func (w *watches) stop() {
 	clear(w.running)
 }
 
-// run watches one interest until ctx ends. While the circuit breaker is open, attempts cost no request and are not
-// delayed further, so that the watch resumes soon after the breaker has closed.
+// run watches the objects of one interest until ctx ends. While the circuit breaker is open, attempts send no request,
+// and the delay between attempts does not grow. Therefore the watch resumes soon after the breaker has closed.
 func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 	var client metadata.ResourceInterface = w.client.Resource(i.Resource)
 	if i.Namespace != "" {
@@ -101,7 +101,7 @@ func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 		query.FieldSelector = "metadata.name=" + i.Name
 	}
 	var listed []metav1.PartialObjectMetadata
-	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // it ends with ctx alone
+	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // Run returns only when ctx ends
 		Source: watch.ClientSource(func(ctx context.Context, o metav1.ListOptions) (
 			watch.Page[metav1.PartialObjectMetadata], error) {
 			list, err := client.List(ctx, o)
