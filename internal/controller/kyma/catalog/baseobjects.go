@@ -130,7 +130,7 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 }
 
 // takeBaseWrong returns whether a base object was changed or deleted, and resets the mark. If it returns true, all base
-// objects and the whole catalog copy are sent or compared again.
+// objects are sent again, and the whole catalog copy is compared.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.edit(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {

@@ -126,7 +126,7 @@ type Target struct {
 
 // NotServedError means that the CRD of a kind was created a moment ago and the runtime does not serve the kind yet.
 type NotServedError struct {
-	// What is the text behind "waiting for".
+	// What completes the error text, which begins with "waiting for".
 	What string
 }
 

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Timers use the monotonic clock; maintenance windows are on the wall clock. If the wall clock is set, or the machine
-// was suspended, a timer for the start of a window fires too late by the difference (or too early, which does no harm).
-// Therefore both clocks are compared regularly.
+// Timers use the monotonic clock, but maintenance windows are on the wall clock. After the wall clock was set forward,
+// or the machine was suspended, a timer for the start of a window fires too late by the difference. After the wall
+// clock was set back, the timer fires too early, which does no harm. Therefore both clocks are compared regularly.
 
 const (
-	// clockCheckInterval is the time between two comparisons: a window that a jump has opened is noticed at most that
-	// late.
+	// clockCheckInterval is the time between two comparisons of the clocks. A window that opens because of a clock jump
+	// is noticed after at most this time.
 	clockCheckInterval = 30 * time.Second
-	// clockJumpLimit is the difference from which on a deviation counts as a jump. Smaller ones come from gradual
+	// clockJumpLimit is the smallest deviation that counts as a clock jump. Smaller deviations come from gradual
 	// corrections of the clock.
 	clockJumpLimit = time.Second
 )
 
-// FollowClock calls jumped whenever the wall clock was set, until ctx ends.
+// FollowClock calls jumped each time the wall clock was set, until ctx ends.
 func FollowClock(ctx context.Context, jumped func()) {
 	followClock(ctx, func() time.Time { return time.Now().Round(0) }, jumped)
 }
 
-// followClock is FollowClock with a given wall clock, whose times have no monotonic part.
+// followClock is FollowClock with the wall clock as a parameter. The times that wall returns have no monotonic part.
 func followClock(ctx context.Context, wall func() time.Time, jumped func()) {
 	start := time.Now()
 	c := clock{start: wall()}
@@ -43,11 +43,11 @@ func followClock(ctx context.Context, wall func() time.Time, jumped func()) {
 
 // clock compares the wall clock with the monotonic clock.
 type clock struct {
-	start  time.Time     // on the wall clock, when the monotonic clock was at 0
-	offset time.Duration // by how much the wall clock was ahead of the monotonic clock at the last jump
+	start  time.Time     // the time of the wall clock when the monotonic clock was at 0
+	offset time.Duration // how far the wall clock was ahead of the monotonic clock at the last jump
 }
 
-// noticeJump returns whether the wall clock was set since the last jump, and remembers the new offset if so. elapsed is
+// noticeJump returns whether the wall clock was set since the last jump. If so, it stores the new offset. elapsed is
 // the monotonic time since start.
 func (c *clock) noticeJump(wall time.Time, elapsed time.Duration) bool {
 	offset := wall.Sub(c.start) - elapsed

@@ -1,4 +1,4 @@
-// Package maintenance holds the maintenance policy that is in force and notices when the wall clock is set.
+// Package maintenance holds the maintenance policy that is in force, and notices when the wall clock is set.
 //
 // # Use
 //
@@ -10,13 +10,13 @@
 //
 // # How it works
 //
-// The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache whenever Refresh is called, so that no
-// decision uses an older one. A file is read every few seconds. A policy that cannot be parsed does not replace the one
-// in force, and Problem returns why; a policy that is removed does.
+// The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache on every call of Refresh, so that no
+// decision uses an outdated policy. A file is read every 5 seconds. A policy that cannot be parsed does not replace the
+// policy in force, and Problem returns the reason. If the policy is removed, no policy is in force.
 //
 // # What it does not do
 //
-// It does not decide when a module is updated: package channel does that with the policy.
+// The package does not decide when a module is updated: package channel decides that with the policy.
 package maintenance
 
 import (
@@ -44,19 +44,21 @@ import (
 // fileReadInterval is the time between two reads of the file with the policy.
 const fileReadInterval = 5 * time.Second
 
-// Options say where the policy is.
+// Options are the source of the policy and its settings.
 type Options struct {
 	// Client reads the ConfigMap from the cache.
 	Client client.Reader
-	// Namespace is that of the ConfigMap.
+	// Namespace is the namespace of the ConfigMap.
 	Namespace string
-	// ConfigMap is the name of the ConfigMap with the policy. "": the policy is in File.
+	// ConfigMap is the name of the ConfigMap with the policy. "" means that the policy is in File.
 	ConfigMap string
-	// File is the path of the file with the policy; it need not exist. "": there is no policy.
+	// File is the path of the file with the policy. The file need not exist. "" means that there is no file.
 	File string
-	// MinWindow is how much of a maintenance window has to be left for an update to start.
+	// MinWindow is the minimum remaining time of a maintenance window: an update starts only if at least this much is
+	// left.
 	MinWindow time.Duration
-	// Events records on the ConfigMap that it cannot be parsed. nil: no events.
+	// Events records an event on the ConfigMap when the ConfigMap cannot be parsed. nil means that no events are
+	// recorded.
 	Events events.EventRecorder
 }
 
@@ -65,32 +67,32 @@ type Policies struct {
 	options Options
 
 	mu      sync.Mutex
-	version string          // guarded by mu: of the policy that was read last, parsed or not; "" if there was none
+	version string          // guarded by mu: of the policy that was read last, valid or not; "" if there is none
 	inForce *channel.Policy // guarded by mu
 	problem error           // guarded by mu: why the policy that was read last is not in force
 }
 
-// New returns Policies without a policy in force: see [Policies.Refresh].
+// New returns Policies without a policy in force. [Policies.Refresh] or [Policies.RefreshFile] reads the policy.
 func New(o Options) *Policies { return &Policies{options: o} }
 
 // UsesFile reports whether the policy is in a file.
 func (p *Policies) UsesFile() bool { return p.options.ConfigMap == "" && p.options.File != "" }
 
-// InForce returns the policy in force, nil if there is none.
+// InForce returns the policy in force, or nil if there is none.
 func (p *Policies) InForce() *channel.Policy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inForce
 }
 
-// Problem returns why the policy that was read last is not in force, nil if it is.
+// Problem returns why the policy that was read last is not in force. It returns nil if that policy is in force.
 func (p *Policies) Problem() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.problem
 }
 
-// Refresh reads the ConfigMap with the policy from the cache. It does nothing if the policy is in a file.
+// Refresh reads the ConfigMap with the policy from the cache. If the policy is in a file, Refresh does nothing.
 func (p *Policies) Refresh(ctx context.Context) {
 	if p.options.ConfigMap == "" {
 		return
@@ -103,7 +105,7 @@ func (p *Policies) Refresh(ctx context.Context) {
 	case apierrors.IsNotFound(err):
 		version = ""
 	case err != nil:
-		return // it is not known whether there is a policy, so the one in force stays
+		return // whether a policy exists is not known: the policy in force stays
 	}
 	changed, problem := p.replace(version, func() (*channel.Policy,
 		error) {
@@ -135,12 +137,12 @@ func (p *Policies) FollowFile(ctx context.Context, changed func()) {
 	}
 }
 
-// RefreshFile reads the file with the policy and reports whether it has changed since it was read last.
+// RefreshFile reads the file with the policy, and reports whether the file has changed since the previous read.
 func (p *Policies) RefreshFile(ctx context.Context) bool {
 	data, err := readBounded(p.options.File)
 	version := ""
 	if !errors.Is(err, fs.ErrNotExist) {
-		version = fmt.Sprintf("%v %s", err, data) // the file is small, and it is rarely compared
+		version = fmt.Sprintf("%v %s", err, data) // the file is small, and versions are rarely compared
 	}
 	changed, problem := p.replace(version, func() (*channel.Policy, error) {
 		if err != nil {
@@ -154,8 +156,8 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	return changed
 }
 
-// replace puts a policy in force unless this version was read last; version "" means that there is no policy. It
-// returns whether the version is another one, and why the policy cannot be used.
+// replace puts a policy in force. It does nothing if version is the version that was read last. Version "" means that
+// there is no policy. replace returns whether the version has changed, and why the policy cannot be used.
 func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +181,7 @@ func (p *Policies) replace(version string, parse func() (*channel.Policy, error)
 	return true, nil
 }
 
-// logChange logs which policy is in force after a change.
+// logChange logs whether a policy is in force after a change, and any problem of the policy.
 func logChange(ctx context.Context, where, version string, problem error) {
 	switch l := log.FromContext(ctx).WithValues("from", where); {
 	case problem != nil:
@@ -191,8 +193,8 @@ func logChange(ctx context.Context, where, version string, problem error) {
 	}
 }
 
-// readBounded reads a file. It stops one byte after the largest size of a policy, so that a file which is too large is
-// refused by its size.
+// readBounded reads at most one byte more than the largest size of a policy from a file. So the parser refuses a file
+// that is too large by its size.
 func readBounded(path string) ([]byte, error) {
 	const limit = 1<<20 + 1
 	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file

@@ -10,18 +10,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// Artefact says where the parts of a module version are in the registry.
+// Artefact has the places in the registry of the parts of a module version.
 type Artefact struct {
-	Install  v1beta2.InstallInfo // raw-manifest; zero if the module has none
+	Install  v1beta2.InstallInfo // the layer raw-manifest; zero if the module has none
 	Installs []v1beta2.InstallInfo
 	Config   *v1beta2.ManifestConfig
 	CRDs     *v1beta2.ManifestConfig
 	Images   []string
 }
 
-// ArtefactIn returns the artefact that a component describes: raw-manifest is installed, config and crds belong to it.
-// Components of early modules have no raw-manifest; then all other resources are installed, in the order of their
-// names, except default-cr, which is an example for users.
+// ArtefactIn returns the artefact that a component descriptor describes. The resource raw-manifest is installed; the
+// resources config and crds are its settings and its CRDs. The components of early modules have no raw-manifest. For
+// these components all other resources are installed, in the order of their names. The resource default-cr, an example
+// for users, is never installed.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
 	a := Artefact{Images: c.Images}
 	for _, name := range slices.Sorted(maps.Keys(c.Layers)) {

@@ -1,5 +1,5 @@
-// Package plan decides which modules a runtime has, which Manifests they should have, and what the status of the Kyma
-// shows of them.
+// Package plan decides which modules a runtime has, which Manifest each module should have, and which entries the
+// modules get in the status of the Kyma.
 //
 // # Use
 //
@@ -10,12 +10,12 @@
 //
 // # How it works
 //
-// Every function is pure: its result depends only on its arguments. It makes no request, takes no lock, reads no clock
-// and counts nothing.
+// Every function is pure: its result depends only on its arguments. A function makes no request, takes no lock, reads
+// no clock and counts nothing.
 //
 // # What it does not do
 //
-// It does not choose the version of a module: package channel does. It writes nothing.
+// The package does not choose the version of a module: package channel does. The package writes nothing.
 package plan
 
 import (
@@ -34,17 +34,17 @@ import (
 
 // Module is one module of a Kyma in one reconcile.
 type Module struct {
-	Spec v1beta2.Module // as requested
-	// by the Kyma in the runtime, or as a mandatory module; otherwise its Manifest is to be deleted
+	Spec v1beta2.Module // the module as the Kyma requests it
+	// the Kyma in the runtime requests the module, or the module is mandatory; if false, its Manifest has to be deleted
 	IsRequested bool
-	IsMandatory bool                  // the control plane requests it, or did
-	Decision    channel.Decision      // the version that it should have, or why not
-	Manifest    *v1beta2.Manifest     // replaced by install; nil if there is none
-	Former      *v1beta2.ModuleStatus // its entry in the status before this reconcile, nil if there was none
-	Err         error                 // set by install: why the Manifest could not be created or updated
+	IsMandatory bool                  // the control plane requests the module, or requested it before
+	Decision    channel.Decision      // the desired version, or the reason why there is none
+	Manifest    *v1beta2.Manifest     // nil if there is none; step install replaces it
+	Former      *v1beta2.ModuleStatus // the module's status entry before this reconcile; nil if none
+	Err         error                 // set by step install: why the Manifest was not written
 }
 
-// Pause returns the blocker of a paused module, nil if the module is not paused.
+// Pause returns the blocker of a paused module, or nil if the module is not paused.
 func (m *Module) Pause() *channel.Blocker {
 	switch b := m.Decision.Blocker; {
 	case b == nil:
@@ -55,17 +55,17 @@ func (m *Module) Pause() *channel.Blocker {
 	return nil
 }
 
-// Inputs are all that determines which modules a runtime has and which versions they should have.
+// Inputs are the inputs of Resolve. Together they determine the modules of a runtime and the versions of the modules.
 type Inputs struct {
-	Kyma      *v1beta2.Kyma                // in the control plane
-	Remote    *v1beta2.Kyma                // in the runtime, with the requested modules
-	Manifests map[string]*v1beta2.Manifest // of the Kyma, by name
+	Kyma      *v1beta2.Kyma                // the Kyma in the control plane
+	Remote    *v1beta2.Kyma                // the Kyma in the runtime, with the requested modules
+	Manifests map[string]*v1beta2.Manifest // the Manifests of the Kyma, by name
 	Catalog   channel.Catalog
 	Now       time.Time
 }
 
-// Resolve returns the requested modules in the order of spec, then the modules that are to be removed, then the
-// mandatory ones.
+// Resolve returns all modules of a runtime in this order: the requested modules in the order of spec, the modules to be
+// removed, the mandatory modules.
 func Resolve(in Inputs) []Module {
 	assigned := map[*v1beta2.Manifest]bool{}
 	decide := func(m Module, r channel.Request) Module {
@@ -76,8 +76,8 @@ func Resolve(in Inputs) []Module {
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		return m
 	}
-	// A module that becomes mandatory, or no longer is, keeps its Manifest: therefore mandatory modules are assigned
-	// their Manifests first.
+	// A module that becomes mandatory keeps its Manifest, and so does a module that is no longer mandatory. Therefore
+	// Manifests are assigned to mandatory modules first.
 	var mandatory []Module
 	isMandatory := map[string]bool{}
 	for _, r := range channel.MandatoryRequests(in.Catalog, in.Kyma) {
@@ -108,20 +108,21 @@ func Resolve(in Inputs) []Module {
 	return append(all, mandatory...)
 }
 
-// ToRemove returns the module of a Manifest that is deleted or will be.
+// ToRemove returns the module of a Manifest that is being deleted or will be deleted.
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of)}
 }
 
-// IsOurs reports whether a Manifest was created for a Kyma by this controller. One that a user has created stays until
-// the user deletes it.
+// IsOurs reports whether this controller has created a Manifest. A Manifest that a user has created stays until the
+// user deletes it.
 func IsOurs(m *v1beta2.Manifest) bool {
 	return metav1.GetControllerOf(m) != nil || m.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager
 }
 
-// manifestOf returns the Manifest of a module, nil if there is none. Of several it prefers one that is not being
-// deleted, then one that is mandatory like the module, or not.
+// manifestOf returns the Manifest of a module, or nil if there is none. If a module has several Manifests, manifestOf
+// prefers a Manifest that is not being deleted. Its second preference is a Manifest for which IsMandatory returns the
+// value of mandatory.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	best := -1
@@ -144,9 +145,9 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 	return found
 }
 
-// InstalledVersion returns the version of a module that is installed in the runtime, "" if none. The version that
-// somebody else has written into the spec of the Manifest does not count, even if the controller of Manifests has
-// copied it into the status.
+// InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
+// A version that somebody else has written into the spec of the Manifest does not count. It does not count either when
+// the controller of Manifests has copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -157,8 +158,8 @@ func InstalledVersion(m *v1beta2.Manifest) string {
 	return RequestedVersion(m)
 }
 
-// RequestedVersion returns the version that this controller has written into a Manifest, "" if there is no Manifest or
-// it is being deleted.
+// RequestedVersion returns the version that this controller has written into a Manifest. It returns "" if there is no
+// Manifest or if the Manifest is being deleted.
 func RequestedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -166,9 +167,9 @@ func RequestedVersion(m *v1beta2.Manifest) string {
 	return cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 }
 
-// manifestName returns the name of the Manifest of a module. An existing Manifest keeps its name: the module may have
-// another component now, which the name of a new Manifest is made of, but the objects in the runtime still belong to
-// the same module.
+// manifestName returns the name of the Manifest of a module. The name of a new Manifest depends on the component of the
+// module. An existing Manifest keeps its name even if the module has another component now, because the objects in the
+// runtime still belong to the same module.
 func manifestName(k *v1beta2.Kyma, m *Module) string {
 	if m.Manifest != nil && IsOurs(m.Manifest) {
 		return m.Manifest.Name
@@ -176,7 +177,8 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 	return v1beta2.ManifestName(k.Name, m.Decision.Component, m.Spec.Name)
 }
 
-// DesiredManifest returns the Manifest that a module with a decision should have.
+// DesiredManifest returns the Manifest that a module should have. The module must have a version: Decision.Template is
+// set.
 func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 	t := m.Decision.Template
 	name := manifestName(k, m)
@@ -238,15 +240,15 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 	return want
 }
 
-// ourLabels and ourAnnotations are removed from a Manifest that should not have them. Labels and annotations of others
-// stay.
+// ourLabels and ourAnnotations are removed from a Manifest if the desired Manifest does not have them. Labels and
+// annotations of others stay.
 var (
 	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule}
 	ourAnnotations = []string{v1beta2.AnnotationPaused}
 )
 
-// WithDesired returns a copy of a Manifest with the desired labels, annotations and spec, nil if it has them already.
-// Finalizers belong to the controller of Manifests.
+// WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. It returns nil if the
+// Manifest already has them. It does not change finalizers, because they belong to the controller of Manifests.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)
@@ -258,7 +260,8 @@ func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	return updated
 }
 
-// withOurs returns a copy of all labels or annotations, in which our keys have the desired values, or none.
+// withOurs returns a copy of some labels or annotations. In the copy, each of our keys has the desired value, or is
+// absent if there is no desired value.
 func withOurs(all map[string]string, ours []string, want map[string]string) map[string]string {
 	out := make(map[string]string, len(all)+len(want))
 	maps.Copy(out, all)
@@ -269,8 +272,8 @@ func withOurs(all map[string]string, ours []string, want map[string]string) map[
 	return out
 }
 
-// SameSpec reports whether two specs have the same meaning: raw JSON is compared by content, not by the order of its
-// keys. A spec that cannot be encoded differs from every other.
+// SameSpec reports whether two specs have the same meaning. Raw JSON is compared by content, so the order of its keys
+// does not matter. A spec that cannot be encoded differs from every other spec.
 func SameSpec(a, b *v1beta2.ManifestSpec) bool {
 	decode := func(s *v1beta2.ManifestSpec) (v any, err error) {
 		data, err := json.Marshal(s)
@@ -290,7 +293,7 @@ func SameSpec(a, b *v1beta2.ManifestSpec) bool {
 	return err == nil && loop.Equal(x, y)
 }
 
-// formerEntry returns a copy of the entry of a module in the status, nil if there is none.
+// formerEntry returns a copy of the status entry of a module, or nil if there is none.
 func formerEntry(k *v1beta2.Kyma, module string) *v1beta2.ModuleStatus {
 	for i := range k.Status.Modules {
 		if k.Status.Modules[i].Name == module {

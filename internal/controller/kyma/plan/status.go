@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Entries returns the entries of the status: requested modules in the order of spec, then those that are being removed.
+// Entries returns the status entries of all modules that are not mandatory: first the requested modules in the order of
+// spec, then the modules that are being removed.
 func Entries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range modules {
@@ -24,7 +25,7 @@ func Entries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// MandatoryEntries returns entries like those of the status for the mandatory modules.
+// MandatoryEntries returns entries of the mandatory modules. They have the form of status entries.
 func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range modules {
@@ -35,8 +36,9 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// entryOf returns the entry of one module: what is installed now and, if that is not what is requested, why. References
-// are kept when a lookup has failed.
+// entryOf returns the status entry of one module. The entry shows the installed version. If the installed version is
+// not the requested version, the entry also shows the reason. After a failed lookup, the entry keeps its former
+// references.
 func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	e := v1beta2.ModuleStatus{Name: m.Spec.Name, State: v1beta2.StateProcessing}
 	if f := m.Former; f != nil {
@@ -67,12 +69,13 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	return e
 }
 
-// addBlocker adds to an entry why the module does not get what is requested. What is installed stays installed:
+// addBlocker adds to an entry the reason why the module does not get the requested version. The installed version stays
+// installed. The state of the entry depends on the reason:
 //
-//	WaitingForWindow               the state stays; field maintenance shows that an update waits
-//	KymaPaused, ModulePaused       the state stays, but Warning if another version is requested
+//	WaitingForWindow               unchanged; field maintenance shows that an update waits
+//	KymaPaused, ModulePaused       unchanged, but Warning if another version is requested or no Manifest exists
 //	WindowUnknown                  Error: the maintenance policy has to be corrected
-//	any other                      Warning, also if it was never installed: a person has to act, a retry does not help
+//	any other                      Warning, even if no version was ever installed: a person has to act, retries do not help
 func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 	b := m.Decision.Blocker
 	state := v1beta2.StateWarning
@@ -94,12 +97,12 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 	switch b.Code {
 	case v1beta2.ReasonWaitingForWindow, v1beta2.ReasonWindowUnknown, v1beta2.ReasonDowngradeRefused:
 		if m.Former != nil && m.Former.Channel != "" {
-			e.Channel = m.Former.Channel // whose version is still installed
+			e.Channel = m.Former.Channel // the version of this channel is still installed
 		}
 	}
 }
 
-// addManifest adds to an entry what the Manifest of the module shows.
+// addManifest adds the references, the version and the state of the module's Manifest to an entry.
 func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	is := m.Manifest
 	e.Manifest = referenceTo(v1beta2.GroupVersion.String(), "Manifest", is.Namespace, is.Name, is.Generation)
@@ -119,7 +122,7 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 		e.State = v1beta2.StateDeleting
 		e.Reason, e.Message = ReasonOf(is), is.Status.LastOperation.Operation
 	case is.Status.ObservedGeneration != is.Generation || is.Status.State == "":
-		e.State = v1beta2.StateProcessing // it was not reconciled yet, so its status is outdated
+		e.State = v1beta2.StateProcessing // the last change is not reconciled yet: the status is outdated
 	default:
 		e.State = is.Status.State
 		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning || IsSlow(is, now) {
@@ -128,7 +131,7 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	}
 }
 
-// CountReady returns the number of modules that are Ready or unmanaged, and of all.
+// CountReady returns the number of modules that are Ready or unmanaged, and the number of all modules.
 func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 	for _, m := range modules {
 		if m.State == v1beta2.StateReady || m.State == v1beta2.StateUnmanaged {
@@ -138,8 +141,9 @@ func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 	return ready, len(modules)
 }
 
-// Worst returns the reason of the module in the Worst state, ModulesNotReady if it has none, and a line with every
-// module that is not ready and why.
+// Worst returns the reason of the module in the worst state, and one line that lists every module that is not Ready,
+// with its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If no such module has a
+// reason, the reason is ModulesNotReady.
 func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	rank := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateDeleting, v1beta2.StateProcessing}
 	at := len(rank)
@@ -166,16 +170,17 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	return reason, strings.Join(parts, "; ")
 }
 
-// SlowModuleDelay is how long a module may be Processing before its Kyma reports what it waits for. A module that
-// becomes Ready earlier costs the runtime two writes of the status, whatever happens meanwhile.
+// SlowModuleDelay is how long a module may be Processing before the status of its Kyma shows what the module waits for.
+// A module that becomes Ready earlier costs two status writes in the runtime, regardless of its progress in between.
 const SlowModuleDelay = 10 * time.Second
 
-// IsSlow reports whether a Manifest has been Processing for slowModuleDelay.
+// IsSlow reports whether a Manifest has been Processing for at least SlowModuleDelay.
 func IsSlow(m *v1beta2.Manifest, now time.Time) bool {
 	return m.Status.State == v1beta2.StateProcessing && !now.Before(ProcessingSince(m).Add(SlowModuleDelay))
 }
 
-// ProcessingSince returns when a Manifest was last Ready, or else was created.
+// ProcessingSince returns the time since when a Manifest is not Ready: the last transition of its condition Ready, or
+// its creation if it has no such condition or is Ready.
 func ProcessingSince(m *v1beta2.Manifest) time.Time {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {
@@ -184,8 +189,8 @@ func ProcessingSince(m *v1beta2.Manifest) time.Time {
 	return m.CreationTimestamp.Time
 }
 
-// VisibleState returns the state that a Kyma shows for a Manifest: one that was not reconciled since its last change is
-// Processing.
+// VisibleState returns the state that a Kyma shows for a Manifest. A Manifest that was not reconciled since its last
+// change is shown as Processing.
 func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	if m.Status.ObservedGeneration != m.Generation || m.Status.State == "" {
 		return v1beta2.StateProcessing
@@ -193,7 +198,7 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	return m.Status.State
 }
 
-// ReasonOf returns the reason of the condition Ready of a Manifest.
+// ReasonOf returns the reason of the condition Ready of a Manifest, or "" if the condition is True or absent.
 func ReasonOf(m *v1beta2.Manifest) string {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {
@@ -202,12 +207,13 @@ func ReasonOf(m *v1beta2.Manifest) string {
 	return ""
 }
 
-// RemoteStatus returns the status for the Kyma in the runtime: generations are those of that Kyma, references to
-// templates point into the runtime, and what only exists in the control plane is left out.
+// RemoteStatus returns the status for the Kyma in the runtime. It differs from the status in the control plane in three
+// ways. Generations are generations of the Kyma in the runtime. References to templates point into the runtime. Fields
+// about objects that exist only in the control plane are left out.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration, s.Agent = generation, nil
-	// the admin of the runtime cannot do anything about them
+	// the admin of the runtime cannot change anything about mandatory modules
 	meta.RemoveStatusCondition(&s.Conditions, v1beta2.ConditionMandatoryModules)
 	for i := range s.Conditions {
 		s.Conditions[i].ObservedGeneration = generation
@@ -221,7 +227,7 @@ func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	return s
 }
 
-// referenceTo returns a reference of a module's entry.
+// referenceTo returns an object reference for the status entry of a module.
 func referenceTo(apiVersion, kind, namespace, name string, generation int64) *v1beta2.ObjectReference {
 	return &v1beta2.ObjectReference{
 		APIVersion: apiVersion, Kind: kind,
