@@ -7,7 +7,7 @@
 //
 // # How it works
 //
-// The three stories, install, delete, and hand over to the user, are the lists of steps in [run.reconcile].
+// A Manifest is installed, deleted, or handed over to the user. [run.reconcile] has the list of steps for each of them.
 //
 // An installation first resolves the sources of the module (package source) and computes the digest of everything that
 // decides which objects the runtime should have (plan.go). If the status has this digest as applied, and no event was
@@ -59,37 +59,39 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Client reads from the cache and sees its own writes.
+	// Client reads from a cache that includes the own writes of this process.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
 	// Registry reads artefacts.
 	Registry *registry.Registry
-	// Secrets reads the Secrets with credentials that Manifests select. It should not cache.
+	// Secrets reads the credentials Secrets that Manifests select. It should be a client without a cache.
 	Secrets client.Reader
-	// Events records Kubernetes events; nil: none are recorded.
+	// Events records Kubernetes events. With nil, no events are recorded.
 	Events events.EventRecorder
-	// LocalSources is a folder of which Manifests may name folders as sources of type kustomize; "" means none.
+	// LocalSources is a folder. Manifests may use its subfolders as sources of type kustomize. "" means that no local
+	// sources are allowed.
 	LocalSources string
-	// PullSecret is the name of the Secret that workloads of modules pull images with; "" means none.
+	// PullSecret is the name of the image pull Secret of the workloads of modules. "" means no image pull Secret.
 	PullSecret string
-	// CustomStateCheck is whether the state of a module's custom resource decides about readiness, for Manifests
-	// without the annotation.
+	// CustomStateCheck is the default for Manifests without the annotation. If it is true, the state of the module's
+	// custom resource decides about readiness.
 	CustomStateCheck bool
-	// BundleBytes limits the memory for rendered modules; 0 means render.DefaultCacheBytes.
+	// BundleBytes is the memory limit for rendered modules, in bytes; 0 means render.DefaultCacheBytes.
 	BundleBytes int
-	// AuditInterval is how often every object is compared with its desired state. The audits of a fleet are spread over
-	// it.
+	// AuditInterval is the interval at which every object is compared with its desired state. The audits of all
+	// Manifests are spread over this interval.
 	AuditInterval time.Duration
-	// WatchedAuditInterval is the same for runtimes that report all changes. 0 means AuditInterval.
+	// WatchedAuditInterval is the AuditInterval for runtimes that report all changes. 0 means AuditInterval.
 	WatchedAuditInterval time.Duration
-	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
+	// Urgent is the set of runtimes that a person waits for. All controllers share one set. It is required.
 	Urgent *queueing.Urgent
 	// Concurrency is the number of Manifests that are reconciled at the same time.
 	Concurrency int
 	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
-	// Shards are the runtimes that this replica is responsible for. nil: all.
+	// Shards determines the runtimes that this replica is responsible for. With nil, the replica is responsible for all
+	// runtimes.
 	Shards *shard.Keeper
 	// After is called after each step, see loop.Options; nil in production.
 	After func(step string)
@@ -102,7 +104,7 @@ type Reconciler struct {
 	sources  *source.Finder
 	bundles  source.Renderer
 	states   apply.StateEvaluator
-	shared   dedup.Values // interests and inventories that many Manifests have
+	shared   dedup.Values // interests and inventories, shared by all Manifests with equal ones
 	memories loop.Memory[types.NamespacedName, memory]
 }
 
@@ -136,17 +138,17 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 // run is one reconcile of one Manifest.
 type run struct {
 	*Reconciler
-	manifest *v1beta2.Manifest // as read; only report.go changes its status
-	kyma     string            // the runtime
-	memory   *memory           // of this Manifest; used by one reconcile at a time
-	runtime  *runtimes.Runtime // set by connect or reach; nil if no request is needed
+	manifest *v1beta2.Manifest // as read from the control plane; only report.go changes its status
+	kyma     string            // name of the Kyma of the runtime
+	memory   *memory           // memory of this Manifest; used by one reconcile at a time
+	runtime  *runtimes.Runtime // set by connect or reach; nil if no request to the runtime is needed
 	plan     plan              // set by decide
-	changes  changes           // taken by decide from the memory
-	rendered *rendered         // set by render; nil if there is nothing to apply or to compare
-	// set by record: the objects that the runtime should have; without rendered, the inventory
+	changes  changes           // set by decide, which takes them from the memory
+	rendered *rendered         // set by render; nil if no object has to be applied or compared
+	// set by record: the objects that the runtime should have; if rendered is nil, the objects of the inventory
 	refs     []apply.Ref
 	pruned   pruned                 // set by prune
-	saved    v1beta2.ManifestStatus // the status in the control plane: as read, or as saved after record
+	saved    v1beta2.ManifestStatus // the status in the control plane, as read at first, or as saved after record
 	observed observed               // set by apply, createResource, the steps of a deletion, and observe
 }
 
@@ -159,18 +161,18 @@ type rendered struct {
 
 // pruned is the result of prune.
 type pruned struct {
-	complete bool        // everything is applied, and everything that it replaces is deleted
-	kept     []apply.Ref // objects that are in no set any more, and are never deleted
+	complete bool        // all objects are applied, and all objects that they replace are deleted
+	kept     []apply.Ref // objects that are in no set any more, but are never deleted
 }
 
 // moduleResource is the module's custom resource as it was read; object is nil if it does not exist.
 type moduleResource struct{ object *unstructured.Unstructured }
 
-// observed is what the steps found in the runtime.
+// observed holds the observations of the steps in the runtime.
 type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
-	blocker      string // the reason code of what the reconcile waits for; "" if none is known
+	blocker      string // the reason why the reconcile waits; "" if no reason is known
 
 	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
 }
@@ -193,20 +195,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	if r.Shards != nil { // read again with the context of the shard: this read sees our own writes
+	if r.Shards != nil { // read again with the context of the shard: this read includes own writes
 		if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err) // the event of its deletion triggers a reconcile
 		}
 	}
 	memory := r.memoryOf(req.NamespacedName, m.UID)
 	if memory.released {
-		return reconcile.Result{}, nil // the finalizers are removed; the event of the deletion triggers a reconcile
+		return reconcile.Result{}, nil // the finalizers were removed; the event of the deletion triggers a reconcile
 	}
 	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], memory: memory}
 	return n.reconcile(ctx)
 }
 
-// reconcile runs the steps for what the Manifest asks for: hand over, delete, nothing, or install.
+// reconcile runs the steps of one case: hand over, delete, suspended, or install.
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report, AfterStep: n.After}
@@ -244,13 +246,13 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		loop.Step{Name: "audit", Do: n.scheduleAudit})
 }
 
-// addFinalizers adds the finalizers, so that the Manifest is not removed before its objects are.
+// addFinalizers adds the finalizers. They keep the Manifest until its objects are deleted.
 func (n *run) addFinalizers(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.manifest, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
 }
 
-// publishRef sets the annotation with the reference of the source that was applied completely, for clients that wait
-// for it. Only sources in a registry have a reference.
+// publishRef sets the annotation with the reference of the source that was applied completely. Clients wait for this
+// annotation. Only sources in a registry have a reference.
 func (n *run) publishRef(ctx context.Context) error {
 	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
 	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
@@ -262,8 +264,9 @@ func (n *run) publishRef(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime, without a request to it. An error waits for a change, which the pool
-// reports. A Manifest that is Ready may not need a connection: if none is open, reach opens it when it is needed.
+// connect gets the connection to the runtime from the pool, without a request to the runtime. After an error, the
+// Manifest waits until the pool reports a change. A Manifest that is Ready may not need a connection. If no connection
+// is open for it, reach opens the connection when it is needed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe()
 	s := &n.manifest.Status
@@ -273,7 +276,8 @@ func (n *run) connect(ctx context.Context) error {
 	return n.connectBy(ctx, n.Runtimes.Get)
 }
 
-// reach connects if connect did not, unless there is nothing to do.
+// reach opens the connection to the runtime if connect did not open it. It does nothing if this reconcile has no work
+// in the runtime.
 func (n *run) reach(ctx context.Context) error {
 	if n.runtime != nil || !n.plan.hasWork() && n.isQuiet(readinessRules(n.manifest, n.CustomStateCheck)) {
 		return nil
@@ -281,8 +285,8 @@ func (n *run) reach(ctx context.Context) error {
 	return n.connectBy(ctx, n.Runtimes.Get)
 }
 
-// connectBy gets the connection from the pool. Errors with a reason are terminal: the pool triggers a reconcile when
-// that changes.
+// connectBy gets the connection from the pool. Errors with a reason are terminal, because the pool triggers a reconcile
+// when the cause changes.
 func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx, n.kyma)
 	if err != nil && loop.Reason(err) != "" {
@@ -292,8 +296,8 @@ func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (
 	return err
 }
 
-// auditInterval is the interval of audits for this Manifest. Agents do not report Secrets, so a module with one is
-// audited more often.
+// auditInterval returns the audit interval of this Manifest. Agents do not report changes of Secrets, so a module with
+// a Secret is audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
 	if n.WatchedAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) ||
@@ -303,7 +307,8 @@ func (n *run) auditInterval() time.Duration {
 	return n.WatchedAuditInterval
 }
 
-// scheduleAudit requests the next reconcile, spread over the interval by the name of the Manifest.
+// scheduleAudit requeues the Manifest for its next audit. The name of the Manifest determines the time within the
+// interval.
 func (n *run) scheduleAudit(context.Context) error {
 	interval := min(n.auditInterval(), n.Runtimes.PollInterval(n.kyma))
 	return loop.RecheckAfter(loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name))

@@ -18,9 +18,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectToDelete connects to the runtime. Without an access Secret, the runtime is left as it is and the Manifest is
-// released: removing the Secret is a decision of its owner. Any other error waits until the runtime can be reached, or
-// until the Kyma controller gives it up.
+// connectToDelete connects to the runtime. Without an access Secret, the objects in the runtime stay and the Manifest
+// is released, because the owner has removed the Secret on purpose. After any other error, the deletion waits until the
+// runtime can be reached, or until the Kyma controller abandons the runtime.
 func (n *run) connectToDelete(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		return n.release(ctx)
@@ -33,7 +33,7 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return err
 }
 
-// handOver removes our labels and annotations from the objects of the inventory, which belong to the user from now on.
+// handOver removes our labels and annotations from the objects of the inventory. These objects then belong to the user.
 func (n *run) handOver(ctx context.Context) error {
 	body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null,%q:null}}}`,
 		v1beta2.LabelManagedBy, v1beta2.AnnotationOwnedBy, v1beta2.AnnotationDisclaimer)
@@ -55,8 +55,8 @@ func isNotFound(err error) bool {
 	return false
 }
 
-// findBlockers waits while there are custom resources of the module's kind that users made: without the module, nothing
-// would handle them.
+// findBlockers waits while custom resources of the module's kind exist that users created. Without the module, no
+// operator would handle these custom resources.
 func (n *run) findBlockers(ctx context.Context) error {
 	cr := n.manifest.Spec.Resource
 	if cr == nil {
@@ -83,7 +83,7 @@ func (n *run) findBlockers(ctx context.Context) error {
 	for _, ref := range users {
 		names = append(names, ref.String())
 	}
-	const limit = 5 // names in a message
+	const limit = 5 // maximum number of names in a message
 	more := ""
 	if len(names) > limit {
 		more = fmt.Sprintf(" and %d more", len(names)-limit)
@@ -94,8 +94,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 	return n.waitFor("custom resources of users to be deleted: " + strings.Join(names, ", ") + more)
 }
 
-// withoutOtherManifests returns refs without the custom resources of other Manifests of this runtime, which delete
-// them.
+// withoutOtherManifests returns refs without the custom resources that belong to other Manifests of this runtime. The
+// deletion of those Manifests deletes these custom resources.
 func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	if len(refs) == 0 {
 		return nil, nil
@@ -113,8 +113,8 @@ func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]ap
 	}), nil
 }
 
-// deleteResource deletes the module's custom resource and waits until the operator of the module, which still runs, has
-// removed its finalizers.
+// deleteResource deletes the module's custom resource. It waits until the module's operator, which still runs, has
+// removed the finalizers of the custom resource.
 func (n *run) deleteResource(ctx context.Context) error {
 	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
@@ -131,13 +131,14 @@ func (n *run) deleteResource(ctx context.Context) error {
 	return nil
 }
 
-// operatorRepairDelay is how long a deletion may take before the operator of the module is compared with its desired
-// state.
+// operatorRepairDelay is the delay after the start of a deletion before the objects of the module's operator are
+// compared with their desired state.
 const operatorRepairDelay = 2 * time.Second
 
-// repairOperator keeps the objects of the module as they were installed while custom resources wait for its operator to
-// remove their finalizers. If that fails, for example because the registry is unavailable, the error is logged and the
-// deletion waits as before. It does nothing once the purge controller has started to delete the module.
+// repairOperator restores the installed objects of the module while custom resources wait for the module's operator to
+// remove their finalizers. If the repair fails, for example because the registry is unavailable, the error is logged
+// and the deletion continues to wait. repairOperator does nothing once the purge controller has started to delete the
+// module.
 func (n *run) repairOperator(ctx context.Context) {
 	if time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
@@ -145,7 +146,7 @@ func (n *run) repairOperator(ctx context.Context) {
 	}
 	err := n.decide(ctx)
 	if err == nil && n.plan.applyAll {
-		return // the Manifest has another version than the installed one, so nothing is known to be missing
+		return // the version of the Manifest is not installed, so missing objects cannot be determined
 	}
 	if err == nil {
 		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
@@ -163,7 +164,7 @@ func (n *run) repairOperator(ctx context.Context) {
 	}
 }
 
-// teardown deletes everything in the inventory, in order, and waits until it is deleted.
+// teardown deletes all objects of the inventory in order, and waits until they no longer exist.
 func (n *run) teardown(ctx context.Context) error {
 	left, err := n.runtime.Delete(ctx, n.refs, &n.memory.deletion)
 	if err != nil {
@@ -176,7 +177,7 @@ func (n *run) teardown(ctx context.Context) error {
 	return nil
 }
 
-// noteForbidden sets the reason RuntimeForbidden if an object cannot be deleted because a permission is missing.
+// noteForbidden sets the reason RuntimeForbidden if a missing permission prevents the deletion of an object.
 func (n *run) noteForbidden(left apply.Teardown) {
 	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool {
 		return r.Err != nil &&
@@ -186,7 +187,7 @@ func (n *run) noteForbidden(left apply.Teardown) {
 	}
 }
 
-// release removes the finalizers. A Manifest that was handed over is deleted first.
+// release removes the finalizers. If the Manifest was handed over to the user, release deletes the Manifest first.
 func (n *run) release(ctx context.Context) error {
 	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
 		if err := n.deleteManifest(ctx); err != nil {
@@ -194,7 +195,7 @@ func (n *run) release(ctx context.Context) error {
 		}
 	}
 	finalizers := []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
-	// Later reads need not wait for the cache: memory.released is set.
+	// Later reads need not wait until the cache has this write, because memory.released is set.
 	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, finalizers,
 		client.DisableReadYourWritesConsistency); err != nil {
 		return err
@@ -203,7 +204,8 @@ func (n *run) release(ctx context.Context) error {
 	return loop.Done()
 }
 
-// deleteManifest deletes the Manifest, and reads its metadata again, which the removal of the finalizers needs.
+// deleteManifest deletes the Manifest and then reads its metadata again. The removal of the finalizers needs this
+// metadata.
 func (n *run) deleteManifest(ctx context.Context) error {
 	if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {
 		return fmt.Errorf("deleting Manifest %s: %w", n.manifest.Name, err)

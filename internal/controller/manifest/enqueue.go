@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// onManifest enqueues Manifests, each in the first class that applies:
+// onManifest enqueues Manifests with a priority class. The first row that matches decides:
 //
-//	1  a person waits for the runtime                 Person
-//	2  it existed when the program started            Startup
-//	3  it was created, is being deleted, or deleted   Event
-//	4  it changed, for example its version            Fleet, because such a change usually concerns many runtimes
+//	1  a person waits for the runtime                               Person
+//	2  the Manifest existed when the process started                Startup
+//	3  the Manifest was created, is being deleted, or was deleted   Event
+//	4  the Manifest changed, for example its version                Fleet: usually this concerns many runtimes
 func (r *Reconciler) onManifest() handler.EventHandler {
 	add := func(q queueing.Queue, o client.Object, class queueing.Class) {
 		if r.Urgent.Is(o.GetLabels()[v1beta2.LabelKymaName]) {

@@ -17,20 +17,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// decide resolves the sources and plans what the runtime should have and what this reconcile has to do.
+// decide resolves the sources of the Manifest and sets the plan of this reconcile.
 func (n *run) decide(ctx context.Context) error {
 	found, err := n.sources.Find(ctx, n.manifest)
 	if err != nil {
 		return err
 	}
 	n.changes = n.memory.takeChanges()
-	n.changes.readiness = n.changes.readiness || !n.Runtimes.IsWatched(n.kyma) // nothing would report a change
+	n.changes.readiness = n.changes.readiness || !n.Runtimes.IsWatched(n.kyma) // no event would report a change
 	n.plan = newPlan(n.manifest, found, n.PullSecret, n.memory.history(n.changes, n.auditInterval()))
 	return nil
 }
 
-// record writes the inventory before the objects are applied: those that will be applied, and those that were applied
-// before. The status is saved after this step.
+// record writes the inventory before the objects are applied. The inventory has the objects that will be applied, and
+// the objects that were applied before. The status is saved after this step.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventoryRefs(n.manifest.Status.Synced)
@@ -46,15 +46,15 @@ func (n *run) record(ctx context.Context) error {
 	return nil
 }
 
-// resolveRefs returns the identity of all objects in the runtime. Two sources may contain the same object if its
-// content is equal.
+// resolveRefs returns the references of all objects as they are identified in the runtime. Two sources may contain the
+// same object only if its content is equal in both.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	var all []apply.Ref
 	n.rendered.refs = make([][]apply.Ref, len(n.rendered.sets))
 	for i, set := range n.rendered.sets {
 		refs, err := n.runtime.Inventory(ctx, set)
 		if err != nil && refs == nil {
-			return nil, err // errors about single objects are returned by apply
+			return nil, err // apply returns the errors about single objects
 		}
 		n.rendered.refs[i] = refs
 		if i == 0 {
@@ -76,7 +76,7 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	return all, nil
 }
 
-// contentDigest identifies the content of an object in a set; "" if the set does not contain it.
+// contentDigest returns the content digest of an object in a set, or "" if the set does not contain the object.
 func contentDigest(set apply.Set, ref apply.Ref) string {
 	for _, o := range set.Bundle.Objects {
 		if o.GVK.Group == ref.Group && o.GVK.Kind == ref.Kind && o.Name == ref.Name &&
@@ -87,7 +87,7 @@ func contentDigest(set apply.Set, ref apply.Ref) string {
 	return ""
 }
 
-// duplicateError is the error of two sources that contain the same object with different content.
+// duplicateError is returned if two sources contain the same object with different content.
 type duplicateError struct {
 	ref           apply.Ref
 	first, second string
@@ -100,7 +100,7 @@ func (d duplicateError) Error() string {
 // Reason returns ReasonDuplicateObject.
 func (duplicateError) Reason() string { return v1beta2.ReasonDuplicateObject }
 
-// apply sends all objects if the plan is new, otherwise those that a comparison finds to differ.
+// apply sends all objects if the plan is new. Otherwise it sends only the objects that differ from their desired state.
 func (n *run) apply(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil
@@ -127,14 +127,14 @@ func (n *run) apply(ctx context.Context) error {
 	return nil
 }
 
-// applySet sends the objects of one source. The kinds that its CRDs define must be served before the next source is
-// applied.
+// applySet sends the objects of one source. It waits until the API server of the runtime serves the kinds that CRDs of
+// this source define, because the next source may need them.
 func (n *run) applySet(ctx context.Context, i int) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
-	// A new workload is never ready at once, so its readiness is not read in this reconcile.
+	// A new workload is never ready immediately, so its readiness is not read in this reconcile.
 	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
 		slices.ContainsFunc(result.Applied, isWorkload)
 	n.reportTakeovers(ctx, result.TakenOver)
@@ -160,12 +160,12 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	return n.waitFor(unserved[0].Message)
 }
 
-// waitFor ends the reconcile until what it waits for has happened. The longer that takes, the longer the delay.
+// waitFor ends the reconcile and requeues the Manifest. The requeue delay grows with the time that the wait has taken.
 func (n *run) waitFor(what string) error {
 	return loop.Later(loop.PollDelay(time.Now(), n.notReadySince()), what)
 }
 
-// reportTakeovers records an event for each object of which fields were taken from other field managers.
+// reportTakeovers records an event for each object whose fields were taken over from other field managers.
 func (n *run) reportTakeovers(ctx context.Context, taken []apply.Takeover) {
 	for _, t := range taken {
 		log.FromContext(ctx).Info("took ownership of fields", "object", t.String())
@@ -180,9 +180,9 @@ func (n *run) recordEvent(reason, note string) {
 	}
 }
 
-// compare compares objects with their desired state: those that events reported as changed, or all if the plan says so
-// or if there is no memory of the others. It forgets the progress of objects that differ, so that apply sends them
-// again.
+// compare compares objects with their desired state. It compares all objects if the plan requires this, or if the memory
+// does not show that the unchanged objects were applied. Otherwise it compares only the objects that events reported as
+// changed. It removes the objects that differ from the stored progress, so that apply sends these objects again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
@@ -211,8 +211,8 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	return found, nil
 }
 
-// createResource creates the module's custom resource if the policy says so and it does not exist. An existing one
-// belongs to the user.
+// createResource creates the module's custom resource if the policy is to create it and the custom resource does not
+// exist. A custom resource that exists belongs to the user and is not changed.
 func (n *run) createResource(ctx context.Context) error {
 	cr := n.manifest.Spec.Resource
 	if cr == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !n.plan.applyAll && !n.changes.readiness {
@@ -220,7 +220,8 @@ func (n *run) createResource(ctx context.Context) error {
 	}
 	create := n.runtime.Create
 	if (!n.plan.applyAll || n.manifest.Status.Version != "") && resourceDecides(n.manifest, n.CustomStateCheck) {
-		// observe needs it anyway, so it is read first, and created if it does not exist.
+		// observe needs the custom resource too, so the custom resource is read first, and created if it does not
+		// exist.
 		object, err := n.readResource(ctx)
 		if err != nil && loop.Reason(err) != apply.KindUnknown || object != nil {
 			return err
@@ -246,7 +247,8 @@ func (n *run) createResource(ctx context.Context) error {
 	return err
 }
 
-// readResource returns the module's custom resource, nil if it does not exist. It is read once in a reconcile.
+// readResource returns the module's custom resource, or nil if the custom resource does not exist. It sends at most one
+// read per reconcile.
 func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, error) {
 	if n.observed.resource != nil {
 		return n.observed.resource.object, nil
@@ -267,7 +269,8 @@ func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, err
 	return object, nil
 }
 
-// noteServed records that a kind is served, if a CRD of this module defines it. That saves a request.
+// noteServed records that the runtime serves a kind if a CRD of this module defines the kind. This saves a discovery
+// request.
 func (n *run) noteServed(kind schema.GroupKind) {
 	if n.rendered == nil {
 		return
@@ -282,11 +285,11 @@ func (n *run) noteServed(kind schema.GroupKind) {
 	}
 }
 
-// prune deletes the objects that only the former version had, and waits until they are deleted. The new objects exist
-// already.
+// prune deletes the objects that only the former version had, and waits until they no longer exist. At that time, the
+// new objects already exist.
 func (n *run) prune(ctx context.Context) error {
 	if n.rendered == nil {
-		return nil // record has called expectObjects
+		return nil // record has already called expectObjects
 	}
 	if n.memory.drift != "" {
 		return n.expectObjects(ctx)
@@ -312,7 +315,8 @@ func (n *run) prune(ctx context.Context) error {
 	return n.expectObjects(ctx)
 }
 
-// reportLeftOut records events for content of the artefacts that is not applied, such as hooks, once for each version.
+// reportLeftOut records events about content of the artefacts that is not applied, such as hooks. It records each event
+// once per version.
 func (n *run) reportLeftOut() {
 	for i, set := range n.rendered.sets {
 		for _, what := range set.Bundle.LeftOut {

@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// subscribe subscribes to events of the connection, of the kinds in the inventory, and of the module's custom resource.
+// subscribe subscribes to events of the connection to the runtime, to events of the kinds in the inventory, and to
+// events of the module's custom resource.
 func (n *run) subscribe() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
 	n.memory.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of n in memory
@@ -28,8 +29,8 @@ func (n *run) subscribe() {
 	})
 }
 
-// notifier returns the function that the pool calls with events from the runtime. It enqueues the Manifest if an event
-// concerns it.
+// notifier returns the function that the pool calls for each event from the runtime. The function enqueues the Manifest
+// if the event concerns the Manifest.
 func (r *Reconciler) notifier(key types.NamespacedName, memory *memory, resource apply.Ref) func(runtimes.Event) {
 	owner := key.Namespace + "/" + key.Name
 	return func(e runtimes.Event) {
@@ -39,13 +40,13 @@ func (r *Reconciler) notifier(key types.NamespacedName, memory *memory, resource
 	}
 }
 
-// subscriptionKey identifies the subscription of a Manifest.
+// subscriptionKey returns the key of the subscription of a Manifest.
 func subscriptionKey(key types.NamespacedName) string {
 	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
 }
 
-// expectObjects subscribes to the kinds of the objects that the runtime should have, and remembers these objects, so
-// that their deletion is noticed.
+// expectObjects subscribes to the kinds of the objects that the runtime should have. It also keeps the list of these
+// objects in memory, so that their deletion is detected.
 func (n *run) expectObjects(ctx context.Context) error {
 	if !n.Runtimes.UsesInterests() {
 		return nil
@@ -62,7 +63,7 @@ func (n *run) expectObjects(ctx context.Context) error {
 	return nil
 }
 
-// interests returns the kinds of the inventory and the custom resource, each once.
+// interests returns the kinds of the objects in the inventory and the kind of the custom resource, without duplicates.
 func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	var all []runtimes.Interest
 	add := func(ref apply.Ref, i runtimes.Interest) error {
@@ -94,8 +95,8 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	return n.Runtimes.ShareInterests(all), nil
 }
 
-// resourceOfKind returns the resource of a kind. After a restart it needs no request if the inventory of an installed
-// module has exactly one CRD of the group, which then defines the kind.
+// resourceOfKind returns the API resource of a kind. After a restart, it needs no request if the module is installed
+// and its inventory has exactly one CRD of the API group: this CRD then defines the kind.
 func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	plural := ""
 	for _, r := range n.refs {
@@ -114,7 +115,8 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 	return n.discoverResource(ctx, ref)
 }
 
-// discoverResource returns the resource of a kind from what is known of all runtimes, else from the runtime.
+// discoverResource returns the API resource of a kind. It uses discovery results of other runtimes if they contain the
+// kind. Otherwise it requests discovery from this runtime.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.Runtimes.LookupResource(ref); known {

@@ -17,55 +17,56 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// memory is what is remembered of one Manifest between reconciles. Losing it costs reads, and patches that change
-// nothing. Only the fields below mu are used by others than the one reconcile of the Manifest that runs at a time.
+// memory is the data about one Manifest that is kept between two reconciles. Without this data, a reconcile sends more
+// reads, and patches that change nothing. At most one reconcile of a Manifest runs at a time, and it uses all fields.
+// Other goroutines use only runtime and the fields below mu.
 type memory struct {
-	progress       apply.Progress         // what was sent to the runtime, and its answers
+	progress       apply.Progress         // the requests that were sent to the runtime, and their results
 	deletion       apply.DeletionProgress // the deletions that were requested
-	interests      []runtimes.Interest    // what events are subscribed to
-	uid            types.UID              // of the Manifest; a new Manifest of the same name has its own memory
-	released       bool                   // the finalizers are removed; the cache may still return the Manifest
-	readinessRules string                 // by which readiness was decided last; "" before the first time
-	reported       v1beta2.State          // the state of the last report, saved or not; "" before the first one
-	unsaved        unsaved                // what was applied completely, if the status does not have it yet
-	// the message about drift that is reported and not corrected; "" if there is none
+	interests      []runtimes.Interest    // the subscribed events
+	uid            types.UID              // UID of the Manifest; a new Manifest with the same name has its own memory
+	released       bool                   // the finalizers were removed; the cache may still return the Manifest
+	readinessRules string                 // the rules of the last readiness decision; "" before the first decision
+	reported       v1beta2.State          // the state in the last report, saved or not; "" before the first report
+	unsaved        unsaved                // the completely applied digest that is not in the status yet
+	// the message about drift that is reported and not corrected; "" without such drift
 	drift string
-	// when all objects were last sent or compared; zero if not since this process knows the Manifest
+	// the last time all objects were sent or compared; zero if this process has done neither
 	compared time.Time
-	audited  time.Time              // when all objects were last compared, or when this process first saw the Manifest
-	runtime  atomic.Pointer[string] // the Kyma whose events are subscribed to
+	audited  time.Time              // the last time all objects were compared; at first the creation of this memory
+	runtime  atomic.Pointer[string] // name of the Kyma whose events are subscribed
 
 	mu       sync.Mutex
 	expected []apply.Ref // guarded by mu: the objects that the runtime should have once all are applied
 	changes  changes     // guarded by mu
 }
 
-// changes are the events that were received since the last reconcile.
+// changes holds the events that were received since the last reconcile.
 type changes struct {
 	objects   map[apply.Ref]objectEvent // the last event of each object that changed
-	readiness bool                      // something that readiness depends on has changed
-	missed    bool                      // events about objects may have been missed
+	readiness bool                      // an object or a status that readiness depends on has changed
+	missed    bool                      // events about objects may have been lost
 }
 
-// objectEvent is what the last event reported about an object.
+// objectEvent is the content of the last event about an object.
 type objectEvent struct {
 	uid             types.UID
 	generation      int64
 	resourceVersion string
 	deleted         bool
-	byOthers        bool // another field manager made the last change outside of status
+	byOthers        bool // another field manager made the last change outside of the status
 }
 
-// unsaved is the digest of what was applied completely to a runtime, and the version of the Manifest whose status does
-// not have it.
+// unsaved is a digest that was applied completely to a runtime and is not in the status of the Manifest yet. It
+// includes the resource version of that Manifest.
 type unsaved struct{ digest, resourceVersion string }
 
-// isOf reports whether this digest was applied, and the Manifest has not changed since.
+// isOf reports whether u is for this digest and for the current resource version of the Manifest.
 func (u unsaved) isOf(m *v1beta2.Manifest, digest string) bool {
 	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
 }
 
-// memoryOf returns the memory of a Manifest, and creates it if needed.
+// memoryOf returns the memory of a Manifest. It creates the memory if there is none.
 func (r *Reconciler) memoryOf(key types.NamespacedName, uid types.UID) *memory {
 	return r.memories.Update(key, func(old *memory) *memory {
 		if old != nil && old.uid == uid {
@@ -75,15 +76,15 @@ func (r *Reconciler) memoryOf(key types.NamespacedName, uid types.UID) *memory {
 	})
 }
 
-// forget drops the memory of a Manifest, and its subscription.
+// forget deletes the memory and the subscription of a Manifest.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	if m := r.memories.Forget(key); m != nil && m.runtime.Load() != nil {
 		r.Runtimes.Unsubscribe(*m.runtime.Load(), subscriptionKey(key))
 	}
 }
 
-// addEvent records an event from the runtime, and reports whether it concerns this Manifest. owner is namespace/name of
-// the Manifest, resource its custom resource.
+// addEvent records an event from the runtime and reports whether the event concerns this Manifest. The parameter owner
+// is namespace/name of the Manifest. The parameter resource is the module's custom resource.
 func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,7 +100,7 @@ func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bo
 	return e.Object != nil && m.addObjectLocked(e, e.Object, owner, resource)
 }
 
-// addMissedLocked records that events of an interest may have been missed. The caller holds mu.
+// addMissedLocked records that events of an interest may have been lost. The caller must hold mu.
 func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool {
 	covers := func(ref apply.Ref) bool {
 		return in.Kind == "" || refOf(in, ref.Namespace, ref.Name).SameObject(ref)
@@ -110,11 +111,11 @@ func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool 
 	return missed || covers(resource)
 }
 
-// addObjectLocked records the event of one object. The caller holds mu.
+// addObjectLocked records the event of one object. The caller must hold mu.
 func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetadata,
 	owner string, resource apply.Ref) bool {
 	ref := refOf(e.Interest, o.Namespace, o.Name)
-	// this version has been read already
+	// a reconcile has already read this version of the object
 	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion)
 	if ref.SameObject(resource) {
 		m.changes.readiness = m.changes.readiness || !known
@@ -133,7 +134,7 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 	return true
 }
 
-// setObjectLocked sets the last event of an object. The caller holds mu.
+// setObjectLocked sets the last event of an object. The caller must hold mu.
 func (m *memory) setObjectLocked(ref apply.Ref, e objectEvent) {
 	if m.changes.objects == nil {
 		m.changes.objects = map[apply.Ref]objectEvent{}
@@ -141,13 +142,13 @@ func (m *memory) setObjectLocked(ref apply.Ref, e objectEvent) {
 	m.changes.objects[ref] = e
 }
 
-// statusMatters reports whether readiness may depend on the status of an object.
+// statusMatters reports whether the readiness of the module may depend on the status of an object.
 func statusMatters(ref apply.Ref) bool {
 	return isWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
-// addListLocked records the list with which a watch starts: each object of this Manifest, and each expected object that
-// is missing. The caller holds mu.
+// addListLocked records the list result at the start of a watch. It records each object of this Manifest, and each
+// expected object that is missing in the list. The caller must hold mu.
 func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
 	listed := map[apply.Ref]bool{}
@@ -157,7 +158,7 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 		listed[ref] = true
 		if last, known := m.changes.objects[ref]; known &&
 			(last.deleted || isOlder(o.ResourceVersion, last.resourceVersion)) {
-			continue // a later event may be received before the list
+			continue // a newer event of this object was received before the list
 		}
 		concerned = m.addObjectLocked(e, o, owner, resource) || concerned
 	}
@@ -176,20 +177,21 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 	return concerned
 }
 
-// isOlder reports whether a resource version is older than another one; false if one of them is not a number.
+// isOlder reports whether version is older than the other resource version. It returns false if one of the two is not a
+// number.
 func isOlder(version, than string) bool {
 	a, errA := strconv.ParseUint(version, 10, 64)
 	b, errB := strconv.ParseUint(than, 10, 64)
 	return errA == nil && errB == nil && a < b
 }
 
-// refOf identifies an object of an interest.
+// refOf returns the reference of an object that an interest covers.
 func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
 	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind,
 		Namespace: namespace, Name: name}
 }
 
-// expect sets the objects that the runtime should have. Equal lists are kept once for all runtimes.
+// expect sets the objects that the runtime should have. Manifests with equal lists share one list in memory.
 func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,7 +200,7 @@ func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	}
 }
 
-// takeChanges returns the changes since the last call.
+// takeChanges returns the changes since the last call, and clears them.
 func (m *memory) takeChanges() changes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +209,8 @@ func (m *memory) takeChanges() changes {
 	return taken
 }
 
-// restoreChanges puts back the changes that a reconcile took and did not complete. Newer events of an object win.
+// restoreChanges puts back the changes of a reconcile that did not complete. If an object has a newer event, the newer
+// event is kept.
 func (m *memory) restoreChanges(taken changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +222,7 @@ func (m *memory) restoreChanges(taken changes) {
 	m.changes.readiness, m.changes.missed = m.changes.readiness || taken.readiness, m.changes.missed || taken.missed
 }
 
-// history returns what a plan needs of the memory and the changes.
+// history returns the data from the memory and the changes that newPlan needs.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
 		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, driftReported: m.drift != "",
@@ -228,7 +231,8 @@ func (m *memory) history(c changes, auditInterval time.Duration) history {
 	}
 }
 
-// drifted returns the objects that others changed or deleted, sorted. Own writes and changes of status do not count.
+// drifted returns the objects that other field managers changed or deleted, sorted. It leaves out own writes, and
+// changes of the status only.
 func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	var refs []apply.Ref
 	for ref, e := range objects {
@@ -242,7 +246,7 @@ func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	return refs
 }
 
-// changedByOthers reports whether another field manager made the last change of an object outside of its status.
+// changedByOthers reports whether another field manager made the last change of an object outside of the status.
 func changedByOthers(m *metav1.PartialObjectMetadata) bool {
 	var ours, others metav1.Time
 	for _, f := range m.ManagedFields {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// firstPollDelay is the delay before the readiness of a workload that was just applied is read for the first time.
+	// firstPollDelay is the delay between the apply of a workload and the first read of its readiness.
 	firstPollDelay = 200 * time.Millisecond
-	// noPodsPeriod is how long after the start of an installation readiness is read without pods, which would be new
-	// anyway.
+	// noPodsPeriod is the time after the start of an installation in which readiness is read without pods. In this
+	// period, all pods are new.
 	noPodsPeriod = 2 * time.Second
 )
 
-// observe reads whether the applied objects work: workloads first, then the module's custom resource.
+// observe reads the readiness of the applied objects. It reads the workloads first, then the module's custom resource.
 func (n *run) observe(ctx context.Context) error {
 	rules := readinessRules(n.manifest, n.CustomStateCheck)
 	quiet := n.isQuiet(rules)
@@ -58,8 +58,8 @@ func (n *run) observe(ctx context.Context) error {
 	return loop.RecheckAfter(loop.PollDelay(time.Now(), n.notReadySince()))
 }
 
-// isQuiet reports whether the module is Ready and nothing has happened that could change that. The status does not
-// count if the last reconcile reported another state, which then was not saved.
+// isQuiet reports whether the module is Ready and no event was received that could change this. If the last reconcile
+// reported another state that was not saved, the status is outdated, and isQuiet returns false.
 func (n *run) isQuiet(rules string) bool {
 	s, last := &n.manifest.Status, n.memory.reported
 	return s.State == v1beta2.StateReady && (last == s.State || last == "") &&
@@ -68,7 +68,7 @@ func (n *run) isQuiet(rules string) bool {
 		(n.memory.readinessRules == rules || n.memory.readinessRules == "")
 }
 
-// observeResource returns the state that the module's operator reports in the custom resource.
+// observeResource returns the state that the module's operator has written to the custom resource.
 func (n *run) observeResource(ctx context.Context) (readiness, error) {
 	ref := resourceRefOf(n.manifest)
 	object, err := n.readResource(ctx)

@@ -17,34 +17,34 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// plan is the desired content of the runtime, and which part of it this reconcile has to apply or to compare.
+// plan is the desired content of the runtime, and the work of this reconcile.
 type plan struct {
 	sources []source.Source // in the order in which they are installed
 	config  source.Artefact // the config layer; zero if there is none
 	options render.Options  // for the objects of all sources
 	overlay render.Overlay
-	digest  string // of everything that decides what the runtime should have
+	digest  string // digest of all inputs that determine the desired content
 
-	applyAll   bool        // this digest has not been applied completely, so all objects are applied
-	drifted    []apply.Ref // otherwise: objects that were changed or deleted by others, and are compared
-	compareAll bool        // otherwise: all objects are compared
+	applyAll   bool        // all objects are applied, because this digest has not been applied completely
+	drifted    []apply.Ref // without applyAll: the objects to compare, because others changed or deleted them
+	compareAll bool        // without applyAll: all objects are compared
 }
 
-// history is what earlier reconciles and events leave for a plan to decide by.
+// history is the data from earlier reconciles and events that newPlan needs.
 type history struct {
-	unsaved       unsaved     // what was applied completely without a save of the status
+	unsaved       unsaved     // the completely applied digest that is not in the status yet
 	drifted       []apply.Ref // objects that others changed or deleted
-	missed        bool        // events about objects may have been missed
-	driftReported bool        // the last comparison found drift that was only reported
-	neverCompared bool        // since this process knows the Manifest, its objects were neither sent nor compared
+	missed        bool        // events about objects may have been lost
+	driftReported bool        // the last comparison found drift, which was reported and not corrected
+	neverCompared bool        // this process has neither sent nor compared the objects of the Manifest
 
-	sinceCompared time.Duration // since all objects were sent or compared
-	sinceAudit    time.Duration // since all objects were compared
+	sinceCompared time.Duration // time since all objects were last sent or compared
+	sinceAudit    time.Duration // time since all objects were last compared
 	auditInterval time.Duration
 }
 
-// recentComparisonPeriod is how long after a comparison missed events do not need another one. An installation
-// compares, and misses events.
+// recentComparisonPeriod is the time after a comparison in which lost events do not cause another comparison. The
+// reason is that an installation compares all objects and also loses events.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.
@@ -66,7 +66,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 		p.compareAll = true
 	case h.missed && h.sinceCompared > recentComparisonPeriod:
 		p.compareAll = true
-	case reportsDrift(m): // drift that was reported before a restart is found again
+	case reportsDrift(m): // drift that was reported before a restart must be found again
 		p.compareAll = h.neverCompared
 	case h.driftReported: // the annotation was removed, so the drift is corrected now
 		p.compareAll = true
@@ -77,7 +77,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 // hasWork reports whether objects have to be applied or compared.
 func (p plan) hasWork() bool { return p.applyAll || p.compareAll || len(p.drifted) > 0 }
 
-// objectOptions returns what is done to every object of the module.
+// objectOptions returns the changes that are made to every object of the module.
 func objectOptions(m *v1beta2.Manifest, pullSecret string) render.Options {
 	o := render.Options{
 		Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,
@@ -93,10 +93,12 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string) render.Options {
 	return o
 }
 
-// sum returns the digest of everything that decides what the runtime should have, except for what charts ask the
-// runtime, whose changes are found by audits. It needs the digests of the artefacts and not their content, so an
-// unchanged Manifest needs no download, also after a restart. The digest is in the status of all Manifests: changing
-// how it is computed applies all modules again.
+// sum returns the digest of all inputs that determine the desired content of the runtime. It does not include the
+// properties of the runtime that charts query. Audits detect changes of those properties.
+//
+// sum needs the digests of the artefacts and not their content. An unchanged Manifest therefore needs no download, even
+// after a restart. The status of every Manifest contains this digest. If the computation of the digest changes, all
+// modules are applied again.
 func (p plan) sum(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
@@ -111,7 +113,8 @@ func (p plan) sum(m *v1beta2.Manifest) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// suspension returns reason and message if a Manifest must not be reconciled until it is deleted, else "".
+// suspension returns reason and message if a Manifest must not be reconciled unless it is being deleted. Otherwise it
+// returns "".
 func suspension(m *v1beta2.Manifest) (reason, message string) {
 	if m.SkipsReconciliation() {
 		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
@@ -124,7 +127,7 @@ func suspension(m *v1beta2.Manifest) (reason, message string) {
 	return "", ""
 }
 
-// stateRules returns the rules by which the state of the module's custom resource is read.
+// stateRules returns the rules for reading the state of the module's custom resource.
 func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	rules := apply.StateRules{Expression: s.StateExpression}
 	for _, c := range s.CustomStateCheck {
@@ -134,8 +137,8 @@ func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	return rules
 }
 
-// resourceDecides reports whether the state of the module's custom resource decides about readiness: the annotation
-// counts before the flag.
+// resourceDecides reports whether the state of the module's custom resource decides about readiness. The annotation
+// overrides the flag.
 func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return false
@@ -147,13 +150,13 @@ func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	return decides
 }
 
-// readinessRules identifies the rules by which readiness is decided, as far as they are not in the spec.
+// readinessRules returns a key for the readiness rules that are not in the spec.
 func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }
 
-// readinessRefs returns the objects whose readiness counts. If the Manifest names a manager that exists, it is the only
-// workload.
+// readinessRefs returns the objects whose readiness decides about the readiness of the module. If the Manifest names a
+// manager and that manager is in refs, the manager is the only workload in the result.
 func readinessRefs(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	if manager == nil {
 		return refs
@@ -182,12 +185,12 @@ func crdsOf(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return r.Kind != "CustomResourceDefinition" })
 }
 
-// reportsDrift reports whether drift is reported and not corrected.
+// reportsDrift reports whether drift is only reported and not corrected.
 func reportsDrift(m *v1beta2.Manifest) bool {
 	return m.Annotations[v1beta2.AnnotationDrift] == v1beta2.DriftReport
 }
 
-// driftMessage names the first objects that differ; "" if there are none.
+// driftMessage returns a message with the names of the first objects that differ, or "" if no object differs.
 func driftMessage(found []apply.Drifted) string {
 	if len(found) == 0 {
 		return ""
@@ -203,14 +206,15 @@ func driftMessage(found []apply.Drifted) string {
 	return loop.Clip(strings.Join(text, "; ")) + "; not corrected because of the annotation " + v1beta2.AnnotationDrift
 }
 
-// readiness is the state of the module in the runtime; reason and message are set if it is not Ready.
+// readiness is the state of the module in the runtime. The fields reason and message are set if the module is not
+// Ready.
 type readiness struct {
 	state   v1beta2.State
 	reason  string
 	message string
 }
 
-// readinessOf summarizes the objects that are not ready. A failure of one object counts before the progress of others.
+// readinessOf summarizes the objects that are not ready. A failed object takes precedence over objects in progress.
 func readinessOf(waiting []apply.NotReady) readiness {
 	r := readiness{state: v1beta2.StateReady}
 	for _, w := range waiting {
@@ -224,7 +228,7 @@ func readinessOf(waiting []apply.NotReady) readiness {
 	return r
 }
 
-// readinessByResource converts the verdict on the module's custom resource.
+// readinessByResource converts the state of the module's custom resource to the readiness of the module.
 func readinessByResource(v apply.StateResult) readiness {
 	if v.State == apply.StateReady {
 		return readiness{state: v1beta2.StateReady}
@@ -232,7 +236,7 @@ func readinessByResource(v apply.StateResult) readiness {
 	return readiness{v1beta2.State(v.State), v1beta2.ReasonCustomResourceNotReady, v.Message}
 }
 
-// resourceRefOf identifies the module's custom resource; zero if it has none.
+// resourceRefOf returns the reference of the module's custom resource, or the zero Ref if the module has none.
 func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
 	cr := m.Spec.Resource
 	if cr == nil {
@@ -253,7 +257,7 @@ func inventoryRefs(inventory []v1beta2.Resource) []apply.Ref {
 	return refs
 }
 
-// inventoryOf returns the inventory with these objects.
+// inventoryOf returns an inventory with the objects of refs.
 func inventoryOf(refs []apply.Ref) []v1beta2.Resource {
 	inventory := make([]v1beta2.Resource, len(refs))
 	for i, r := range refs {
@@ -263,7 +267,7 @@ func inventoryOf(refs []apply.Ref) []v1beta2.Resource {
 	return inventory
 }
 
-// missingRefs returns the objects of refs that are not among others.
+// missingRefs returns the objects of refs that others does not contain.
 func missingRefs(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(
 		r apply.Ref) bool {

@@ -15,13 +15,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// render verifies and renders all sources, if anything has to be applied or compared.
+// render verifies and renders all sources if objects have to be applied or compared.
 func (n *run) render(ctx context.Context) error {
 	if !n.plan.hasWork() {
 		return nil
 	}
 	out := &rendered{}
-	n.rendered = out // the report includes signatures also after a failure
+	n.rendered = out // set before verify can fail, because the report includes the signatures of a failed verification
 	if err := n.verify(ctx, out); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (n *run) render(ctx context.Context) error {
 			Bundle: bundle, Overlay: n.plan.overlay, Namespace: s.Settings.Namespace, Owner: v1beta2.FieldOwnerApplier,
 		})
 	}
-	if total == 0 && len(n.plan.sources) > 0 { // applying nothing would delete everything that was installed before
+	if total == 0 && len(n.plan.sources) > 0 { // applying no objects would delete all installed objects
 		return fmt.Errorf("rendering %s: %w", n.plan.sources[0].Name, source.EmptyError{})
 	}
 	return nil
@@ -48,7 +48,7 @@ type signature struct {
 	trust.Signature
 }
 
-// verify checks each artefact against the trust policy, also if its content is cached.
+// verify checks each artefact against the trust policy, even if the content of the artefact is cached.
 func (n *run) verify(ctx context.Context, out *rendered) error {
 	check := func(name string, a source.Artefact) error {
 		s, err := a.Verify(ctx)
@@ -71,8 +71,8 @@ func (n *run) verify(ctx context.Context, out *rendered) error {
 	return nil
 }
 
-// terminalIfPinned marks errors of rendering that only a change of the Manifest can mend, because its source names the
-// content.
+// terminalIfPinned marks rendering errors as terminal if the source is pinned to its content by a digest. Only a change
+// of the Manifest can fix such an error.
 func terminalIfPinned(err error, a source.Artefact) error {
 	if _, ok := errors.AsType[*render.Error](err); !ok || !a.Pinned {
 		return err

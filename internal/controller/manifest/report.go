@@ -13,11 +13,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportInventory adds the objects that will be applied to the inventory. The objects in it stay until they are
-// deleted.
+// reportInventory adds the objects that will be applied to the inventory. Objects of earlier versions stay in the
+// inventory until they are deleted.
 func (n *run) reportInventory() {
 	s := &n.manifest.Status
-	if s.State == "" { // a fast installation saves no other status until it is Ready
+	if s.State == "" { // a fast installation does not save its status again until it is Ready
 		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
 		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting,
 			LastUpdateTime: metav1.Now()}
@@ -31,7 +31,8 @@ func (n *run) reportInventory() {
 	}
 }
 
-// report sets the whole status after the last step, and remembers what the next reconcile needs of this one.
+// report sets the whole status after the last step. It also stores in the memory the values that the next reconcile
+// needs.
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	if n.pruned.complete {
@@ -57,7 +58,7 @@ func (n *run) report(out loop.Outcome) {
 	}
 }
 
-// signatures returns the results of verification in this reconcile.
+// signatures returns the verification results of this reconcile.
 func (n *run) signatures() []signature {
 	if n.rendered == nil {
 		return nil
@@ -65,8 +66,8 @@ func (n *run) signatures() []signature {
 	return n.rendered.signatures
 }
 
-// deferSave reports whether the status need not be saved in this reconcile. The digest of what was applied is then
-// remembered until the status is saved.
+// deferSave reports whether saving the status can be deferred to a later reconcile. If so, it keeps the applied digest
+// in memory until the status is saved.
 func (n *run) deferSave() bool {
 	s := &n.manifest.Status
 	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {
@@ -81,7 +82,8 @@ func (n *run) deferSave() bool {
 	return true
 }
 
-// notReadySince is when the Manifest stopped being Ready; now if it is Ready or not reported yet.
+// notReadySince returns the time at which the Manifest stopped being Ready. It returns the current time if the Manifest
+// is Ready or has no condition Ready.
 func (n *run) notReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {

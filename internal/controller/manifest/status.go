@@ -15,13 +15,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// summarize returns state, reason and message of a Manifest. The first row that matches wins:
+// summarize returns state, reason and message of a Manifest. The first row that matches decides:
 //
-//	1  it was handed over    Unmanaged
-//	2  it is being deleted   Deleting
-//	3  a step failed         Error
-//	4  a step waits          Processing
-//	5  otherwise             the observed readiness
+//	1  the Manifest was handed over to the user   Unmanaged
+//	2  the Manifest is being deleted              Deleting
+//	3  a step failed                              Error
+//	4  a step waits                               Processing
+//	5  otherwise                                  the observed readiness
 func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2.State, reason, message string) {
 	detail := out.Waiting
 	if out.Err != nil {
@@ -46,7 +46,8 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 	}
 }
 
-// setConditions sets the conditions of the reference implementation, and Ready with reason and message.
+// setConditions sets the conditions that the reference implementation also has, and the condition Ready with reason and
+// message.
 func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message string, signatures []signature) {
 	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {
@@ -71,8 +72,8 @@ func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message str
 	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
 }
 
-// setSignatureCondition sets the condition about signatures; nil leaves it as it is. The condition is removed if the
-// trust policy requires nothing.
+// setSignatureCondition sets the condition about signatures. If signatures is nil, the condition stays unchanged. If
+// the trust policy requires no signature, the condition is removed.
 func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
 	if signatures == nil {
 		return
@@ -101,8 +102,8 @@ func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
 	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-// reportSuspended sets the reason why a Manifest is not reconciled. Everything else stays, also the observed
-// generation.
+// reportSuspended sets the reason why a Manifest is not reconciled. The rest of the status stays unchanged, including
+// the observed generation.
 func reportSuspended(m *v1beta2.Manifest, reason, message string) {
 	s := &m.Status
 	if s.State == "" {
@@ -118,12 +119,13 @@ func reportSuspended(m *v1beta2.Manifest, reason, message string) {
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-// quietPeriod is how long an installation or a deletion may take before the status has more than that it started. The
-// same period is used for Kymas. Within it, an installation costs two writes of the status and a deletion one.
+// quietPeriod is the time after the start of an installation or a deletion in which progress is not saved in the
+// status. The Kyma controller uses the same period. An installation that ends within this period costs two writes of
+// the status. A deletion that ends within this period costs one write.
 const quietPeriod = 10 * time.Second
 
-// isMinor reports whether the difference between a status and the saved one need not be saved: a new installation or a
-// deletion that started a short time ago goes on without a problem.
+// isMinor reports whether the status s need not be saved, because it differs only in the progress of a new installation
+// or a deletion. It returns false after quietPeriod.
 func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 	if s.State != saved.State || s.ObservedGeneration != saved.ObservedGeneration || notReadyFor > quietPeriod {
 		return false
@@ -142,7 +144,7 @@ func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 	}
 }
 
-// readyReason returns the reason of the condition Ready, "" without that condition.
+// readyReason returns the reason of the condition Ready, or "" without that condition.
 func readyReason(s *v1beta2.ManifestStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); c != nil {
 		return c.Reason
