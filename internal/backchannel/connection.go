@@ -19,16 +19,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// connLimiter limits connections. Connections that have not identified themselves cannot displace others: when there
-// are too many connections, the oldest unidentified one is closed. When one runtime opens too many, its oldest one is
-// closed.
+// connLimiter limits the number of connections. When there are too many connections, it closes the oldest one whose
+// client is not identified. A client that is not identified therefore cannot displace an identified one. When one
+// runtime has too many connections, connLimiter closes the oldest connection of that runtime.
 type connLimiter struct {
-	limit      int // connections
+	limit      int // maximum number of connections
 	perRuntime int
 
 	mu           sync.Mutex
 	open         int        // guarded by mu
-	unidentified *list.List // of *conn, oldest first; guarded by mu
+	unidentified *list.List // elements are *conn, oldest first; guarded by mu
 }
 
 // conn is one connection.
@@ -36,25 +36,25 @@ type conn struct {
 	net.Conn
 	connLimiter *connLimiter
 	remote      netip.Addr
-	// certificate is the client certificate of the connection, once it was verified.
+	// certificate is the client certificate of the connection. It is nil until the certificate was verified.
 	certificate atomic.Pointer[clientcert.Certificate]
 
 	unidentified *list.Element          // guarded by connLimiter.mu; nil once the client is identified
-	owner        atomic.Pointer[record] // written under connLimiter.mu; nil unless it belongs to one runtime
-	trusted      atomic.Bool            // of a peer, which forwards requests of many runtimes
+	owner        atomic.Pointer[record] // written under connLimiter.mu; nil if it belongs to no runtime
+	trusted      atomic.Bool            // whether the client is a peer, which forwards requests of many runtimes
 	closed       bool                   // guarded by connLimiter.mu
 }
 
-// maxReadBytes limits one read from a connection.
+// maxReadBytes limits the bytes of one read from a connection.
 const maxReadBytes = 1 << 10
 
-// Read implements net.Conn. It reads little at a time, because TLS keeps a buffer for data beyond a record as long as
-// the connection is open.
+// Read implements [net.Conn]. It reads at most maxReadBytes at a time. TLS keeps a buffer for the data beyond a record
+// as long as the connection is open, and small reads keep this buffer small.
 func (c *conn) Read(into []byte) (int, error) {
 	return c.Conn.Read(into[:min(len(into), maxReadBytes)])
 }
 
-// limitedListener is a net.Listener whose connections are counted by a connLimiter.
+// limitedListener is a [net.Listener] with a connLimiter that limits its connections.
 type limitedListener struct {
 	net.Listener
 	connLimiter *connLimiter
@@ -82,8 +82,8 @@ func (d limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// add counts a new connection. If there are too many, it returns the one to close; ok is false if the new connection
-// must be closed instead.
+// add counts a new connection. If there are too many connections, it returns the connection that the caller must close.
+// ok is false if the caller must close the new connection instead.
 func (d *connLimiter) add(c *conn) (evicted *conn, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +124,7 @@ func (d *connLimiter) removeLocked(c *conn) {
 	}
 }
 
-// trust marks a connection as one of a peer, which forwards requests of many runtimes.
+// trust marks a connection as the connection of a peer, which forwards requests of many runtimes.
 func (d *connLimiter) trust(c *conn) {
 	if c.trusted.Swap(true) {
 		return
@@ -137,7 +137,7 @@ func (d *connLimiter) trust(c *conn) {
 	}
 }
 
-// admit assigns a connection to a runtime, and closes the oldest connection of that runtime if it has too many.
+// admit assigns a connection to a runtime. If that runtime then has too many connections, admit closes the oldest one.
 func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
@@ -151,7 +151,7 @@ func (d *connLimiter) admit(c *conn, r *record) {
 		d.unidentified.Remove(c.unidentified)
 		c.unidentified = nil
 	}
-	if before := c.owner.Swap(r); before != nil { // the record of the runtime was removed and created again
+	if before := c.owner.Swap(r); before != nil { // the record of the runtime was removed and a new one was created
 		before.conns = slices.DeleteFunc(before.conns, func(o *conn) bool { return o == c })
 	}
 	r.conns = append(r.conns, c)
@@ -176,7 +176,8 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// isTrustedAddress reports whether a connection without TLS comes from ForwardedFrom, whose headers are accepted.
+// isTrustedAddress reports whether a connection without TLS comes from one of the networks in ForwardedFrom. The header
+// of such a connection is accepted.
 func (l *Listener) isTrustedAddress(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
@@ -208,9 +209,9 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 	return secured, plain, nil
 }
 
-// tlsConfig requests a client certificate without verifying it: each request verifies it, because roots, expiry and
-// revocation change while a connection is open, and because a response explains more than a failed handshake. Sessions
-// are not resumed.
+// tlsConfig returns a configuration that requests a client certificate without verifying it. The certificate is
+// verified for each request, for two reasons. Roots, expiry and revocation can change while a connection is open. A
+// response can explain more than a failed handshake. Sessions are not resumed.
 func (l *Listener) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,
@@ -230,7 +231,7 @@ func (l *Listener) server() *http.Server {
 		ReadTimeout:       l.opts.Limits.HeaderTimeout + l.opts.Limits.BodyTimeout,
 		WriteTimeout:      l.opts.Limits.HeaderTimeout + l.opts.Limits.BodyTimeout + l.opts.Limits.RouteTimeout,
 		IdleTimeout:       l.opts.Limits.IdleTimeout,
-		MaxHeaderBytes:    l.opts.Limits.HeaderBytes, // the library adds 4 KiB for all but the certificate
+		MaxHeaderBytes:    l.opts.Limits.HeaderBytes, // the library adds 4 KiB for other headers
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(l.opts.Log.V(2)), slog.LevelInfo),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if secured, ok := c.(*tls.Conn); ok {

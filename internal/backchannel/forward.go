@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// maxForwarded and maxRouted limit concurrent forwarded requests: to the reconciling replica, and to each other
-	// manager.
+	// maxForwarded limits the concurrent requests that are forwarded to the reconciling replica. maxRouted limits the
+	// concurrent requests that are forwarded to one other manager.
 	maxForwarded = 128
 	maxRouted    = 32
-	// maxResponseBytes limits a response that is read.
+	// maxResponseBytes limits the bytes that are read of a response to a forwarded request.
 	maxResponseBytes = 4096
-	// headerForwarded carries the instance of a listener that forwards a request to another one, which repeats it in
-	// its response to confirm that it has accepted the forwarded certificate.
+	// headerForwarded is the header with the instance of the listener that forwards a request. The receiving listener
+	// repeats the header in its response. This confirms that it has accepted the forwarded certificate.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
-// relay forwards requests.
+// relay forwards requests to the reconciling replica and to other managers.
 type relay struct {
 	leader   *http.Transport // to the reconciling replica
 	managers *http.Transport // to other managers
 
 	mu    sync.Mutex
-	trust *clientcert.Roots        // guarded by mu: used for the open connections of leader
-	own   *tls.Certificate         // guarded by mu: likewise
-	slots map[string]chan struct{} // guarded by mu; by manager
+	trust *clientcert.Roots        // roots of the open connections of leader; guarded by mu
+	own   *tls.Certificate         // client certificate of these connections; guarded by mu
+	slots map[string]chan struct{} // guarded by mu; the key is the name of the manager
 }
 
 func newRelay(l *Listener) *relay {
@@ -61,7 +61,8 @@ func (r *relay) close() {
 	r.managers.CloseIdleConnections()
 }
 
-// slot reserves a place for a request to a manager if one is free. The caller releases it with free.
+// slot reserves one of the n concurrent requests to a manager, if fewer are in progress. The caller calls free at the
+// end of its request.
 func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	r.mu.Lock()
 	slots := r.slots[manager]
@@ -78,7 +79,7 @@ func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	}
 }
 
-// renew closes idle connections that were opened with other roots or another certificate than the current ones.
+// renew closes idle connections that were opened with roots or a certificate that are no longer the current ones.
 func (r *relay) renew(t *clientcert.Roots, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +89,8 @@ func (r *relay) renew(t *clientcert.Roots, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader connects to the reconciling replica. Its certificate must be issued by our roots for the name in our own
-// certificate.
+// dialLeader connects to the reconciling replica. The certificate of that replica must be issued by our roots, for the
+// name in our own certificate.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
 	if err != nil {
@@ -116,7 +117,7 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 	return dialer.DialContext(ctx, network, address)
 }
 
-// forward sends a request to the reconciling replica and returns its response.
+// forward forwards a request to the reconciling replica and returns the response of that replica to the client.
 func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address string, from caller, body []byte) *refusal {
 	unreachable := func(err error) *refusal {
 		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultError).Inc()
@@ -150,7 +151,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 		switch {
 		case err != nil:
 			return unreachable(err)
-		case answer.accepted != l.instance && again: // an old connection during a certificate rotation
+		case answer.accepted != l.instance && again: // the connection was opened before a certificate rotation
 			l.relay.leader.CloseIdleConnections()
 			continue
 		case answer.accepted != l.instance:
@@ -168,7 +169,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	}
 }
 
-// route sends an event to another manager and returns its response.
+// route forwards an event to another manager and returns the response of that manager to the client.
 func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string, from caller, body []byte) *refusal {
 	base, ok := "", false
 	if l.opts.Route != nil {
@@ -203,7 +204,7 @@ type response struct {
 	body               []byte
 	contentType, after string
 	instance, accepted string
-	next               string // delay until the next heartbeat
+	next               string // the delay until the next heartbeat, as in the response
 }
 
 // passOn sends a request to another replica or manager.

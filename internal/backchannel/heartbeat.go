@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// maxBoots limits the number of boots (processes) of the agents of one runtime that are tracked at the same time: a
-	// new one, and old ones that are still terminating.
+	// maxBoots limits the number of boots that are tracked at the same time for one runtime. A boot is one process of
+	// an agent. Several boots exist while a new process has started and old ones still terminate.
 	maxBoots = 3
-	// maxProblemBytes limits the problem that an agent reports, because it is shown on the Kyma.
+	// maxProblemBytes limits the length of the problem that an agent reports. The problem is shown in the status of the
+	// Kyma.
 	maxProblemBytes = 300
 	// recordRetention is how long the record of a runtime is kept after its last request.
 	recordRetention = 24 * time.Hour
 )
 
-// State is the content of the last heartbeat of a runtime.
+// State describes the last heartbeat of a runtime.
 type State struct {
 	// Identity is the identity in the client certificate of the heartbeat.
 	Identity protocol.Identity
@@ -37,17 +38,17 @@ type State struct {
 
 // tracker records the last heartbeat of each runtime.
 //
-// A heartbeat only records its time. One goroutine checks all runtimes: each runtime has at most one timer in a heap
-// ordered by time. When a timer expires and heartbeats have arrived since, a new one is set, so a runtime costs one
-// check per HeartbeatTimeout.
+// The receipt of a heartbeat only records its time. One goroutine checks all runtimes. Each runtime has at most one
+// timer, in a heap that is ordered by time. When a timer expires and a heartbeat has arrived in the meantime, the
+// goroutine sets a new timer. A runtime therefore costs one check per HeartbeatTimeout.
 type tracker struct {
 	silence   time.Duration
-	byRuntime bool // metrics per runtime
+	byRuntime bool // enables metrics per runtime
 	missed    func(kyma string)
 	changed   func(kyma string)
 
 	mu      sync.RWMutex
-	records map[string]*record // guarded by mu; by name of the Kyma
+	records map[string]*record // guarded by mu; the key is the name of the Kyma
 
 	timerMu     sync.Mutex    // locked after the mutex of a record, never before it
 	timers      timers        // guarded by timerMu
@@ -57,24 +58,24 @@ type tracker struct {
 // record is the state of one runtime.
 type record struct {
 	kyma  string
-	dueAt time.Time // when its timer expires; guarded by tracker.timerMu
-	index int       // in tracker.timers, -1 if absent; guarded by tracker.timerMu
-	conns []*conn   // oldest first; guarded by connLimiter.mu
+	dueAt time.Time // time at which the timer of the runtime expires; guarded by tracker.timerMu
+	index int       // index in tracker.timers, -1 if absent; guarded by tracker.timerMu
+	conns []*conn   // open connections, oldest first; guarded by connLimiter.mu
 
-	mu       sync.Mutex // guards what follows
-	removed  bool       // from the tracker
+	mu       sync.Mutex // guards the following fields
+	removed  bool       // whether the record was removed from the tracker
 	events   bucket
 	beats    bucket
 	inFlight int
-	last     time.Time     // of its last request
+	last     time.Time     // time of the last request
 	boots    []sequenceLog // newest first, at most maxBoots
 	state    State         // zero before the first heartbeat
-	pace     time.Duration // added to HeartbeatTimeout until the next heartbeat
-	alive    bool          // as last counted in the metrics
+	pace     time.Duration // is added to HeartbeatTimeout until the next heartbeat
+	alive    bool          // whether the metrics count the runtime as alive
 	missed   notification
 	changed  notification
-	timerAt  time.Time // when its timer expires at the latest; zero if it has none
-	hasGauge bool      // a series exists in metrics.LastHeartbeat
+	timerAt  time.Time // latest time at which the timer expires; zero if there is no timer
+	hasGauge bool      // whether metrics.LastHeartbeat has a series for the runtime
 }
 
 func newTracker(o *Options) *tracker {
@@ -84,7 +85,7 @@ func newTracker(o *Options) *tracker {
 	}
 }
 
-// lock returns the locked record of a runtime, a new one if there is none.
+// lock returns the record of a runtime with its mutex locked. If there is no record, lock creates one.
 func (b *tracker) lock(kyma string) *record {
 	b.mu.RLock()
 	r := b.records[kyma]
@@ -99,7 +100,7 @@ func (b *tracker) lock(kyma string) *record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if other := b.records[kyma]; other != nil && other != r {
-		other.mu.Lock() // records are added and removed with mu held
+		other.mu.Lock() // records are added and removed only while their mu is locked
 		return other
 	}
 	r = &record{kyma: kyma, index: -1, last: time.Now()}
@@ -122,7 +123,7 @@ func (b *tracker) state(kyma string) (State, bool) {
 	return r.state, b.isAliveLocked(r, time.Now())
 }
 
-// isAliveLocked reports whether the last heartbeat is recent enough.
+// isAliveLocked reports whether the last heartbeat is recent enough for the runtime to be alive.
 func (b *tracker) isAliveLocked(r *record, now time.Time) bool {
 	return !r.state.Last.IsZero() && now.Sub(r.state.Last) < b.silence+r.pace
 }
@@ -138,7 +139,7 @@ func (b *tracker) forget(kyma string) {
 	}
 }
 
-// dropLocked removes a record. Both mutexes are held.
+// dropLocked removes a record. The caller holds the mutex of the tracker and the mutex of the record.
 func (b *tracker) dropLocked(r *record) {
 	delete(b.records, r.kyma)
 	r.removed = true
@@ -153,7 +154,7 @@ func (b *tracker) dropLocked(r *record) {
 	}
 }
 
-// countRuntime adds n to the metric of alive or of lost runtimes.
+// countRuntime adds n to the metric of alive runtimes or to the metric of lost runtimes.
 func countRuntime(alive bool, n float64) {
 	if alive {
 		metrics.AgentsConnected.Add(n)
@@ -174,7 +175,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		r.mu.Unlock()
 		return
 	}
-	// Earlier events of this boot were acknowledged by another process, or are still on their way.
+	// Earlier events of this boot were acknowledged by another process, or have not arrived yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.due(time.Now())
 	b.setTimerLocked(r)
@@ -184,7 +185,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	}
 }
 
-// boot returns the index of a boot by its name.
+// boot returns the index of the boot with this name in boots.
 func (r *record) boot(boot string) (index int, known bool) {
 	for i := range r.boots {
 		if r.boots[i].boot == boot {
@@ -194,7 +195,8 @@ func (r *record) boot(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds the newest boot and reports whether there was one before it, which may have ended with unsent events.
+// addBoot adds a boot as the newest one. It reports whether there was a boot before. The process of that boot may have
+// ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -250,7 +252,7 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	}
 }
 
-// setStateLocked replaces the state and reports whether the change must be notified.
+// setStateLocked replaces the state. It reports whether Changed must be called for the change.
 func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	old := r.state
 	alive := b.isAliveLocked(r, s.Last)
@@ -270,7 +272,7 @@ func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	return changed
 }
 
-// setGaugeLocked exports the time of the last heartbeat of a runtime while the runtime is lost.
+// setGaugeLocked exports the time of the last heartbeat of a runtime as a metric while the runtime is lost.
 func (b *tracker) setGaugeLocked(r *record, lost bool) {
 	switch {
 	case lost && b.byRuntime:
@@ -282,7 +284,8 @@ func (b *tracker) setGaugeLocked(r *record, lost bool) {
 	}
 }
 
-// oneLine makes a text of a runtime fit for a status: one line of printable characters, limited to maxProblemBytes.
+// oneLine converts a text from a runtime into a form that is suitable for a status: one line of printable characters,
+// with at most maxProblemBytes bytes.
 func oneLine(s string) string {
 	if s == "" {
 		return ""
@@ -319,8 +322,8 @@ func (b *tracker) watch(ctx context.Context) {
 	}
 }
 
-// nextTimer removes and returns the record of the first timer if it has expired, otherwise it returns the time until
-// then.
+// nextTimer removes the first timer and returns its record if the timer has expired. Otherwise it returns the time
+// until the timer expires.
 func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
@@ -333,7 +336,8 @@ func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	return heap.Pop(&b.timers).(*record), 0
 }
 
-// check sends pending notifications, detects a lost runtime, and removes one without recent requests.
+// check checks one runtime. It sends pending notifications, detects that the runtime is lost, and removes the record if
+// there was no recent request.
 func (b *tracker) check(r *record) {
 	now := time.Now()
 	r.mu.Lock()
@@ -362,12 +366,12 @@ func (b *tracker) check(r *record) {
 	}
 }
 
-// idle reports whether a runtime has been silent for recordRetention and nothing is pending for it.
+// idle reports whether a runtime has sent no request for recordRetention and has no pending notification.
 func (r *record) idle(now time.Time) bool {
 	return !r.alive && r.inFlight == 0 && now.Sub(r.last) >= recordRetention && !r.missed.pending && !r.changed.pending
 }
 
-// retire removes an idle runtime unless a request has arrived meanwhile.
+// retire removes the record of an idle runtime, unless a request has arrived in the meantime.
 func (b *tracker) retire(r *record, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -382,8 +386,8 @@ func (b *tracker) retire(r *record, now time.Time) {
 	}
 }
 
-// setTimerLocked makes sure that a runtime is checked in time. A timer that is too early stays, which is the normal
-// case at each heartbeat.
+// setTimerLocked ensures that a runtime is checked in time. If the current timer expires too early, it is kept. This is
+// the normal case at each heartbeat.
 func (b *tracker) setTimerLocked(r *record) {
 	at := r.last.Add(recordRetention)
 	earliest := func(t time.Time) {

@@ -13,14 +13,15 @@ import (
 // caller is the sender of a request.
 type caller struct {
 	*clientcert.Certificate
-	// forwarder is the instance of the listener that forwarded the request, "" if none did.
+	// forwarder is the instance of the listener that forwarded the request. It is "" if the request was not forwarded.
 	forwarder string
-	// sent is the certificate chain of the connection, header that of the request header: one of the two is empty.
+	// sent is the certificate chain of the connection. header is the certificate chain in the request header. One of
+	// them is empty.
 	sent   []*x509.Certificate
 	header string
 }
 
-// chain returns the certificate and its intermediate certificates as DER.
+// chain returns the client certificate and its intermediate certificates, in DER.
 func (c caller) chain() ([][]byte, error) {
 	list := c.sent
 	if len(list) == 0 {
@@ -37,8 +38,9 @@ func (c caller) chain() ([][]byte, error) {
 	return chain, nil
 }
 
-// identify returns the sender of a request: by the certificate of the connection, or by the header that a trusted
-// ingress or peer has set. If it is refused, only the forwarder of the caller may be set.
+// identify returns the sender of a request. The sender is identified by the certificate of the connection, or by the
+// header if a trusted ingress or peer has set it. If identify refuses the request, it sets at most the forwarder of the
+// caller.
 func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	now := time.Now()
 	roots := l.verifier.Current()
@@ -72,13 +74,13 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	return caller{Certificate: own, sent: sent}, nil
 }
 
-// isPeer reports whether a certificate belongs to a peer that may forward requests. A certificate that our authority
-// issued for a runtime never does, whatever its name.
+// isPeer reports whether a certificate belongs to a peer, which may forward requests. A certificate that our authority
+// issued for a runtime never belongs to a peer, whatever its common name.
 func (l *Listener) isPeer(c *clientcert.Certificate) bool {
 	return c.ID.UID == "" && c.ID.CommonName != "" && slices.Contains(l.opts.Peers, c.ID.CommonName)
 }
 
-// identifyHeader returns the sender of a request by the certificate in the header.
+// identifyHeader identifies the sender of a request by the certificate in the header.
 func (l *Listener) identifyHeader(r *http.Request, roots *clientcert.Roots, now time.Time) (caller, *refusal) {
 	header := r.Header.Get(clientcert.Header)
 	if len(header) > l.opts.Limits.HeaderBytes {
@@ -92,7 +94,7 @@ func (l *Listener) identifyHeader(r *http.Request, roots *clientcert.Roots, now 
 	return caller{Certificate: c, header: header}, nil
 }
 
-// unauthorized returns the refusal of a request whose sender is not identified.
+// unauthorized returns a refusal for a request whose sender is not identified.
 func unauthorized(reason, message string) *refusal {
 	return &refusal{status: http.StatusUnauthorized, reason: reason, message: message, closeConn: true}
 }

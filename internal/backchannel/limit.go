@@ -2,28 +2,29 @@ package backchannel
 
 import "time"
 
-// rate is a token bucket: burst at once, then one per interval.
+// rate is a token bucket. It allows burst calls at once, and then one call per interval.
 type rate struct {
 	interval time.Duration
 	burst    int
 }
 
-// Limits for one runtime in addition to its events. An agent that works correctly reaches none of them.
+// Limits for one runtime, in addition to the limit for its events. An agent that works correctly reaches no limit.
 var (
-	// heartbeats are counted separately from events: a runtime that sends too many events stays alive.
+	// heartbeats limits the heartbeats of one runtime. The limit is separate from the limit for events, so that a
+	// runtime that sends too many events stays alive.
 	heartbeats = rate{time.Second / 2, 10}
-	// notifications are calls of Changed and of Missed for one runtime.
+	// notifications limits the calls of Changed and of Missed for one runtime.
 	notifications = rate{15 * time.Second, 5}
-	// logLines are log lines about refused requests of all runtimes together.
+	// logLines limits the log lines about refused requests, for all runtimes together.
 	logLines = rate{time.Second, 10}
 )
 
-// bucket is the state of a rate. The zero value is full.
+// bucket is the state of a token bucket with a rate. The zero value is a full bucket.
 type bucket struct {
-	full time.Time // when it is full again
+	full time.Time // time at which the bucket is full again
 }
 
-// take takes one token if there is one. Otherwise wait is the time until there is.
+// take takes one token if the bucket has one. Otherwise wait is the time until the bucket has a token.
 func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	if b.full.Before(now) {
 		b.full = now
@@ -35,14 +36,15 @@ func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	return true, 0
 }
 
-// notification is a callback that is called now, or later if its rate is exceeded.
+// notification is a callback with a rate limit. It is called immediately, or later if the rate is exceeded.
 type notification struct {
 	bucket  bucket
 	pending bool
-	at      time.Time // when to retry, if pending
+	at      time.Time // time of the next attempt, if pending
 }
 
-// due reports whether to call it now and takes a token. Otherwise it stays pending.
+// due reports whether the callback must be called now. If so, it takes a token. If there is no token, the notification
+// stays pending.
 func (n *notification) due(now time.Time) bool {
 	ok, wait := n.bucket.take(notifications, now)
 	n.pending = !ok

@@ -1,4 +1,4 @@
-// Package backchannel receives what runtimes report about themselves: changes of their objects, and heartbeats.
+// Package backchannel receives the reports of runtimes: events about changes of their objects, and heartbeats.
 //
 // # Use
 //
@@ -53,61 +53,64 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Runtime is the runtime that an identity belongs to.
+// Runtime is the runtime with a certain identity.
 type Runtime struct {
 	// Kyma is the name of the Kyma.
 	Kyma string
-	// NotBefore revokes all certificates that were issued before it. Zero revokes none.
+	// NotBefore revokes all certificates that were issued before this time. Zero revokes no certificate.
 	NotBefore time.Time
 }
 
-// Options configure a Listener. Required are Roots, Lookup and Deliver, and either Address with Certificate or
-// ForwardedAddress with ForwardedFrom.
+// Options configure a Listener. Roots, Lookup and Deliver are required. Either Address with Certificate, or
+// ForwardedAddress with ForwardedFrom, is also required.
 type Options struct {
-	// Address (host:port) serves TLS with client certificates. "" disables it.
+	// Address is the host:port that serves TLS with client certificates. "" disables it.
 	Address string
-	// ForwardedAddress (host:port) serves plain HTTP behind an ingress that terminates TLS. "" disables it.
+	// ForwardedAddress is the host:port that serves plain HTTP behind an ingress that terminates TLS. "" disables it.
 	ForwardedAddress string
-	// ForwardedFrom are the networks (CIDR) of this ingress. Requests on ForwardedAddress from other addresses are
-	// refused. The ingress must replace any header X-Forwarded-Client-Cert of its clients; the first certificate in the
-	// header counts.
+	// ForwardedFrom are the networks (CIDR) of the ingress in front of ForwardedAddress. Requests on ForwardedAddress
+	// from other addresses are refused. The ingress must replace any header X-Forwarded-Client-Cert that its clients
+	// send. If the header has several certificates, the listener uses the first one.
 	ForwardedFrom []string
-	// Peers are common names of client certificates on Address whose owners may forward requests of others: other
-	// replicas, which use their serving certificate, and an ingress that speaks TLS. A certificate that our own
-	// authority issued for a runtime is never a peer.
+	// Peers are the common names of the client certificates of peers. A peer may forward requests of runtimes to
+	// Address. Peers are the other replicas, which use their serving certificate as client certificate, and an ingress
+	// that connects with TLS. A certificate that our own authority issued for a runtime is never the certificate of a
+	// peer.
 	Peers []string
 
 	// Roots returns the current roots of client certificates. It is called for each request, so it must be cheap.
 	Roots func() []*x509.Certificate
-	// Certificate returns the serving certificate, which is also the client certificate for other replicas.
+	// Certificate returns the serving certificate. Requests to other replicas use it as client certificate.
 	Certificate func() (*tls.Certificate, error)
 
-	// Lookup returns the runtime of an identity. An error means that the identity belongs to no runtime; its message is
-	// logged. It is called for each request, so it must be cheap.
+	// Lookup returns the runtime with an identity. An error means that no runtime has the identity. The message of the
+	// error is logged. Lookup is called for each request, so it must be cheap.
 	Lookup func(id protocol.Identity) (Runtime, error)
-	// Deliver receives each event, and again each repetition of it. It must not block.
+	// Deliver is called for each event. It is called again if the agent repeats the event. It must not block.
 	Deliver func(kyma string, e protocol.Event)
-	// Missed is called when any object of a runtime may have changed without an event. It must not block. nil is a
-	// no-op.
+	// Missed is called when objects of a runtime may have changed without an event. It must not block. nil is a no-op.
 	Missed func(kyma string)
-	// Changed is called when State has changed: heartbeats of a runtime begin or stop, or its agent reports another
-	// version, problem or root. For one runtime it is called at most five times in a burst and four times a minute. It
-	// must not block. nil is a no-op.
+	// Changed is called when State has changed: the heartbeats of a runtime begin or stop, or its agent reports another
+	// version, problem or root. For one runtime, it is called at most five times in a burst, and then at most four
+	// times a minute. It must not block. nil is a no-op.
 	Changed func(kyma string)
-	// Route returns the address of another manager as scheme://host:port; the path of the event is appended. nil means
-	// that there is none.
+	// Route returns the URL of another manager as scheme://host:port. The path of the event is appended to the URL. nil
+	// means that there is no other manager.
 	Route func(manager string) (url string, ok bool)
-	// Leader returns the address (host:port) of the listener on the replica that reconciles the runtime of a Kyma (""
-	// if unknown), and whether that is this replica. nil means that it always is.
+	// Leader returns the address (host:port) of the listener on the replica that reconciles the runtime of a Kyma, or
+	// "" if the address is unknown. It also returns whether this replica is the one that reconciles the runtime. nil
+	// means that this replica reconciles all runtimes.
 	Leader func(kyma string) (address string, me bool)
 
-	// HeartbeatTimeout is the time without a heartbeat after which a runtime counts as lost. Default 100 s.
+	// HeartbeatTimeout is the timeout for heartbeats. A runtime without a heartbeat for this time is lost. Default 100
+	// s.
 	HeartbeatTimeout time.Duration
-	// NextHeartbeat returns the delay until the next heartbeat that is sent to a runtime in the response; it is added
-	// to HeartbeatTimeout for that runtime. 0 sends none: the runtime uses the interval in its watch list. It is called
-	// for each heartbeat, so it must be cheap. nil is 0.
+	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay. It is
+	// added to HeartbeatTimeout for that runtime. If the delay is 0, the response contains none, and the runtime uses
+	// the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap. nil is the same
+	// as 0.
 	NextHeartbeat func() time.Duration
-	// RuntimeMetrics enables metrics that have the name of a Kyma as a label.
+	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
 	// Limits bound the resources that clients can use.
 	Limits Limits
@@ -115,32 +118,34 @@ type Options struct {
 	Log logr.Logger
 }
 
-// Limits bound the resources that clients can use. Zero selects the default of a field.
+// Limits bound the resources that clients can use. A field that is zero has its default.
 type Limits struct {
 	// EventBytes is the largest body of an event. Default protocol.MaxEventBytes.
 	EventBytes int64
-	// HeaderBytes is the maximum size of all headers, plus 4 KiB. Default 32 KiB.
+	// HeaderBytes plus 4 KiB is the maximum size of all headers of a request. Default 32 KiB.
 	HeaderBytes int
 	// InFlight is the maximum number of concurrent requests. Default 1024.
 	InFlight int
-	// PerRuntime is the maximum number of connections of one runtime, and of its concurrent requests. Default 16.
+	// PerRuntime is the maximum number of open connections of one runtime. It is also the maximum number of concurrent
+	// requests of one runtime. Default 16.
 	PerRuntime int
-	// Rate is the number of events per second that a runtime may send after a burst of Burst. Defaults 100 and 500.
+	// Rate is the number of events per second that a runtime may send. Burst is the number of events that it may send
+	// at once before Rate limits it. Defaults 100 and 500.
 	Rate  float64
 	Burst int
 	// Connections is the maximum number of connections. Default 20000.
 	Connections int
-	// HeaderTimeout limits the TLS handshake, and then the headers. Default 10 s.
+	// HeaderTimeout is the timeout of the TLS handshake, and then of reading the headers. Default 10 s.
 	HeaderTimeout time.Duration
-	// BodyTimeout limits the body, in addition to the unused part of HeaderTimeout. Default 5 s.
+	// BodyTimeout is the timeout of reading the body. The unused part of HeaderTimeout is added to it. Default 5 s.
 	BodyTimeout time.Duration
-	// IdleTimeout closes a connection without requests. Default 3 min.
+	// IdleTimeout is the time without a request after which a connection is closed. Default 3 min.
 	IdleTimeout time.Duration
-	// ForwardTimeout limits the response of another replica. Default 5 s.
+	// ForwardTimeout is the timeout for the response of another replica. Default 5 s.
 	ForwardTimeout time.Duration
-	// RouteTimeout limits the response of another manager. Default 10 s.
+	// RouteTimeout is the timeout for the response of another manager. Default 10 s.
 	RouteTimeout time.Duration
-	// DrainTimeout limits requests in progress when the listener stops. Default 10 s.
+	// DrainTimeout is the time that requests in progress have to complete when the listener stops. Default 10 s.
 	DrainTimeout time.Duration
 }
 
@@ -153,15 +158,15 @@ type Listener struct {
 	tracker       *tracker
 	connLimiter   *connLimiter
 	relay         *relay
-	inFlight      atomic.Int64 // requests
+	inFlight      atomic.Int64 // number of requests in progress
 
 	serving atomic.Pointer[string] // host:port of Address; nil while it is not served
 
 	logMu   sync.Mutex
-	logRate bucket // guarded by logMu; of log lines about refused requests
+	logRate bucket // limits log lines about refused requests; guarded by logMu
 }
 
-// New validates the options. No address is opened before Start.
+// New validates the options and returns a Listener. It opens no address: Start does.
 func New(o Options) (*Listener, error) {
 	switch {
 	case o.Roots == nil || o.Lookup == nil || o.Deliver == nil:
@@ -231,8 +236,8 @@ func setDefault[T comparable](value *T, otherwise T) {
 // NeedLeaderElection returns false: all replicas listen.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
-// Start opens the addresses and serves until ctx ends; it then waits for requests in progress, up to DrainTimeout. Call
-// it once.
+// Start opens the addresses and serves requests until ctx ends. It then waits at most DrainTimeout for the requests in
+// progress. Call it once.
 func (l *Listener) Start(ctx context.Context) error {
 	secured, plain, err := l.bind(ctx)
 	if err != nil {
@@ -269,13 +274,14 @@ func (l *Listener) Start(ctx context.Context) error {
 	l.serving.Store(nil)
 	l.drain(ctx, servers)
 	if err != nil {
-		return err // tracker.watch ends with the process
+		return err // the goroutine of tracker.watch ends with the process
 	}
 	running.Wait()
 	return nil
 }
 
-// drain shuts the servers down: it waits for requests in progress up to DrainTimeout and then closes the rest.
+// drain shuts the servers down. It waits at most DrainTimeout for requests in progress, and then closes the remaining
+// connections.
 func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.Limits.DrainTimeout)
 	defer cancel()
@@ -291,8 +297,8 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// ServingAddress returns the host:port of Address, with the actual port if the configured port is 0. It returns "" while the
-// listener does not serve TLS.
+// ServingAddress returns the host:port of Address. If the configured port is 0, it returns the actual port. It returns ""
+// while the listener does not serve TLS.
 func (l *Listener) ServingAddress() string {
 	if address := l.serving.Load(); address != nil {
 		return *address
@@ -317,8 +323,9 @@ func (l *Listener) Ready(*http.Request) error {
 	return nil
 }
 
-// State returns the last heartbeat of a runtime, and whether the runtime is alive: its last heartbeat is more recent
-// than HeartbeatTimeout. Both are zero if this process has received none.
+// State returns the last heartbeat of a runtime, and whether the runtime is alive. A runtime is alive if its last
+// heartbeat is more recent than HeartbeatTimeout. Both results are zero if this process has received no heartbeat of
+// the runtime.
 func (l *Listener) State(kyma string) (s State, alive bool) { return l.tracker.state(kyma) }
 
 // Forget removes the record of a runtime that was deleted.

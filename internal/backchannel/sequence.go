@@ -2,31 +2,32 @@ package backchannel
 
 import "slices"
 
-// maxSpans limits the spans that a sequenceLog holds of numbers that arrived early. An agent sends few events
-// concurrently, so few are ahead.
+// maxSpans limits the number of spans in sequenceLog.ahead, which has the events that arrived before earlier ones. An
+// agent sends few events concurrently, so few events arrive early.
 const maxSpans = 16
 
-// sequenceLog records which events of one boot of an agent were received.
+// sequenceLog records the sequence numbers of the events that were received from one boot of an agent.
 type sequenceLog struct {
 	boot string
-	// done is the number up to which all events are accounted for.
+	// done is the highest number up to which every event was received or is counted as received.
 	done uint64
-	// ahead are later numbers that were received: ordered, disjoint, not adjacent, at most maxSpans.
+	// ahead has the numbers above done that were received. The spans are ordered, disjoint and not adjacent. There are
+	// at most maxSpans of them.
 	ahead []span
-	// skipped spans the numbers that were given up because ahead was full; some in between were received. Zero if there
-	// are none.
+	// skipped spans the numbers that were counted as received because ahead was full. Some numbers in this span were
+	// really received. Zero means that no number was skipped.
 	skipped span
 }
 
-// span is a range of numbers, both ends included.
+// span is a range of sequence numbers that includes both ends.
 type span struct{ from, to uint64 }
 
-// add records that event n was received, possibly again. 0 is not a number.
+// add records that event n was received. The event may have been received before. 0 is not a sequence number.
 func (l *sequenceLog) add(n uint64) {
 	if n <= l.done {
 		return
 	}
-	// at is the first span that ends at n, directly before it, or later.
+	// at is the index of the first span that contains n, ends directly before n, or begins after n.
 	at, _ := slices.BinarySearchFunc(l.ahead, n, func(s span, n uint64) int {
 		if s.to < n-1 {
 			return -1
@@ -55,7 +56,8 @@ func (l *sequenceLog) add(n uint64) {
 }
 
 // acknowledge records that the agent has received responses to all events up to sequence. It reports whether some of
-// them were not received here, and counts them as received, so that a missed event is reported once.
+// these events were not received here. It then counts these events as received, so that a missed event is reported
+// once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

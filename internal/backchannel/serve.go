@@ -24,10 +24,10 @@ type refusal struct {
 	message   string // one line, sent to the client
 	detail    error  // for the log
 	after     time.Duration
-	closeConn bool // close the connection unless a peer shares it
+	closeConn bool // close the connection, unless it belongs to a peer
 }
 
-// target is the meaning of a request path.
+// target is the parsed path of a request.
 type target struct {
 	manager   string
 	heartbeat bool
@@ -36,10 +36,10 @@ type target struct {
 // ours reports whether the request is for Lifecycle Manager itself.
 func (t target) ours() bool { return t.manager == protocol.ManagerName }
 
-// bodies pools buffers for request bodies. None grows beyond the largest body that is read.
+// bodies is a pool of buffers for request bodies. No buffer grows beyond the maximum size of a body.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// serve handles a request. The first row that applies decides the status:
+// serve handles a request. The first row of this table whose condition is true decides the status:
 //
 //	 1 the path is not /v2/<manager>/event or /v2/lifecycle-manager/heartbeat   404; 400 if the first part is no version
 //	 2 the method is not POST                                                   405
@@ -76,7 +76,7 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 	case http.StatusRequestEntityTooLarge:
 		metrics.ListenerTooLarge.Inc()
 	case http.StatusUnauthorized, http.StatusForbidden:
-		path := "other" // unidentified think of many
+		path := "other" // a client that is not identified can send any number of different paths
 		if r.URL.Path == protocol.EventPath(protocol.ManagerName) ||
 			r.URL.Path == protocol.HeartbeatPath(protocol.ManagerName) {
 			path = r.URL.Path
@@ -87,7 +87,7 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 	h.Set(protocol.HeaderInstance, l.instance)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	shared := connOf(r).trusted.Load() // others speak through that connection, too
+	shared := connOf(r).trusted.Load() // a peer uses the connection for the requests of many runtimes
 	if refused.closeConn && (!shared || refused.status == http.StatusRequestEntityTooLarge) {
 		h.Set("Connection", "close")
 	}
@@ -115,7 +115,7 @@ func (l *Listener) logRefusal(r *http.Request, refused *refusal) {
 	}
 }
 
-// handleRequest executes a request, or returns why it is refused.
+// handleRequest executes a request. If the request is refused, it returns the refusal.
 func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusal {
 	to, refused := parsePath(r)
 	if refused != nil {
@@ -164,8 +164,8 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 	return l.handle(w, r, to, from, rec, body.Bytes())
 }
 
-// parsePath returns the target of a request path. The name of a manager may contain slashes, as in the contract of the
-// Kyma project.
+// parsePath returns the target of a request path. The name of a manager may contain slashes, as the Kyma project
+// defines it.
 func parsePath(r *http.Request) (target, *refusal) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/v2/")
 	if !ok {
@@ -191,8 +191,8 @@ func notFound() *refusal {
 		message: "unknown path: post to " + protocol.EventPath("<manager>")}
 }
 
-// isManagerName reports whether a string can be the name of a manager: parts of letters, digits, dots, dashes and
-// underscores, separated by slashes.
+// isManagerName reports whether a string can be the name of a manager. A name consists of parts that are separated by
+// slashes. A part consists of letters, digits, dots, dashes and underscores.
 func isManagerName(manager string) bool {
 	if len(manager) > 253 {
 		return false
@@ -216,8 +216,8 @@ func tooLarge(limit int64) *refusal {
 		message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
 }
 
-// authorize returns the caller and the name of its Kyma. The forwarder of the caller is set even if the request is
-// refused.
+// authorize returns the caller of a request and the name of its Kyma. It sets the forwarder of the caller even if it
+// refuses the request.
 func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	from, refused := l.identify(r, connOf(r))
 	if refused != nil {
@@ -243,7 +243,8 @@ func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	return from, rt.Kyma, nil
 }
 
-// admitRequest counts a request of a runtime unless a limit is exceeded. It returns the record of the runtime.
+// admitRequest counts a request of a runtime and returns the record of the runtime. If a limit is exceeded, it refuses
+// the request.
 func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal) {
 	now := time.Now()
 	r := l.tracker.lock(kyma)
@@ -283,7 +284,7 @@ func read(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int6
 		detail: err, closeConn: true}
 }
 
-// handle delivers an event or heartbeat, or forwards it to the replica or manager that it is for.
+// handle delivers an event or a heartbeat. If another replica or manager is responsible for it, handle forwards it.
 func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller,
 	rec *record, body []byte) *refusal {
 	if !to.ours() {

@@ -67,12 +67,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// SecretName is the name of the Secret with the roots, for our own authority and for cert-manager.
+// SecretName is the name of the Secret with the roots, both of our own authority and of cert-manager.
 const SecretName = "klm-watcher"
 
 // Subject describes the recipient of a certificate.
 type Subject struct {
-	// Kyma is the name of the Kyma. CertManager names its objects by it.
+	// Kyma is the name of the Kyma. CertManager uses it in the names of its objects.
 	Kyma string
 	// CommonName is the runtime ID of the Kyma, or its name if it has none.
 	CommonName string
@@ -80,8 +80,8 @@ type Subject struct {
 	UID string
 	// DNSNames are the names of the runtime, in addition to those of the agent's Service. Empty names are ignored.
 	DNSNames []string
-	// NotBefore is the time in the annotation certificates-not-before: CertManager renews a certificate that is older.
-	// Zero means none.
+	// NotBefore is the time in the annotation certificates-not-before. CertManager renews a certificate that is older
+	// than this time. Zero means that there is no such time.
 	NotBefore time.Time
 }
 
@@ -96,16 +96,16 @@ func (Key) MarshalText() ([]byte, error) { return []byte("(key)"), nil }
 
 // Certificate is an issued certificate with everything that its owner needs.
 type Certificate struct {
-	// PEM is the certificate, Key its private key (not stored anywhere else), and CA all roots to trust, newest first.
-	// All are PEM.
+	// PEM is the certificate. Key is its private key, which is stored nowhere else. CA has all trusted roots, newest
+	// first. All three are PEM.
 	PEM []byte
 	Key Key
 	CA  []byte
-	// Serial is its serial number, hexadecimal.
+	// Serial is the serial number of the certificate, hexadecimal.
 	Serial string
 	// Root is the fingerprint of the root that signed it.
 	Root string
-	// Issued is the time of issue, NotAfter the time of expiry.
+	// Issued is the time of issue. NotAfter is the time of expiry.
 	Issued, NotAfter time.Time
 }
 
@@ -120,7 +120,7 @@ type Held struct {
 	Serial string `json:"serial"`
 	// Root is the fingerprint of the root that signed it.
 	Root string `json:"root"`
-	// Bundle is the Digest of the roots that were delivered with it.
+	// Bundle is the Digest of the roots that were delivered with the certificate.
 	Bundle string `json:"bundle"`
 	// Issued is the time of issue, in seconds.
 	Issued time.Time `json:"issued"`
@@ -136,14 +136,15 @@ func Digest(ca []byte) string {
 
 // Issuer issues certificates to runtimes.
 type Issuer interface {
-	// Issue returns a certificate. Errors have a Reason. It may return the same certificate (same Serial) as before.
+	// Issue returns a certificate. It may return the same certificate (same Serial) as the previous call. Errors have a
+	// Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
-	// Stale reports whether a certificate or its roots must be replaced, and why. Certificates issued before the mark
-	// must; a zero mark is ignored.
+	// Stale reports whether a certificate or its roots must be replaced, and returns the reason. A certificate that was
+	// issued before the mark must be replaced. A zero mark is ignored.
 	Stale(h Held, mark time.Time) (bool, string)
 	// Due returns the time at which the certificate becomes stale because of its age.
 	Due(h Held) time.Time
-	// Release deletes the certificates of a Kyma. It is no error if there are none.
+	// Release deletes the certificates of a Kyma. If there are none, it returns no error.
 	Release(ctx context.Context, kyma string) error
 }
 
@@ -152,7 +153,7 @@ var (
 	_ Issuer = (*CertManager)(nil)
 )
 
-// Options configure an Authority. Zero selects the default of a field.
+// Options configure an Authority. A field that is zero has its default.
 type Options struct {
 	// Client reads, watches and writes the Secret. It must not have a cache.
 	Client client.WithWatch
@@ -160,42 +161,46 @@ type Options struct {
 	Namespace string
 	// Hosts are the names and IP addresses of the listener. No runtime can have a certificate for one of them.
 	Hosts []string
-	// Reserved are common names that no runtime can have, because the listener trusts their owners. The name of the
-	// listener is always reserved.
+	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
+	// these names. The name of the listener is always reserved.
 	Reserved []string
 
 	// Lifetime is the validity of certificates of runtimes and of the listener. Default 7 days, minimum one second.
 	Lifetime time.Duration
-	// RenewBefore is the latest time before its expiry at which a certificate is replaced. Default a third of Lifetime.
+	// RenewBefore is the minimum remaining validity of a certificate: it is replaced at the latest this long before its
+	// expiry. Default a third of Lifetime.
 	RenewBefore time.Duration
-	// RenewSpread is the time before RenewBefore over which replacements are spread. Default half of RenewBefore.
+	// RenewSpread is the length of the period before RenewBefore in which the replacements of the fleet are spread.
+	// Default half of RenewBefore.
 	RenewSpread time.Duration
 	// RootLifetime is the validity of a root. Default 180 days.
 	RootLifetime time.Duration
-	// Overlap is the time before its expiry at which a root gets a successor. Default a quarter of RootLifetime, at
+	// Overlap is the remaining validity of a root at which a new root is created. Default a quarter of RootLifetime, at
 	// least Lifetime.
 	Overlap time.Duration
-	// SettlePeriod is the time that an old root is kept after the listener has stopped using it, for replicas that read
-	// the Secret late. Default 10 minutes; negative disables it.
+	// SettlePeriod is the time that an old root is kept after the listener has stopped using it. Replicas that read the
+	// Secret late need this time. Default 10 minutes. A negative value disables it.
 	SettlePeriod time.Duration
-	// Interval is the time between two checks of the Secret and the fleet. Default a minute.
+	// Interval is the time between two checks of the Secret and the fleet. Default one minute.
 	Interval time.Duration
 
-	// RuntimesByRoot returns the names of Kymas by the fingerprint of the root of their client certificate: of the last
-	// heartbeat or, before the first one, of the certificate before the last delivery. Under "" are runtimes with a
-	// delivered certificate of which no root is known: as long as there is one, no root is removed. False means that
-	// this replica does not know: it is not the leader, or has not read the Kymas yet. It is called once per Interval,
-	// and only while there is more than one root. nil means that it is never known: old roots are kept until they
-	// expire.
+	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root of their client certificate.
+	// This is the certificate of the last heartbeat. Before the first heartbeat, it is the certificate before the last
+	// delivery. The key "" has the runtimes that have a delivered certificate but no known root. No root is removed
+	// while there is such a runtime.
+	//
+	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
+	// Kymas yet. It is called once per Interval, and only while there is more than one root. nil means that there is
+	// never a result: old roots are kept until they expire.
 	RuntimesByRoot func() (map[string][]string, bool)
 
-	// Log receives rotations and problems. The zero value discards them.
+	// Log receives messages about rotations and problems. The zero value discards them.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// orDefault returns the options with all defaults, or an error for invalid ones.
+// orDefault returns the options with all defaults set, or an error if an option is invalid.
 func (o Options) orDefault() (Options, error) {
 	if o.Client == nil || o.Namespace == "" {
 		return o, errors.New("building the certificate authority: it needs a client and a namespace")
@@ -233,20 +238,20 @@ func (o Options) orDefault() (Options, error) {
 // Authority is our own certificate authority. It is a Runnable of a controller-runtime manager.
 type Authority struct {
 	Options
-	rootSet  atomic.Pointer[rootSet]          // nil until the Secret was read; its content is immutable
-	problem  atomic.Pointer[Error]            // why the Secret is not in force, nil if it is
+	rootSet  atomic.Pointer[rootSet]          // nil until the Secret was read; immutable
+	problem  atomic.Pointer[Error]            // the reason why the Secret is not in force; nil if it is
 	outdated atomic.Pointer[OutdatedRuntimes] // never nil
 	serving  atomic.Pointer[serving]          // nil until the first call of Serving
 
 	notifier
 
-	known func() // called once it is known whether there are roots
+	known func() // called once the Secret was read or was found to be broken
 	first <-chan struct{}
 
-	renewing sync.Mutex // held while serving is renewed
+	renewing sync.Mutex // locked while serving is renewed
 }
 
-// notifier notifies about changes of the roots.
+// notifier sends notifications about changes of the roots.
 type notifier struct {
 	mu      *sync.Mutex // guards changed
 	changed *chan struct{}
@@ -254,8 +259,8 @@ type notifier struct {
 
 func newNotifier() notifier { return notifier{new(sync.Mutex), new(make(chan struct{}))} }
 
-// Changed returns a channel that is closed at the next change of the roots: Stale may then return another result for
-// the whole fleet.
+// Changed returns a channel that is closed at the next change of the roots. After this change, Stale may return another
+// result for each runtime of the fleet.
 func (n notifier) Changed() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -273,18 +278,18 @@ func (n notifier) notify() {
 type serving struct {
 	pair *tls.Certificate
 	root string
-	due  time.Time // when to renew it
+	due  time.Time // time of the renewal
 }
 
-// OutdatedRuntimes are runtimes whose certificate is not of the newest root.
+// OutdatedRuntimes are the runtimes whose certificate is not signed by the newest root.
 type OutdatedRuntimes struct {
-	// Count is their number.
+	// Count is the number of these runtimes.
 	Count int
-	// Names are the names of up to 10 of them, sorted.
+	// Names are the names of at most 10 of these runtimes, sorted.
 	Names []string
 }
 
-// New returns an authority that has not read its roots yet. It makes no request.
+// New returns an Authority that has not read its roots yet. It sends no request.
 func New(o Options) (*Authority, error) {
 	o, err := o.orDefault()
 	if err != nil {
@@ -296,11 +301,11 @@ func New(o Options) (*Authority, error) {
 	return a, nil
 }
 
-// NeedLeaderElection returns false: every replica issues and verifies.
+// NeedLeaderElection returns false: every replica issues and verifies certificates.
 func (a *Authority) NeedLeaderElection() bool { return false }
 
-// Roots returns the roots to trust, newest first, or none before they were read. It is cheap. The caller must not
-// modify them.
+// Roots returns the trusted roots, newest first. It returns none until the roots were read. It is cheap. The caller
+// must not modify the result.
 func (a *Authority) Roots() []*x509.Certificate {
 	if r := a.rootSet.Load(); r != nil {
 		return r.certificates
@@ -308,11 +313,12 @@ func (a *Authority) Roots() []*x509.Certificate {
 	return nil
 }
 
-// OutdatedRuntimes returns the runtimes that are not on the newest root, as of the last check; none while there is one
-// root.
+// OutdatedRuntimes returns the runtimes whose certificate was not signed by the newest root at the last check. It
+// returns none while there is only one root.
 func (a *Authority) OutdatedRuntimes() OutdatedRuntimes { return *a.outdated.Load() }
 
-// LastError returns why the content of the Secret is not in force, nil if it is. It has a Reason.
+// LastError returns the reason why the content of the Secret is not in force, or nil if it is in force. The error has a
+// Reason.
 func (a *Authority) LastError() error {
 	if p := a.problem.Load(); p != nil {
 		return p
@@ -328,7 +334,7 @@ func (a *Authority) Ready(*http.Request) error {
 	return nil
 }
 
-// notReadError returns why there are no roots.
+// notReadError returns an error with the reason why there are no roots.
 func (a *Authority) notReadError() error {
 	if err := a.LastError(); err != nil {
 		return err
@@ -340,8 +346,8 @@ func (a *Authority) notReadError() error {
 // firstReadTimeout limits how long a caller waits for the first read of the Secret.
 const firstReadTimeout = 5 * time.Second
 
-// roots returns the roots. Directly after the start it waits up to firstReadTimeout for them, so that the first callers
-// do not fail needlessly.
+// roots returns the roots. Directly after the start, it waits at most firstReadTimeout for the first read of the
+// Secret, so that the first callers do not fail needlessly.
 func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	if a.rootSet.Load() == nil {
 		timer := time.NewTimer(firstReadTimeout)
@@ -358,7 +364,7 @@ func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
 	return nil, a.notReadError()
 }
 
-// use puts roots in force.
+// use puts the roots of r in force.
 func (a *Authority) use(r *rootSet) {
 	before := a.rootSet.Swap(r)
 	a.problem.Store(nil)
@@ -371,8 +377,8 @@ func (a *Authority) use(r *rootSet) {
 	}
 }
 
-// Issue implements [Issuer]: it returns a certificate of the newest root for client and server authentication. Each
-// call generates a new key.
+// Issue implements [Issuer]. It returns a certificate that the newest root has signed, for client and server
+// authentication. Each call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	r, err := a.roots(ctx)
 	if err != nil {
@@ -390,8 +396,9 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	return pair.certificate(r), nil
 }
 
-// Ingress returns a server certificate for the proxy that terminates TLS in front of the listener, for the listener's
-// hosts. It returns nil if the certificate (PEM) and roots that the proxy has are still good.
+// Ingress returns a server certificate for the proxy that terminates TLS in front of the listener. The certificate is
+// valid for the hosts of the listener. Ingress returns nil if the certificate (PEM) and the roots of the proxy need no
+// replacement.
 func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -413,7 +420,8 @@ func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 	return pair.certificate(r), nil
 }
 
-// checkSubject refuses subjects that could impersonate the listener, one of its hosts, or one of its peers.
+// checkSubject refuses a subject that could impersonate the listener, one of the hosts of the listener, or one of its
+// peers.
 func checkSubject(s Subject, hosts, reserved []string) error {
 	switch {
 	case s.CommonName == "" || s.UID == "":
@@ -431,10 +439,11 @@ func checkSubject(s Subject, hosts, reserved []string) error {
 	return nil
 }
 
-// Release implements [Issuer]. Nothing is stored, so it does nothing.
+// Release implements [Issuer]. It does nothing, because no certificate is stored.
 func (a *Authority) Release(context.Context, string) error { return nil }
 
-// Due implements [Issuer]: RenewBefore before expiry, and up to RenewSpread earlier, different for each certificate.
+// Due implements [Issuer]. The result is between RenewBefore and RenewBefore + RenewSpread before the expiry, and
+// differs between certificates.
 func (a *Authority) Due(h Held) time.Time { return due(h, a.RenewBefore, a.RenewSpread) }
 
 // due returns the time of renewal of a certificate.
@@ -444,7 +453,8 @@ func due(h Held, before, spread time.Duration) time.Time {
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))
 }
 
-// Stale implements [Issuer]. It is cheap. Before the roots were read nothing is stale, because nothing could be issued.
+// Stale implements [Issuer]. It is cheap. It returns false until the roots were read, because no certificate can be
+// issued before.
 func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -452,18 +462,19 @@ func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	}
 	newest, end := r.roots[0], a.Due(h)
 	if !h.NotAfter.Before(newest.certificate.NotAfter) {
-		end = h.NotAfter // a new certificate would expire at the same time
+		end = h.NotAfter // a new certificate would expire at the same time as the old one
 	}
 	return isStale(h, newest.fingerprint, r.digest, mark, a.Now(), end)
 }
 
-// isStale reports whether a certificate must be replaced, and why. The first row that applies:
+// isStale reports whether a certificate must be replaced, and returns the reason. The first row of this table whose
+// condition is true decides:
 //
-//	1  there is none
-//	2  its root is not the newest
-//	3  its bundle of roots is not the current one
+//	1  there is no certificate
+//	2  its root is not the newest root
+//	3  its bundle of roots is not the current bundle
 //	4  it was issued before the mark, and the mark is not in the future
-//	5  it is due because of its age
+//	5  it must be renewed because of its age
 func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, string) {
 	switch {
 	case h == Held{}:
@@ -480,14 +491,14 @@ func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, str
 	return false, ""
 }
 
-// isRevoked reports whether the certificate was issued before the mark, in seconds. A mark in the future is ignored: it
-// would revoke new certificates again and again.
+// isRevoked reports whether the certificate was issued before the mark. Both times are compared in seconds. A mark in
+// the future is ignored, because it would revoke each new certificate again.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }
 
-// Serving returns the certificate of the listener, for servers and, between replicas, for clients. It is renewed
-// automatically. It is cheap unless it is being renewed.
+// Serving returns the certificate of the listener. Servers use it. Replicas also use it as client certificate for
+// requests to each other. It is renewed automatically. Serving is cheap, except during a renewal.
 func (a *Authority) Serving() (*tls.Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -500,7 +511,7 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 	defer a.renewing.Unlock()
 	now := a.Now()
 	if s := a.serving.Load(); s != nil && s.root == r.listener && now.Before(s.due) {
-		return s.pair, nil // another goroutine was faster
+		return s.pair, nil // another goroutine has renewed it
 	}
 	signer := r.roots[r.indexOf(r.listener)]
 	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts,

@@ -27,43 +27,45 @@ import (
 
 // Names of the objects of cert-manager.
 const (
-	// GatewaySecretName is the name of the Secret of an Istio gateway. Its ca.crt, if present, contains more roots to
-	// trust.
+	// GatewaySecretName is the name of the Secret of an Istio gateway. If the Secret has the key ca.crt, the roots in
+	// it are also trusted.
 	GatewaySecretName = "klm-istio-gateway"
 	// ListenerName is the name of the Certificate and the Secret of the listener.
 	ListenerName = "klm-watcher-listener"
-	// CertificateSuffix is appended to the name of a Kyma to name the Certificate and the Secret of its runtime.
+	// CertificateSuffix is the suffix in the names of the Certificate and the Secret of a runtime. The name of the Kyma
+	// is before it.
 	CertificateSuffix = "-webhook-tls"
 )
 
-// issuerDelay is how long an issuer of cert-manager may still use the previous root.
+// issuerDelay is the time for which an issuer of cert-manager may still use the previous root after a change.
 const issuerDelay = 5 * time.Minute
 
 // certificateKind is the kind of cert-manager's Certificate.
 var certificateKind = schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"}
 
-// CertManagerOptions configure a CertManager. Zero selects the default of a field.
+// CertManagerOptions configure a CertManager. A field that is zero has its default.
 type CertManagerOptions struct {
 	// Client reads and writes Certificates and their Secrets. It must not have a cache.
 	Client client.Client
 	// Namespace is the namespace of all objects.
 	Namespace string
-	// Issuer is the name of the Issuer, default klm-watcher-selfsigned. It must sign with the root in the Secret
-	// klm-watcher.
+	// Issuer is the name of the cert-manager issuer. It must sign with the root in the Secret klm-watcher. Default
+	// klm-watcher-selfsigned.
 	Issuer string
-	// IssuerKind is its kind: Issuer (default) or ClusterIssuer.
+	// IssuerKind is the kind of the cert-manager issuer: Issuer (default) or ClusterIssuer.
 	IssuerKind string
 	// Hosts are the names and IP addresses of the listener. No runtime can have a certificate for one of them.
 	Hosts []string
-	// Reserved are common names that no runtime can have, because the listener trusts their owners.
+	// Reserved are common names that no runtime can have, because the listener trusts the owners of certificates with
+	// these names.
 	Reserved []string
 	// Lifetime is the validity of certificates. Default 60 days.
 	Lifetime time.Duration
 	// RenewBefore is the time before expiry at which cert-manager renews a certificate. Default half of Lifetime.
 	RenewBefore time.Duration
-	// Interval is the time between two checks of the roots and of the certificate of the listener. Default a minute.
+	// Interval is the time between two checks of the roots and of the certificate of the listener. Default one minute.
 	Interval time.Duration
-	// Log receives problems. The zero value discards them.
+	// Log receives messages about problems. The zero value discards them.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -71,33 +73,33 @@ type CertManagerOptions struct {
 
 // CertManager issues certificates with cert-manager. It is a Runnable of a controller-runtime manager.
 //
-// Each Kyma has a Certificate named after it, and cert-manager writes the Secret for it. The root is the one in the
-// Secret klm-watcher, which cert-manager maintains; trusted are this root and those in the bundle of the gateway.
-// cert-manager replaces a root without overlap: for an overlap, keep the previous root in the bundle. The listener also
-// trusts previous roots as long as the process runs.
+// Each Kyma has a Certificate with the name of the Kyma and CertificateSuffix. cert-manager writes the Secret of this
+// Certificate. The certificates are signed by the root in the Secret klm-watcher, which cert-manager maintains.
+// Runtimes trust this root and the roots in the bundle of the gateway. cert-manager replaces a root without overlap.
+// For an overlap, keep the previous root in the bundle. The listener also trusts previous roots until the process ends.
 type CertManager struct {
 	CertManagerOptions
 	notifier
-	trust   atomic.Pointer[bundle]          // nil until it was read
-	serving atomic.Pointer[tls.Certificate] // nil until there is one
-	problem atomic.Pointer[failure]         // of the last check, nil if there was none
+	trust   atomic.Pointer[bundle]          // nil until the roots were read
+	serving atomic.Pointer[tls.Certificate] // nil until the listener has a certificate
+	problem atomic.Pointer[failure]         // the problem of the last check, nil if there was none
 
 	declared bool // the Certificate of the listener was applied; used by sync only
 }
 
-// bundle is the set of roots to trust.
+// bundle is the set of trusted roots.
 type bundle struct {
-	newest  string // fingerprint
+	newest  string // fingerprint of the newest root
 	handed  []*x509.Certificate
-	pem     []byte // of handed
-	digest  string // of pem
+	pem     []byte // handed as PEM
+	digest  string // digest of pem
 	trusted []*x509.Certificate
 }
 
-// failure holds an error.
+// failure wraps an error, for use in an atomic pointer.
 type failure struct{ error }
 
-// NewCertManager returns an issuer that has not read its roots yet. It makes no request.
+// NewCertManager returns a CertManager that has not read its roots yet. It sends no request.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	if o.Client == nil || o.Namespace == "" {
 		return nil, errors.New("building the issuer by cert-manager: it needs a client and a namespace")
@@ -128,11 +130,11 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	return &CertManager{CertManagerOptions: o, notifier: newNotifier()}, nil
 }
 
-// NeedLeaderElection returns false: every replica verifies.
+// NeedLeaderElection returns false: every replica verifies certificates.
 func (c *CertManager) NeedLeaderElection() bool { return false }
 
-// Start synchronises the roots and the certificate of the listener until ctx ends. It never fails: problems are
-// retried, logged and returned by LastError.
+// Start synchronises the roots and the certificate of the listener until ctx ends. It never returns an error. Problems
+// are retried, logged, and returned by LastError.
 func (c *CertManager) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -175,8 +177,8 @@ func (c *CertManager) Ready(*http.Request) error {
 		Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
 }
 
-// Roots returns the roots to trust, newest first, or none before they were read. It is cheap. The caller must not
-// modify them.
+// Roots returns the trusted roots, newest first. It returns none until the roots were read. It is cheap. The caller
+// must not modify the result.
 func (c *CertManager) Roots() []*x509.Certificate {
 	if b := c.trust.Load(); b != nil {
 		return b.trusted
@@ -211,7 +213,7 @@ func (c *CertManager) sync(ctx context.Context) error {
 		return err
 	}
 	if secret == nil {
-		c.declared = false // both may have been deleted
+		c.declared = false // the Certificate may have been deleted, too
 		return notReady("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name",
 			c.Namespace, ListenerName)
 	}
@@ -223,7 +225,7 @@ func (c *CertManager) sync(ctx context.Context) error {
 	return nil
 }
 
-// readRoots reads the roots to trust. While the Secret is broken, the previous roots stay in force.
+// readRoots reads the trusted roots. While the Secret cannot be parsed, the previous roots stay in force.
 func (c *CertManager) readRoots(ctx context.Context) error {
 	root, err := c.secret(ctx, SecretName)
 	if err != nil {
@@ -273,7 +275,7 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// appendRoots appends those roots that are CAs, not expired and not yet in the list.
+// appendRoots appends the roots of more that are CAs, have not expired, and are not in all yet.
 func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
 	for _, r := range more {
 		if r.IsCA && now.Before(r.NotAfter) && !slices.ContainsFunc(all, r.Equal) {
@@ -283,9 +285,9 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 	return all
 }
 
-// Issue implements [Issuer]: it applies the Certificate of the Kyma and returns the certificate that cert-manager has
-// issued for it, possibly the same as before. If that is of an old root or older than s.NotBefore, it triggers a
-// renewal.
+// Issue implements [Issuer]. It applies the Certificate of the Kyma and returns the certificate that cert-manager has
+// issued for it. This may be the same certificate as before. If the certificate is signed by an old root, or is older
+// than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	issued, err := c.issue(ctx, s)
 	if err != nil {
@@ -339,7 +341,7 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 	}, nil
 }
 
-// signerOf returns the fingerprint of the root that verifies a certificate, "" if there is none.
+// signerOf returns the fingerprint of the root that verifies a certificate, or "" if no root does.
 func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) string {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
@@ -358,7 +360,7 @@ func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) s
 	return ""
 }
 
-// applyCertificate applies the desired Certificate and returns the object as stored.
+// applyCertificate applies the desired Certificate and returns the stored object.
 func (c *CertManager) applyCertificate(ctx context.Context, name, commonName string, hosts []string) (
 	*unstructured.Unstructured, error) {
 	t := template{hosts: hosts}.names()
@@ -409,7 +411,7 @@ func toAny(from []string) []any {
 	return all
 }
 
-// conditionOf reports whether a condition is true for the current spec, with its message.
+// conditionOf reports whether a condition is true for the current spec. It also returns the message of the condition.
 func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message string) {
 	for _, c := range conditionsOf(o) {
 		if c.Type != kind {
@@ -435,8 +437,8 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew triggers a renewal by cert-manager, as its command line does, unless one is in progress. It always returns an
-// error that explains the wait.
+// renew triggers a renewal by cert-manager, unless a renewal is in progress. It uses the same mechanism as the command
+// line of cert-manager. It always returns an error, which explains why the caller must wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReady("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {
@@ -464,7 +466,7 @@ func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) e
 	return waiting
 }
 
-// secret reads a Secret, nil if it does not exist.
+// secret returns a Secret, or nil if the Secret does not exist.
 func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, s)
@@ -477,7 +479,7 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 	return s, nil
 }
 
-// Stale implements [Issuer]. It is cheap. Before the roots were read nothing is stale.
+// Stale implements [Issuer]. It is cheap. It returns false until the roots were read.
 func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	b := c.trust.Load()
 	if b == nil {
@@ -486,12 +488,14 @@ func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	return isStale(h, b.newest, b.digest, mark, c.Now(), c.Due(h))
 }
 
-// Due implements [Issuer]: shortly after cert-manager renews the certificate, at a different time for each certificate.
+// Due implements [Issuer]. The result is shortly after the time at which cert-manager renews the certificate, and
+// differs between certificates.
 func (c *CertManager) Due(h Held) time.Time {
 	return due(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
 }
 
-// Release implements [Issuer]: it deletes the Certificate of the Kyma, and its Secret, which cert-manager would keep.
+// Release implements [Issuer]. It deletes the Certificate of the Kyma and its Secret, because cert-manager would keep
+// the Secret.
 func (c *CertManager) Release(ctx context.Context, kyma string) error {
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(certificateKind)

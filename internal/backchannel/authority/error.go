@@ -6,11 +6,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Error is the reason why there is no certificate.
+// Error is the reason why no certificate is available.
 type Error struct {
-	// Code is the stable reason: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused.
+	// Code is the reason as a word: AuthorityBroken, AuthorityNotReady, CertificateNotReady or CertificateRefused. The
+	// words are stable.
 	Code string
-	// Message explains the problem and its remedy. It does not change while nothing changes.
+	// Message explains the problem and its remedy. The text stays the same as long as the problem stays the same.
 	Message string
 }
 

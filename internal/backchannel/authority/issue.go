@@ -26,15 +26,15 @@ const (
 	pemKey         = "PRIVATE KEY"
 )
 
-// root is a certificate that signs others, with its key.
+// root is a root certificate with its key.
 type root struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
 	fingerprint string
 }
 
-// newRoot creates a root that is valid until now+lifetime. Its validity begins before that of any certificate that it
-// may sign, even if the clock of the signing replica is behind.
+// newRoot creates a root that is valid until now+lifetime. Its validity begins earlier than the validity of each
+// certificate that it may sign, even if the clock of the signing replica is behind.
 func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -67,25 +67,26 @@ func serial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// runtimeHosts returns the names in the certificate of a runtime: its own, and those of the agent's Service.
+// runtimeHosts returns the names in the certificate of a runtime: the given names, and the names of the Service of the
+// agent.
 func runtimeHosts(names []string) []string {
 	return append(slices.Clone(names), AgentHost, AgentHost+".cluster.local")
 }
 
-// AgentHost is the name by which the API server of a runtime reaches the agent.
+// AgentHost is the host name with which the API server of a runtime reaches the agent.
 const AgentHost = "skr-webhook.kyma-system.svc"
 
 // template describes a certificate to issue.
 type template struct {
 	commonName string
 	uid        string // "" for the listener
-	servers    bool   // only for servers
+	servers    bool   // whether the certificate is only for server authentication
 	hosts      []string
 	now        time.Time
 	lifetime   time.Duration
 }
 
-// names returns a certificate template with the hosts only, each once.
+// names returns a certificate template that has only the hosts. Each host is in it once.
 func (t template) names() *x509.Certificate {
 	leaf := &x509.Certificate{}
 	for _, host := range t.hosts {
@@ -104,11 +105,11 @@ type pair struct {
 	leaf *x509.Certificate
 	key  crypto.Signer
 	pem  []byte
-	raw  Key // the key as PEM
+	raw  Key // the private key as PEM
 	by   string
 }
 
-// issue generates a key and a certificate for it, which expires no later than the root.
+// issue generates a key and issues a certificate for it. The certificate expires no later than the root.
 func (r root) issue(t template) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -142,7 +143,7 @@ func (r root) issue(t template) (*pair, error) {
 	return &pair{leaf: leaf, key: key, raw: raw, pem: encodePEM(pemCertificate, der), by: r.fingerprint}, nil
 }
 
-// certificate returns the pair with the roots to trust.
+// certificate returns the pair as a Certificate, together with the trusted roots.
 func (p *pair) certificate(r *rootSet) *Certificate {
 	return &Certificate{
 		PEM: p.pem, Key: p.raw, CA: r.pem, Root: p.by, Serial: p.leaf.SerialNumber.Text(16),
@@ -150,7 +151,7 @@ func (p *pair) certificate(r *rootSet) *Certificate {
 	}
 }
 
-// tls returns the pair for a TLS server or client.
+// tls returns the pair in the form that a TLS server or client needs.
 func (p *pair) tls() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.leaf.Raw}, PrivateKey: p.key, Leaf: p.leaf}
 }

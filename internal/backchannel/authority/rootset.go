@@ -21,24 +21,24 @@ import (
 const (
 	// KeyRoots contains the certificates of the roots. A proxy that verifies runtimes must trust them.
 	KeyRoots = "ca.crt"
-	// KeyRootKeys contains their private keys.
+	// KeyRootKeys contains the private keys of the roots.
 	KeyRootKeys = "ca.key"
 )
 
 // rootSet is the content of the Secret. It is immutable.
 type rootSet struct {
 	roots    []root    // newest first, at least one
-	listener string    // the fingerprint of the root that signs for the listener: one of roots
-	since    time.Time // since when, to the second
+	listener string    // the fingerprint of the root in roots that signs the certificate of the listener
+	since    time.Time // time since which the listener uses this root, in seconds
 	rotated  string    // the value of the last request that was executed
 
-	certificates []*x509.Certificate // of roots
-	pem          []byte              // of certificates
-	digest       string              // of pem
+	certificates []*x509.Certificate // the certificates of roots
+	pem          []byte              // certificates as PEM
+	digest       string              // digest of pem
 }
 
-// newRootSet returns a set of roots. If none of them is that of the listener, the oldest is used, which all runtimes
-// trust.
+// newRootSet returns a set of roots. If none of the roots has the fingerprint listener, the listener uses the oldest
+// root, because all runtimes trust it.
 func newRootSet(roots []root, listener string, since time.Time, rotated string) *rootSet {
 	r := &rootSet{roots: roots, listener: listener, since: since, rotated: rotated}
 	for _, root := range roots {
@@ -52,7 +52,7 @@ func newRootSet(roots []root, listener string, since time.Time, rotated string) 
 	return r
 }
 
-// indexOf returns the index of the root with the fingerprint, -1 if there is none.
+// indexOf returns the index of the root with the fingerprint, or -1 if there is none.
 func (r *rootSet) indexOf(fingerprint string) int {
 	return slices.IndexFunc(r.roots, func(o root) bool { return o.fingerprint == fingerprint })
 }
@@ -63,7 +63,7 @@ func (r *rootSet) equal(other *rootSet) bool {
 		r.since.Equal(other.since) && r.rotated == other.rotated
 }
 
-// write stores the set in the Secret.
+// write sets the data and annotations of the Secret.
 func (r *rootSet) write(s *corev1.Secret) error {
 	var keys []byte
 	for _, root := range r.roots {
@@ -86,7 +86,7 @@ func (r *rootSet) write(s *corev1.Secret) error {
 	return nil
 }
 
-// read parses the Secret. Errors describe the problem, and never contain data of the Secret.
+// read parses the Secret. Errors describe the problem and never contain data of the Secret.
 func read(s *corev1.Secret) (*rootSet, error) {
 	certificates, err := readCertificates(s.Data[KeyRoots])
 	if err != nil {
@@ -114,7 +114,8 @@ func read(s *corev1.Secret) (*rootSet, error) {
 		}
 		roots = append(roots, r)
 	}
-	// Without a readable time, the root of the listener counts from its creation: at worst SettlePeriod is too short.
+	// If the time cannot be parsed, the creation time of the root is used. In the worst case, SettlePeriod is too
+	// short.
 	since, err := time.Parse(time.RFC3339, s.Annotations[v1beta2.AnnotationListenerRootSince])
 	if err != nil {
 		since = time.Time{}
@@ -150,7 +151,7 @@ func readKeys(data []byte) ([]crypto.Signer, error) {
 	for i, block := range blocks {
 		key, err := x509.ParsePKCS8PrivateKey(block)
 		signer, ok := key.(crypto.Signer)
-		if err != nil || !ok { // the text of the parser could contain key material
+		if err != nil || !ok { // the error of the parser could contain key material
 			return nil, fmt.Errorf("key %d of %d cannot be read or is for another use", i+1, len(blocks))
 		}
 		all = append(all, signer)

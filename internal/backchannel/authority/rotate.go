@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// maxRoots limits the roots that are created on request: each is in the bundle of every runtime. A root that must be
-// replaced because of its age is created anyway.
+// maxRoots limits the roots that are created on request, because each root is in the bundle of every runtime. A root
+// that replaces an old one because of its age is created even beyond this limit.
 const maxRoots = 5
 
-// rotationInput is the input of a decision besides the current roots.
+// rotationInput is the input of a rotation decision, in addition to the current roots.
 type rotationInput struct {
 	now                     time.Time
 	rootLife, overlap, keep time.Duration
-	request                 string              // rotate on demand, once for each value
+	request                 string              // each new value requests one rotation
 	seen                    map[string][]string // see Options.RuntimesByRoot
 	known                   bool
 }
 
-// next returns the next set of roots and a description of what was done. It returns r itself if nothing is to be done.
-// r is nil if there is none yet.
+// next returns the next set of roots, and a description of the changes. If nothing must change, it returns r itself. r
+// is nil if there is no set yet.
 //
 //	1  remove roots that have expired
-//	2  create a root: there is none, the newest expires within the overlap, or a request asks for it and there are fewer than maxRoots
-//	3  the listener uses the oldest root that a runtime connects with, or the newest if there is none. It moves to a newer one only if
-//	   the root of every runtime is known; if none is known, it stays
-//	4  remove roots older than that of the listener after the settle period, if the root of every runtime is known
+//	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and there are fewer than maxRoots
+//	3  the listener uses the oldest root that a runtime connects with, or the newest root if no runtime connects. The listener moves to a
+//	   newer root only if the root of every runtime is known. If the root of no runtime is known, the listener keeps its root
+//	4  after the settle period, remove the roots that are older than the root of the listener, if the root of every runtime is known
 func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	if r == nil {
 		r = &rootSet{}
@@ -50,7 +50,7 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 		}
 		roots = append([]root{made}, roots...)
 		done = append(done, fmt.Sprintf("root %s was created: %s", made.fingerprint, why))
-		rotated = cmp.Or(s.request, rotated) // whatever the cause, the request is fulfilled
+		rotated = cmp.Or(s.request, rotated) // a new root fulfils the request, even if it has another cause
 	}
 	next := newRootSet(roots, r.listener, r.since, rotated)
 	if next.listener != r.listener {
@@ -73,7 +73,8 @@ func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	return next, done, nil
 }
 
-// rootNeeded returns why a root must be created, "" if none must. The roots are those of the set that have not expired.
+// rootNeeded returns the reason to create a root, or "" if there is no reason. The parameter roots has the roots of the
+// set that have not expired.
 func (r *rootSet) rootNeeded(roots []root, s rotationInput) string {
 	switch {
 	case len(r.roots) == 0:
@@ -91,7 +92,7 @@ func (r *rootSet) rootNeeded(roots []root, s rotationInput) string {
 // complete reports whether the root of every runtime is known.
 func (s rotationInput) complete() bool { return s.known && len(s.seen[""]) == 0 }
 
-// listenerAt returns the index of the root that signs for the listener.
+// listenerAt returns the index of the root that must sign the certificate of the listener.
 func (r *rootSet) listenerAt(s rotationInput) int {
 	present, oldest := r.indexOf(r.listener), 0
 	if !s.known {
@@ -108,7 +109,7 @@ func (r *rootSet) listenerAt(s rotationInput) int {
 	return oldest
 }
 
-// outdated returns the runtimes that are not on the newest root.
+// outdated returns the runtimes whose certificate is not signed by the newest root.
 func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
 	var names []string
 	for root, on := range s.seen {
@@ -120,5 +121,5 @@ func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
 	return OutdatedRuntimes{Count: len(names), Names: slices.Clone(names[:min(len(names), maxOutdatedNames)])}
 }
 
-// maxOutdatedNames limits the runtimes that are named.
+// maxOutdatedNames limits the number of names in OutdatedRuntimes.
 const maxOutdatedNames = 10

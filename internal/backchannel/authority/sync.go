@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	retryInterval = 2 * time.Second // after a failed sync
-	attempts      = 5               // of one sync, when other replicas write too
+	retryInterval = 2 * time.Second // delay after a failed sync
+	attempts      = 5               // maximum attempts of one sync, if other replicas write the Secret at the same time
 )
 
-// Start synchronises the roots with the Secret until ctx ends. It never fails: problems are retried, logged and
-// returned by LastError.
+// Start synchronises the roots with the Secret until ctx ends. It never returns an error. Problems are retried, logged,
+// and returned by LastError.
 func (a *Authority) Start(ctx context.Context) error {
 	changed := a.watchSecret(ctx)
 	timer := time.NewTimer(0)
@@ -51,14 +51,14 @@ func (a *Authority) Start(ctx context.Context) error {
 	}
 }
 
-// watchSecret returns a channel that signals changes of the Secret. It watches metadata only, so that no other copy of
-// the keys exists.
+// watchSecret returns a channel that signals changes of the Secret. It watches only metadata, so that it creates no
+// other copy of the keys.
 func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	signal := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // a signal is pending
+		default: // a signal is already pending
 		}
 	}
 	list := func() *metav1.PartialObjectMetadataList {
@@ -82,7 +82,7 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
 		ObjectType:    &metav1.PartialObjectMetadata{},
-		// sync fails for the same cause and logs it
+		// sync fails with the same error and logs it
 		Logger: new(klog.LoggerWithName(logr.Discard(), "authority")),
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { signal() },
@@ -94,7 +94,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// sync reads the Secret, decides what to change, writes it if necessary, and puts it in force.
+// sync reads the Secret and decides whether the roots must change. If so, it writes the Secret. It then puts the roots
+// in force.
 func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		again, err := a.trySync(ctx)
@@ -104,7 +105,7 @@ func (a *Authority) sync(ctx context.Context) error {
 	}
 }
 
-// trySync is one attempt of sync. again reports that another replica was faster.
+// trySync is one attempt of sync. again is true if another replica has written the Secret in the meantime.
 func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	key := client.ObjectKey{Namespace: a.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
@@ -144,7 +145,7 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// rotationInput returns the input of the next decision. The fleet is inspected only if there is more than one root, or
+// rotationInput returns the input of the next decision. It calls RuntimesByRoot only if there is more than one root, or
 // will be.
 func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
 	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
@@ -173,7 +174,7 @@ func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSe
 	return a.Client.Update(ctx, secret)
 }
 
-// noteBroken records that the Secret cannot be parsed. It returns an error only if that is new.
+// noteBroken records that the Secret cannot be parsed. It returns an error only if the problem is new.
 func (a *Authority) noteBroken(key client.ObjectKey, cause error) error {
 	e := &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf(
 		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it "+
