@@ -24,10 +24,13 @@ type rotationInput struct {
 // is nil if there is no set yet.
 //
 //	1  remove roots that have expired
-//	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and there are fewer than maxRoots
-//	3  the listener uses the oldest root that a runtime connects with, or the newest root if no runtime connects. The listener moves to a
-//	   newer root only if the root of every runtime is known. If the root of no runtime is known, the listener keeps its root
-//	4  after the settle period, remove the roots that are older than the root of the listener, if the root of every runtime is known
+//	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and
+//	   there are fewer than maxRoots
+//	3  the listener uses the oldest root that a runtime connects with, or the newest root if no runtime connects. The
+//	   listener moves to a newer root only if the root of every runtime is known. If the root of no runtime is known,
+//	   the listener keeps its root
+//	4  after the settle period, remove the roots that are older than the root of the listener, if the root of every
+//	   runtime is known
 func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	if r == nil {
 		r = &rootSet{}
