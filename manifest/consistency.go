@@ -7,12 +7,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// ConsistencyCheck compares an installation with info and writes nothing. Status is ready if InstallChart would have
-// nothing to do: all objects are applied as in the chart and were not changed or deleted since, no objects of an
-// earlier version remain, the CustomResources exist, and, if that is checked, all is ready. Otherwise Pending names
-// each object and field.
+// ConsistencyCheck compares an installation with info and writes nothing. Status is ready if InstallChart would change
+// nothing, which means:
 //
-// Errors are those of InstallChart.
+//   - All objects are applied as in the chart, and nobody changed or deleted an object since.
+//   - No objects of an earlier version remain.
+//   - The CustomResources exist.
+//   - If CheckReadyStates is set, all objects are ready.
+//
+// If Status is not ready, Pending names each object and field that differs.
+//
+// ConsistencyCheck returns the same errors as InstallChart.
 func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
 	r, before, err := prepareReadOnly(ctx, info, transforms)
 	if err != nil {
@@ -40,10 +45,10 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 	return r.callCheckFn(ctx, status)
 }
 
-// Diff returns the changes that InstallChart would make, in the order of the chart, deletions last, and writes nothing.
-// Changes by webhooks of the cluster are not included.
+// Diff returns the changes that InstallChart would make, and writes nothing. The changes are in the order of the chart;
+// deletions are last. Changes by admission webhooks of the cluster are not included.
 //
-// Errors are those of InstallChart.
+// Diff returns the same errors as InstallChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
 	r, before, err := prepareReadOnly(ctx, info, transforms)
 	if err != nil {

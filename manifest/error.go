@@ -5,27 +5,28 @@ import (
 	"strings"
 )
 
-// Reasons of an Error. They are stable: conditions and events may contain them.
+// Reasons of an Error. The reasons are stable: conditions and events may contain them.
 const (
 	// InvalidInfo: an InstallInfo is incomplete or invalid.
 	InvalidInfo = "InvalidInfo"
 	// InvalidInventory: the inventory of an installation cannot be read.
 	InvalidInventory = "InvalidInventory"
-	// ChartNotFound: the chart, or a matching version of it, does not exist.
+	// ChartNotFound: the chart does not exist, or the chart has no matching version.
 	ChartNotFound = "ChartNotFound"
 	// ChartTooLarge: a chart, or the index of a repository, exceeds the limit of bytes.
 	ChartTooLarge = "ChartTooLarge"
-	// DigestMismatch: the digest of the downloaded chart differs from that in the index of the repository.
+	// DigestMismatch: the digest of the downloaded chart differs from the digest in the index of the repository.
 	DigestMismatch = "DigestMismatch"
 	// InvalidIndex: the index of a repository, or the image of a chart in a registry, is invalid.
 	InvalidIndex = "InvalidIndex"
-	// RepositoryUnreachable: no connection, no answer in time, or a server error of the repository.
+	// RepositoryUnreachable: the connection to the repository failed, a request timed out, or the repository returned a
+	// server error.
 	RepositoryUnreachable = "RepositoryUnreachable"
-	// RepositoryUnauthorized: the repository refuses the credentials, or requires some.
+	// RepositoryUnauthorized: the repository rejects the credentials, or requires credentials and has received none.
 	RepositoryUnauthorized = "RepositoryUnauthorized"
 )
 
-// Error states what failed, why, and what to do. Its text is one line without credentials.
+// Error states what failed, why it failed, and how to fix it. Its text is one line without credentials.
 type Error struct {
 	reason  string
 	doing   string
@@ -33,10 +34,10 @@ type Error struct {
 	err     error
 }
 
-// Reason returns one of the reasons above.
+// Reason returns one of the reasons defined above.
 func (e *Error) Reason() string { return e.reason }
 
-// Unwrap returns the error of another package, if there is one.
+// Unwrap returns the wrapped error of another package, or nil.
 func (e *Error) Unwrap() error { return e.err }
 
 func (e *Error) Error() string {

@@ -8,15 +8,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// waitInterval is the delay between two attempts of InstallChart if it is to wait.
+// waitInterval is the delay between two attempts of InstallChart with the flag Wait.
 const waitInterval = time.Second
 
-// InstallChart brings an installation to the state in info, whatever its state is: it installs, upgrades, reverts
-// changes of others and deletes objects that are no longer in the chart. It does what can be done now; as long as
-// Status is not ready, call it again. With the flags Wait and Timeout it repeats that by itself, for at most Timeout.
+// InstallChart brings an installation to the state in info. It installs the chart, upgrades it, reverts changes by
+// others, and deletes objects that are no longer in the chart. One call does all that is possible now. Call
+// InstallChart again as long as Status is not ready. With the flags Wait and Timeout, InstallChart repeats the attempts
+// itself, for at most Timeout.
 //
-// Errors have a method Reason: those of this package, [render.Error] and [apply.Error]. Objects that were applied
-// before an error stay, and are in the inventory.
+// Errors have a method Reason. They are errors of this package, [render.Error] or [apply.Error]. After an error,
+// objects that were applied before the error stay in the cluster and in the inventory.
 func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
 	r, err := newRelease(info)
 	if err != nil {
@@ -45,7 +46,7 @@ func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTra
 	}
 }
 
-// install makes one attempt.
+// install makes one attempt to install the release.
 func (r *release) install(ctx context.Context) (Status, error) {
 	status := Status{LeftOut: r.leftOut}
 	before, err := r.loadInventory(ctx)
@@ -91,7 +92,8 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// apply applies the objects that are not in the desired state. If all were applied before, it reads them first.
+// apply applies the objects that are not in the desired state. If before is true, all objects were applied before, and
+// apply reads them first.
 func (r *release) apply(ctx context.Context, before bool, status *Status) error {
 	if before {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
@@ -111,7 +113,7 @@ func (r *release) apply(ctx context.Context, before bool, status *Status) error 
 	return nil
 }
 
-// addNotReady adds the objects that are not ready to Pending, if readiness is checked.
+// addNotReady adds the objects that are not ready to Pending. It does nothing if readiness is not checked.
 func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	if !r.CheckReadyStates && !r.flags.Wait {
 		return nil
@@ -126,7 +128,7 @@ func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// createCustom creates the custom resources that do not exist.
+// createCustom creates the custom resources that do not exist in the cluster.
 func (r *release) createCustom(ctx context.Context, status *Status) error {
 	for i, ref := range r.custom {
 		_, err := r.cluster.Get(ctx, ref)

@@ -15,30 +15,31 @@ import (
 
 // inventory is the inventory of one release as it is stored in its ConfigMap.
 type inventory struct {
-	// Digest of the bundle that was applied completely; "" while one is being applied.
+	// Digest is the digest of the bundle that was applied completely. It is "" while a bundle is being applied.
 	Digest string `json:"digest,omitempty"`
-	// Objects that were applied, or are about to be.
+	// Objects are the objects that were applied or are about to be applied.
 	Objects []apply.Ref `json:"objects"`
-	// CustomResources that were created, or are about to be.
+	// CustomResources are the custom resources that were created or are about to be created.
 	CustomResources []apply.Ref `json:"customResources,omitempty"`
 }
 
-// labelRelease is set on the ConfigMap of the inventory, and on the namespace that was created for a release.
+// labelRelease is a label of the inventory ConfigMap and of a namespace that InstallChart created for a release.
 const labelRelease = "operator.kyma-project.io/release"
 
-// annotationNamespaceOnly is set on the namespace that was created for a release until its objects are applied. If such
-// a namespace has no inventory, the installation was interrupted between the two.
+// annotationNamespaceOnly is an annotation of a namespace that InstallChart created for a release. It is removed when
+// the objects of the release are applied. A namespace with this annotation and without an inventory means that the
+// installation was interrupted after the namespace was created and before the inventory was written.
 const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
 // inventoryKey is the key of the inventory in the ConfigMap.
 const inventoryKey = "inventory.json"
 
-// inventoryRef returns the Ref of the ConfigMap with the inventory.
+// inventoryRef returns the Ref of the inventory ConfigMap.
 func (r *release) inventoryRef() apply.Ref {
 	return apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: r.namespace, Name: "inventory." + r.name}
 }
 
-// loadInventory reads the inventory; nil if it does not exist.
+// loadInventory reads the inventory. It returns nil if the inventory does not exist.
 func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	object, err := r.cluster.Get(ctx, r.inventoryRef())
 	if isReason(err, apply.ObjectNotFound) || isReason(err, apply.NamespaceNotFound) {
@@ -56,7 +57,7 @@ func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	return &rec, nil
 }
 
-// storeInventory writes the inventory if it differs from before.
+// storeInventory writes the inventory now if it differs from the inventory before.
 func (r *release) storeInventory(ctx context.Context, before *inventory, now inventory) error {
 	text, err := json.Marshal(now)
 	if err != nil {
@@ -95,18 +96,18 @@ func (r *release) storeInventory(ctx context.Context, before *inventory, now inv
 	return nil
 }
 
-// wrapError adds the operation and the release to an error.
+// wrapError adds the operation and the name of the release to an error.
 func (r *release) wrapError(doing string, err error) error {
 	return fmt.Errorf("%s of release %q in namespace %q: %w", doing, r.name, r.namespace, err)
 }
 
-// isReason reports whether an error of package apply has this reason.
+// isReason reports whether err is an error of package apply with this reason.
 func isReason(err error, reason string) bool {
 	e, ok := errors.AsType[*apply.Error](err)
 	return ok && e.Reason() == reason
 }
 
-// contains reports whether refs contains the object, in any API version.
+// contains reports whether refs contains the object. API versions are not compared.
 func contains(refs []apply.Ref, ref apply.Ref) bool {
 	for _, r := range refs {
 		if r.SameObject(ref) {
@@ -127,7 +128,7 @@ func union(updated, old []apply.Ref) []apply.Ref {
 	return out
 }
 
-// without returns refs without the objects in deleted.
+// without returns the objects of refs that are not in deleted.
 func without(refs, deleted []apply.Ref) []apply.Ref {
 	out := []apply.Ref{}
 	for _, ref := range refs {

@@ -1,5 +1,5 @@
-// Package manifest installs charts on a cluster, checks them and uninstalls them again, without Helm's releases and
-// without the kinds of this project. It combines packages render and apply for authors of other operators:
+// Package manifest installs charts on a cluster, checks the installations and uninstalls them. It needs neither Helm's
+// releases nor the kinds of this project. It combines packages render and apply for authors of other operators:
 //
 //	info := manifest.InstallInfo{
 //		ChartInfo: manifest.ChartInfo{
@@ -15,36 +15,38 @@
 //	}
 //	status, err := manifest.InstallChart(ctx, info)       // repeat until status.Ready
 //	status, err = manifest.ConsistencyCheck(ctx, info)    // reads only
-//	changes, err := manifest.Diff(ctx, info)              // what InstallChart would do; reads only
+//	changes, err := manifest.Diff(ctx, info)              // the changes of InstallChart; reads only
 //	status, err = manifest.UninstallChart(ctx, info)      // repeat until status.Ready
 //
 // # How it works
 //
-// Each call does what can be done now and returns; none waits, unless the flags Wait and Timeout request it. A call
-// that finds everything in the desired state writes nothing. Calling again after an error, a crash or at any other time
-// continues where the last call ended. Two concurrent calls for one release do no harm, but may revert each other if
-// their charts differ.
+// Each call does all that is possible now and returns. No call waits, unless the flags Wait and Timeout are set. If
+// everything is in the desired state, a call writes nothing. A call after an error or a crash continues where the last
+// call ended; calling again is safe at any time. Two concurrent calls for one release do no harm. If the charts of the
+// two calls differ, the calls may revert each other's changes.
 //
-// InstallChart renders the chart (see package render for what of Helm is supported), lets transforms change the
-// objects, and applies them with server-side apply in the order of package apply: one request for each object and
-// change. An upgrade is another InstallChart; objects that the new version no longer has are deleted once the others
-// are applied. CRDs are applied with the first objects and upgraded with the chart. CustomResources are created when
-// all other objects are ready (with CheckReadyStates) or applied, and never changed after: they belong to their user
-// from then on.
+// InstallChart renders the chart; package render documents which parts of Helm are supported. Then transforms may
+// change the objects. Then InstallChart applies the objects with server-side apply in the order of package apply, with
+// one request for each object and change. To upgrade, call InstallChart with the new version. Objects that the new
+// version does not contain are deleted after all other objects are applied. CRDs are applied with the first objects and
+// upgraded with the chart. CustomResources are created when all other objects are ready (with CheckReadyStates) or
+// applied (without it). InstallChart never changes a custom resource after creating it: from then on the user owns it.
 //
-// The inventory, the list of applied objects, is a ConfigMap in the namespace of the release. It is written before the
-// first object in it is created, so that UninstallChart needs neither the chart nor its repository: all that it reads
-// of an InstallInfo is the cluster, the name of the release and its namespace. It contains names only, no values. To
-// keep an inventory elsewhere, use packages render and apply directly; this package is little more than calls of both.
+// The inventory is the list of applied objects. It is a ConfigMap in the namespace of the release. An object is added
+// to the inventory before the object is created. So UninstallChart needs neither the chart nor its repository; it reads
+// only the cluster, the name of the release and the namespace from an InstallInfo. The inventory contains names only,
+// no values. To keep an inventory elsewhere, use packages render and apply directly; this package does little more than
+// call them.
 //
-// UninstallChart deletes the CustomResources first and waits until they are deleted, since their operator has to clean
-// up; then all other objects, workloads before access rights before CRDs before namespaces. The namespace is deleted
-// only if InstallChart has created it, or the chart contains it.
+// UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
+// clean up. Then it deletes all other objects: workloads before access rights, access rights before CRDs, CRDs before
+// namespaces. The namespace of the release is deleted only if InstallChart created it or the chart contains it.
 //
 // # What it does not do
 //
-// It stores no releases for the helm command, runs no hooks, rolls nothing back and watches nothing. It renders for
-// each call; operators with many clusters should share bundles through [render.Cache] and use package apply.
+// The package stores no releases for the helm command, runs no hooks, rolls nothing back and watches nothing. Each call
+// renders the chart again; operators with many clusters should share bundles through [render.Cache] and use package
+// apply.
 package manifest
 
 import (
@@ -57,80 +59,84 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// InstallInfo defines what to install and where. See its parts.
+// InstallInfo defines what to install and where. The embedded structs document their fields.
 type InstallInfo struct {
 	ChartInfo
 	ResourceInfo
 	ClusterInfo
-	// CheckFn, if set, is called last in InstallChart, ConsistencyCheck and UninstallChart, once all else is ready.
+	// CheckFn, if set, is called by InstallChart, ConsistencyCheck and UninstallChart. It is the last check: it is
+	// called only when all other checks have passed.
 	CheckFn CheckFn
-	// CheckReadyStates makes the result depend on the readiness of workloads, Jobs, volumes and CRDs, as
-	// [apply.Cluster.CheckReady] determines it. Without it an installation is ready when all objects are applied.
+	// CheckReadyStates adds a check of the readiness of workloads, Jobs, volumes and CRDs; see
+	// [apply.Cluster.CheckReady]. Without CheckReadyStates, an installation is ready when all objects are applied.
 	CheckReadyStates bool
 }
 
-// ChartInfo defines the chart and how it is rendered. A set of manifests or a Kustomize directory can be used in place
-// of a chart, but without SetFlags.
+// ChartInfo defines the chart and its rendering. Instead of a chart, it may define a set of manifests or a Kustomize
+// directory, but then SetFlags must be empty.
 type ChartInfo struct {
-	// Path is a local folder or file. If it is set, Repository and Version are ignored.
+	// Path is a local folder or file. If Path is set, Repository and Version are ignored.
 	Path string
-	// Repository contains the chart. Use one Repository for several calls: it caches the index.
+	// Repository is the repository that contains the chart. Use the same Repository for several calls, because it
+	// caches the index.
 	Repository *Repository
-	// Name of the chart in the repository. A prefix up to a slash, as in the helm command, is ignored.
+	// Name is the name of the chart in the repository. A prefix up to a slash is ignored: the helm command puts the
+	// name of the repository there.
 	Name string
-	// Version is exact, or a range such as "1.x"; "" means the newest that is not a pre-release.
+	// Version is an exact version or a range such as "1.x". "" means the newest version that is not a pre-release.
 	Version string
-	// ReleaseName identifies the installation in its namespace. "" means Name, or the last element of Path without
-	// extension.
+	// ReleaseName identifies the installation in its namespace. "" means Name, or, without Name, the last element of
+	// Path without its extension.
 	ReleaseName string
-	// ConfigFlags are options of Helm's install action by the names of its fields: Namespace, CreateNamespace, Wait,
-	// Timeout and the others of [render.ClientConfig]. Others have no effect.
+	// ConfigFlags are options of Helm's install action. Keys are the field names of that action: Namespace,
+	// CreateNamespace, Wait, Timeout and the other fields of [render.ClientConfig]. Other keys have no effect.
 	ConfigFlags map[string]any
-	// SetFlags are values that override those of the chart. Dots in a key separate nested keys; a leading dot is
-	// ignored: ".some.value" is "value" in "some". \. is a dot within a key.
+	// SetFlags are values that override the values of the chart. Dots in a key separate nested keys, and a leading dot
+	// is ignored: ".some.value" is "value" in "some". \. is a dot within a key.
 	SetFlags map[string]any
 }
 
-// ResourceInfo defines what is part of the installation besides the chart.
+// ResourceInfo defines the objects of an installation that are not in the chart.
 type ResourceInfo struct {
-	// BaseResource is the object on whose behalf the chart is installed. It is passed to transforms and CheckFn and not
-	// changed; it may be nil.
+	// BaseResource is the object for which the chart is installed. It is passed to transforms and CheckFn, and is not
+	// changed. It may be nil.
 	BaseResource client.Object
-	// CustomResources are created if they do not exist, after all other objects, and deleted before all others.
+	// CustomResources are created after all other objects, if they do not exist. They are deleted before all other
+	// objects.
 	CustomResources []*unstructured.Unstructured
-	// CRDs are applied with the first objects of the chart, upgraded with it, and deleted with the last.
+	// CRDs are applied with the first objects of the chart, upgraded with the chart, and deleted with the last objects.
 	CRDs []*unstructured.Unstructured
 }
 
 // ClusterInfo defines the cluster.
 type ClusterInfo struct {
-	// Config is the connection to the cluster; required.
+	// Config is the connection to the cluster. It is required.
 	Config *rest.Config
-	// Client is passed to CheckFn only; it may be nil if CheckFn does not need it.
+	// Client is passed to CheckFn and not used otherwise. It may be nil if CheckFn does not need it.
 	Client client.Client
 }
 
-// CheckFn reports whether an installation is ready by the rules of the caller. In UninstallChart it is called when all
-// objects are deleted. Its error is returned as an error of the operation.
+// CheckFn reports whether an installation is ready by the rules of the caller. UninstallChart calls CheckFn when all
+// objects are deleted. An error of CheckFn becomes an error of the operation.
 type CheckFn func(ctx context.Context, base client.Object, cluster ClusterInfo) (bool, error)
 
-// ObjectTransform changes the rendered objects before they are applied. It may change, add and remove Items.
+// ObjectTransform changes the rendered objects before they are applied. It may change, add and remove objects in Items.
 type ObjectTransform func(ctx context.Context, base client.Object, resources *Resources) error
 
-// Resources are the objects of an installation before they are encoded: CRDs of the InstallInfo, then those of the
-// chart.
+// Resources are the objects of an installation before they are encoded. The CRDs of the InstallInfo are first, followed
+// by the objects of the chart.
 type Resources struct {
 	Items []*unstructured.Unstructured
 }
 
 // Status is the result of an operation.
 type Status struct {
-	// Ready means that nothing is left to do: the installation is complete, consistent or deleted.
+	// Ready means that the operation has nothing left to do: the installation is complete, consistent or deleted.
 	Ready bool
-	// Pending states why it is not ready, one sentence for each object, with its name. It does not change as long as
-	// the causes do not.
+	// Pending states why the operation is not ready. It has one sentence for each object, with the name of the object.
+	// The sentences stay the same as long as the causes stay the same.
 	Pending []string
-	// LeftOut names what the chart contains and is not applied, such as hooks; see package render.
+	// LeftOut names the parts of the chart that are not applied, such as hooks; see package render.
 	LeftOut []string
 	// Objects is the inventory after the operation.
 	Objects []apply.Ref
@@ -139,18 +145,19 @@ type Status struct {
 // addPending adds a reason why an operation is not ready.
 func (s *Status) addPending(why string) { s.Pending = append(s.Pending, why) }
 
-// Change is what InstallChart would do to one object.
+// Change is a change of one object that InstallChart would make.
 type Change struct {
 	Ref apply.Ref
 	// Action is Create, Update or Delete.
 	Action string
-	// Fields that differ, for Update; at most ten. Values are left out: they may be secret.
+	// Fields are the names of the fields that differ, at most ten. Only an Update has Fields. Values are left out,
+	// because they may be secret.
 	Fields []string
-	// Managers are the field managers that own those fields now.
+	// Managers are the field managers that own these fields now.
 	Managers []string
 }
 
-// The actions of a Change.
+// Actions of a Change.
 const (
 	Create = "create"
 	Update = "update"

@@ -18,10 +18,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// chartLayerTypes are the media types of a packaged chart in an image: the current one, and the first one of Helm.
+// chartLayerTypes are the media types of a packaged chart in an image: first the current media type, then Helm's
+// original media type.
 var chartLayerTypes = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
-// findImage finds a chart in a registry. A tag cannot contain a plus sign; Helm replaces it by _.
+// findImage finds a chart in a registry. A tag cannot contain a plus sign; Helm replaces the plus sign by an
+// underscore.
 func (r *Repository) findImage(ctx context.Context, chart, version string) (ChartVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -46,13 +48,12 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	if err != nil {
 		return ChartVersion{}, err
 	}
-	// The URL contains the digest of the layer, so that Fetch downloads what was found even if the tag has changed
-	// since.
+	// The URL contains the digest of the layer. So Fetch downloads this layer even if the tag has changed since.
 	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(),
 		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
 
-// newestTag lists the versions of a chart and returns the newest that matches.
+// newestTag lists the versions of a chart and returns the newest version that matches wanted.
 func (r *Repository) newestTag(ctx context.Context, repository name.Repository, chart, wanted string) (string, error) {
 	tags, err := remote.List(repository, r.remoteOptions(ctx)...)
 	if err != nil {
@@ -78,7 +79,7 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 	return versions[i].Original(), nil
 }
 
-// chartLayerOf returns the layer of an image that contains the chart.
+// chartLayerOf returns the layer that contains the chart from an image.
 func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.Descriptor, error) {
 	image, err := remote.Image(ref, r.remoteOptions(ctx)...)
 	if err != nil {
@@ -98,7 +99,7 @@ func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.D
 		fmt.Sprintf("%s is not a Helm chart: push it with helm push", ref.Identifier()), nil)
 }
 
-// fetchImage downloads the layer that findImage has found.
+// fetchImage downloads the layer that findImage returned.
 func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit int64) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -130,7 +131,7 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	return data, nil
 }
 
-// resolveTag finds the layer of a chart that an index refers to as oci://host/path/name:version.
+// resolveTag finds the layer of a chart whose URL in an index is oci://host/path/name:version.
 func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {
@@ -151,7 +152,7 @@ func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
 	if r.Transport != nil {
 		options = append(options, remote.WithTransport(r.Transport))
 	}
-	own := strings.HasPrefix(r.URL, "oci://") // credentials of an index are only for its host
+	own := strings.HasPrefix(r.URL, "oci://") // credentials of an index are sent to the host of the index only
 	switch {
 	case own && r.Username+r.Password != "":
 		options = append(options, remote.WithAuth(&authn.Basic{Username: r.Username, Password: r.Password}))
@@ -161,7 +162,7 @@ func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
 	return options
 }
 
-// registryError returns the Error for an error of a registry.
+// registryError converts an error of a registry to an Error.
 func (r *Repository) registryError(ctx context.Context, err error, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

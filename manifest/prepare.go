@@ -27,16 +27,16 @@ type release struct {
 	flags           render.ClientConfig
 	cluster         *apply.Cluster
 
-	objects []*unstructured.Unstructured // set by render and ensureNamespace
+	objects []*unstructured.Unstructured // render and ensureNamespace set this field
 	leftOut []string                     // set by render
 	set     apply.Set                    // set by resolve
-	refs    []apply.Ref                  // of set; set by resolve
-	custom  []apply.Ref                  // of CustomResources, in their order; set by resolve
+	refs    []apply.Ref                  // the Refs of the objects in set; set by resolve
+	custom  []apply.Ref                  // the Refs of CustomResources, in the same order; set by resolve
 	done    apply.Progress
 	asked   apply.DeletionProgress
 }
 
-// newRelease validates an InstallInfo as far as every operation needs it. It sends no request.
+// newRelease validates the fields of an InstallInfo that every operation needs. It sends no request.
 func newRelease(info InstallInfo) (*release, error) {
 	if info.Config == nil {
 		return nil, invalidInfo("no cluster is given: set ClusterInfo.Config")
@@ -78,7 +78,7 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 		return err
 	}
 	settings := r.flags.ApplyTo(render.Settings{})
-	// ensureNamespace does that
+	// ensureNamespace creates the namespace, so Render does not add it.
 	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
@@ -104,9 +104,10 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	return nil
 }
 
-// ensureNamespace adds the namespace of the release to the objects, if it belongs to the installation. It contains the
-// inventory, so it must exist before that: with write it is created if that is allowed. A namespace that InstallChart
-// creates belongs to the installation; an existing one does not.
+// ensureNamespace adds the namespace of the release to the objects if the namespace belongs to the installation. A
+// namespace that InstallChart creates belongs to the installation; a namespace that existed before does not. The
+// namespace contains the inventory, so the namespace must exist before the inventory is written. With write set,
+// ensureNamespace creates a missing namespace if the flag CreateNamespace allows it.
 func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
@@ -158,7 +159,8 @@ func (r *release) resolve(ctx context.Context) error {
 	if len(bundle.Objects) < len(r.CustomResources) {
 		return invalidInfo("one of the CustomResources is repeated: remove it")
 	}
-	// With the CRDs, the kinds of the custom resources are known even if the cluster does not serve them yet.
+	// The set includes the CRDs, so the kinds of the custom resources can be resolved even if the cluster does not
+	// serve these kinds yet.
 	both := slices.Clone(r.CustomResources)
 	for _, o := range r.objects {
 		if o.GetKind() == "CustomResourceDefinition" {
@@ -176,7 +178,7 @@ func (r *release) resolve(ctx context.Context) error {
 	return nil
 }
 
-// loadArtefact reads the chart from its path or repository.
+// loadArtefact reads the chart from a local path or from its repository.
 func (r *release) loadArtefact(ctx context.Context) (*render.Artefact, error) {
 	if r.Path == "" {
 		return r.downloadChart(ctx)
@@ -231,7 +233,7 @@ func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	return render.Load(data, render.Limits{})
 }
 
-// valuesOf returns a values document for flags whose keys may have dots.
+// valuesOf returns a values document for flags. A key of flags may contain dots, which separate nested keys.
 func valuesOf(flags map[string]any) ([]byte, error) {
 	if len(flags) == 0 {
 		return nil, nil
@@ -257,7 +259,7 @@ func valuesOf(flags map[string]any) ([]byte, error) {
 	return bytes.ToValidUTF8(document, []byte(string(utf8.RuneError))), nil
 }
 
-// splitKey splits a key at its dots, except those after a backslash.
+// splitKey splits a key at its dots. A dot after a backslash does not split the key.
 func splitKey(key string) []string {
 	const dot = "\x00"
 	parts := strings.Split(strings.ReplaceAll(key, `\.`, dot), ".")
@@ -267,7 +269,8 @@ func splitKey(key string) []string {
 	return parts
 }
 
-// mergeValues adds the values of from to into; it returns the key that has a value in both, "" if there is none.
+// mergeValues adds the values of from to into. It returns the first key found that has a value in both maps, or "" if
+// there is no such key.
 func mergeValues(into, from map[string]any) (duplicate string) {
 	for key, value := range from {
 		old, exists := into[key]
@@ -277,7 +280,7 @@ func mergeValues(into, from map[string]any) (duplicate string) {
 		case !exists:
 			into[key] = value
 		case oldIsMap && newIsMap:
-			merged := maps.Clone(oldMap) // it may belong to the caller
+			merged := maps.Clone(oldMap) // the caller may own oldMap
 			if duplicate = mergeValues(merged, newMap); duplicate != "" {
 				return duplicate
 			}

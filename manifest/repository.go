@@ -23,35 +23,37 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Repository is a source of charts: a chart repository with an index (https://, http://), or a registry
-// (oci://host/path, where a chart is the repository path/name and its versions are tags). It caches the index for
-// MaxAge, so use one for all charts of a repository. It must not be copied after first use, and is safe for concurrent
-// use.
+// Repository is a source of charts. It is either a chart repository with an index (https://, http://) or a registry
+// (oci://host/path). In a registry, a chart is the repository path/name, and the versions of the chart are tags. A
+// Repository caches the index for MaxAge, so use one Repository for all charts of a chart repository. A Repository must
+// not be copied after first use. It is safe for concurrent use.
 type Repository struct {
-	// URL of the repository.
+	// URL is the address of the repository.
 	URL string
-	// Username and Password are sent to the host of URL only. Empty means none, or those of Keychain.
+	// Username and Password are sent only to the host of URL. If they are empty, Keychain is used if set; otherwise
+	// requests are anonymous.
 	Username, Password string
-	// Keychain finds credentials for oci://; nil means anonymous. The caller decides where it reads them from.
+	// Keychain finds credentials for oci://. Nil means anonymous requests. The caller decides where Keychain reads
+	// credentials from.
 	Keychain authn.Keychain
-	// Transport sends the requests; nil means http.DefaultTransport.
+	// Transport sends the requests. Nil means http.DefaultTransport.
 	Transport http.RoundTripper
-	// MaxBytes limits the size of a packaged chart; 0 means 32 MiB.
+	// MaxBytes limits the size of a packaged chart. 0 means 32 MiB.
 	MaxBytes int64
-	// MaxAge is how long the index is cached; 0 means 5 minutes, a negative time that it is not cached.
+	// MaxAge is how long the index is cached. 0 means 5 minutes; a negative MaxAge means that the index is not cached.
 	MaxAge time.Duration
 
 	mu    sync.Mutex
-	index map[string][]ChartVersion // guarded by mu; by name, newest first
-	read  time.Time                 // guarded by mu; when index was read
+	index map[string][]ChartVersion // guarded by mu; versions by chart name, newest first
+	read  time.Time                 // guarded by mu; the time index was read
 }
 
 // ChartVersion is one version of a chart in a repository.
 type ChartVersion struct {
 	Name, Version string
-	// Digest of the packaged chart, sha256:<hex>; "" if the index has none.
+	// Digest is the digest of the packaged chart, sha256:<hex>. It is "" if the index contains no digest.
 	Digest string
-	// URL of the packaged chart.
+	// URL is the address of the packaged chart.
 	URL string
 }
 
@@ -59,17 +61,19 @@ const (
 	defaultMaxBytes = 32 << 20
 	maxIndexBytes   = 32 << 20
 	defaultMaxAge   = 5 * time.Minute
-	// requestTimeout limits one request, including its answer.
+	// requestTimeout is the timeout of one request. It includes the time to read the response.
 	requestTimeout = time.Minute
 )
 
-// Find returns the newest version of a chart that matches: version is exact, or a range such as "1.x" or ">=1.2 <2"; ""
-// means any except pre-releases, which ">0.0.0-0" includes. For oci:// an exact version, or a digest sha256:<hex>,
-// costs one small request, a range the list of tags; otherwise it costs the index, unless that is cached.
+// Find returns the newest version of a chart that matches version. The parameter version is an exact version or a range
+// such as "1.x" or ">=1.2 <2". "" means any version except pre-releases; ">0.0.0-0" includes pre-releases.
 //
-// Errors are of type *Error, or those of ctx.
+// For oci://, Find sends one small request for an exact version or a digest sha256:<hex>, and lists the tags for a
+// range. For other URLs, Find requests the index unless the index is cached.
+//
+// Errors are of type *Error, or are errors of ctx.
 func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersion, error) {
-	name = path.Base(name) // the helm command has the name of the repository before it
+	name = path.Base(name) // the helm command puts the name of the repository before the name of the chart
 	if name == "." || name == "/" || name == ".." {
 		return ChartVersion{}, invalidInfo("the chart has no name: set ChartInfo.Name")
 	}
@@ -92,8 +96,8 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	return versions[i], nil
 }
 
-// choose returns the index of one of n versions, of which the newest is first: the one that is equal to wanted, else
-// the newest in that range.
+// choose returns the index of one of n versions, which are sorted newest first. It chooses the version that is equal to
+// wanted. If there is none, it chooses the newest version in the range wanted.
 func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {
@@ -118,9 +122,9 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 		cmp.Or(wanted, "*"), name, newest), nil)
 }
 
-// Fetch downloads a chart that Find has returned, and verifies its digest.
+// Fetch downloads a chart that Find returned, and verifies the digest of the chart.
 //
-// Errors are of type *Error, or those of ctx.
+// Errors are of type *Error, or are errors of ctx.
 func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, error) {
 	limit := cmp.Or(r.MaxBytes, defaultMaxBytes)
 	var data []byte
@@ -143,11 +147,11 @@ func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, err
 	return data, nil
 }
 
-// readIndex returns the index, from the cache or by one request. Concurrent callers wait for one request.
+// readIndex returns the index from the cache, or requests it. Concurrent callers wait for the same request.
 func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := ctx.Err(); err != nil { // ctx may have ended while it waited
+	if err := ctx.Err(); err != nil { // ctx may have ended while readIndex waited for mu
 		return nil, err
 	}
 	if r.index != nil && time.Since(r.read) < cmp.Or(r.MaxAge, defaultMaxAge) {
@@ -170,7 +174,7 @@ func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, 
 	return index, nil
 }
 
-// parseIndex parses an index, YAML or JSON. As in Helm, an invalid version is ignored.
+// parseIndex parses an index in YAML or JSON. As in Helm, an invalid version is ignored.
 func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 	var raw struct {
 		APIVersion string `json:"apiVersion" yaml:"apiVersion"`

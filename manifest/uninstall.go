@@ -6,12 +6,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// UninstallChart deletes an installation by its inventory. Of info it uses the cluster, the name of the release, the
-// flag Namespace, and CheckFn; the chart need not exist any more. CustomResources are deleted first, and the other
-// objects once they do not exist any more. It does what can be done now; as long as Status is not ready, call it again.
-// An installation that does not exist is ready at once.
+// UninstallChart deletes an installation by its inventory. It uses only these fields of info: the cluster, the name of
+// the release, the flag Namespace, and CheckFn. The chart need not exist any more. CustomResources are deleted first.
+// The other objects are deleted when no CustomResources exist any more. One call does all that is possible now. Call
+// UninstallChart again as long as Status is not ready. If the installation does not exist, Status is ready at once.
 //
-// Errors are those of InstallChart except for rendering.
+// UninstallChart returns the same errors as InstallChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	r, err := newRelease(info)
 	if err != nil {
@@ -32,7 +32,8 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// uninstall deletes custom resources, then all objects, then the inventory; each once the one before is deleted.
+// uninstall deletes custom resources, then all objects, then the inventory. Each step begins when the objects of the
+// step before are deleted.
 func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
 	status.Objects = union(before.Objects, before.CustomResources)
 	delete := func(refs []apply.Ref) (done bool, err error) {
@@ -49,8 +50,8 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	if done, err := delete(before.CustomResources); err != nil || !done {
 		return err
 	}
-	// The namespace of the release is among the objects if it belongs to the installation. It is deleted last, and the
-	// inventory with it.
+	// If the namespace of the release belongs to the installation, it is one of the objects. It is deleted last, and
+	// the inventory is deleted with it.
 	if done, err := delete(before.Objects); err != nil || !done {
 		return err
 	}
@@ -58,8 +59,9 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	return err
 }
 
-// deleteLeftoverNamespace deletes the namespace of a release without inventory, if it belongs to the installation: it
-// is being deleted, and the inventory was deleted first; or the installation was interrupted after it was created.
+// deleteLeftoverNamespace deletes the namespace of a release without an inventory, if the namespace belongs to the
+// installation. There are two such cases: the namespace is being deleted and its inventory was deleted first, or the
+// installation was interrupted after the namespace was created.
 func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
 	namespace, err := r.cluster.Get(ctx, ref)
