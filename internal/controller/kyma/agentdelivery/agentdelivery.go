@@ -1,26 +1,27 @@
-// Package agentdelivery keeps the agent of every runtime delivered, and reports in the status of the Kyma whether it is
-// connected.
+// Package agentdelivery keeps the agent of every runtime delivered. It reports in the status of the Kyma whether the
+// agent is connected.
 //
 // # Use
 //
 //	a := agentdelivery.New(agentdelivery.Options{…}, agentdelivery.Controller{…})
-//	plan, err := a.Plan(ctx, target)             // save the status, which has the list of objects, before the next call
+//	plan, err := a.Plan(ctx, target)             // save the status, which lists the objects, before the next call
 //	recheckAfter, err := a.Deliver(ctx, target, plan)
 //	err := a.Run(ctx)                            // works on Controller.Reviews
 //
 // # How it works
 //
-// The agent of a runtime watches what the subscribers of the runtime are interested in, and what Watchers ask for: that
-// is the watch list. Package delivery applies the agent with its watch list to the runtime, and issues its certificate.
-// Deliver compares then what the listener knows of the agent with the status, and updates the status.
+// The watch list of an agent has the interests of the subscribers of its runtime, and the watches that Watchers
+// request. Package delivery applies the agent with its watch list to the runtime, and issues the certificate of the
+// agent. Deliver then compares the status with the last heartbeat that the listener has received from the agent, and
+// updates the status.
 //
-// A review decides, without any request, whether a reconcile would find something to do for an agent, and enqueues the
-// Kyma if so. Reviews of one Kyma that are requested within a short time are one.
+// A review decides without any request whether a reconcile would find something to do for an agent. If so, the review
+// enqueues the Kyma. Several reviews of one Kyma that are requested within a short time are combined into one.
 //
 // # What it does not do
 //
-// A problem of the agent never keeps modules from being installed. The package writes no condition: the Kyma controller
-// does, from the status of the agent.
+// A problem of the agent never prevents the installation of modules. The package writes no condition: the Kyma
+// controller derives the condition from the status of the agent.
 package agentdelivery
 
 import (
@@ -44,48 +45,49 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// AgentStates knows the last heartbeat of every agent.
+// AgentStates stores the last heartbeat of every agent.
 type AgentStates interface {
-	// State returns the last heartbeat of a runtime's agent, and whether it is so recent that the agent counts as
-	// connected.
+	// State returns the last heartbeat of the agent of a runtime. connected reports whether the heartbeat is recent
+	// enough for the agent to count as connected.
 	State(kyma string) (state backchannel.State, connected bool)
-	// Forget drops what is known of a runtime's agent.
+	// Forget drops the last heartbeat of the agent of a runtime.
 	Forget(kyma string)
 }
 
-// Options say how runtimes get their agents. With the zero value no agents are delivered, and those that were delivered
-// are removed.
+// Options are the dependencies and settings of the agent delivery. With the zero value, no agents are delivered, and
+// agents that were delivered before are removed.
 type Options struct {
-	// Delivery applies the agents. nil means none.
+	// Delivery applies the agents. nil means that no agents are delivered.
 	Delivery *delivery.Delivery
-	// AgentStates knows which agents are connected. Needed with Delivery.
+	// AgentStates returns which agents are connected. It is required if Delivery is set.
 	AgentStates AgentStates
 	// HeartbeatInterval is the time between two heartbeats of an agent.
 	HeartbeatInterval time.Duration
-	// HeartbeatTimeout returns how long after its last heartbeat an agent counts as connected. It is called in each
-	// reconcile, so it must be cheap. Needed with Delivery.
+	// HeartbeatTimeout returns how long an agent counts as connected after its last heartbeat. It must be cheap,
+	// because every reconcile calls it. It is required if Delivery is set.
 	HeartbeatTimeout func() time.Duration
-	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. nil: nothing to do.
+	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. nil means that nothing is
+	// revoked.
 	RevokeCertificates func(ctx context.Context, kyma string) error
 }
 
-// Controller is what the Kyma controller provides.
+// Controller has the parts of the Kyma controller that this package uses.
 type Controller struct {
 	// Client reads Kymas and Watchers from the cache.
 	Client client.Client
-	// Runtimes knows the interests of the subscribers of runtimes.
+	// Runtimes returns the interests of the subscribers of runtimes.
 	Runtimes *runtimes.Pool
-	// Namespace holds Kymas and Watchers.
+	// Namespace is the namespace of the Kymas and Watchers.
 	Namespace string
 	// Enqueue triggers a reconcile of a Kyma soon.
 	Enqueue func(kyma string)
-	// Reviews has the names of the Kymas whose agent is reviewed. Other parts of the manager add to it when a heartbeat
-	// or the interests of a module have changed.
+	// Reviews is the queue of reviews: it has the names of the Kymas whose agent is reviewed. Other parts of the
+	// manager add a Kyma to Reviews when a heartbeat has changed, or when the interests of a module have changed.
 	Reviews workqueue.TypedDelayingInterface[string]
 }
 
-// Agents delivers the agents of all runtimes. Safe for concurrent use; for each Kyma there is at most one call of Plan
-// or Deliver at a time.
+// Agents delivers the agents of all runtimes. It is safe for concurrent use, with one condition: for each Kyma, only
+// one call of Plan or Deliver may run at a time.
 type Agents struct {
 	Options
 	Controller
@@ -94,50 +96,50 @@ type Agents struct {
 	records map[string]*record // guarded by mu; by name of the Kyma
 }
 
-// record is what is known of one runtime. Losing it costs requests that change nothing.
+// record is the in-memory state of one runtime. If the record is lost, requests are made that change nothing.
 type record struct {
 	runtime     *runtimes.Runtime // the connection that the record belongs to
-	firstSeenAt time.Time         // when the runtime was first seen by this process, whatever the connection
-	// the status is assumed to be right until the first heartbeat: no request was made to the runtime yet
+	firstSeenAt time.Time         // when this process first saw the runtime, over any connection
+	// the status is assumed to be right until the first heartbeat; until then no request is made to the runtime
 	assumed   bool
-	delivered *delivery.Memory        // used by Plan and Deliver only
-	deletion  *apply.DeletionProgress // the same: which objects were asked to be deleted when agents are disabled
-	// since when the agent reports another watch list than it should have; zero if it does not
+	delivered *delivery.Memory        // only Plan and Deliver use it
+	deletion  *apply.DeletionProgress // only Deliver uses it: objects with a deletion request, if agents are disabled
+	// since when the agent reports a watch list that differs from the desired one; zero if the watch lists are equal
 	behindSince time.Time
 
 	manifests    []string      // keys of the subscribers that the watch list depends on
-	waitingSince time.Time     // since when some of them have not declared their interests; zero if all have
-	waitTimeout  time.Duration // how long they are waited for
+	waitingSince time.Time     // since when interests are missing; zero if all subscribers have declared theirs
+	waitTimeout  time.Duration // for how long Plan waits for missing interests
 }
 
-// New returns Agents that know of no runtime yet.
+// New returns Agents without a record of any runtime.
 func New(o Options, c Controller) *Agents {
 	return &Agents{Options: o, Controller: c, records: map[string]*record{}}
 }
 
-// Target is the runtime that the agent is delivered to, in one reconcile.
+// Target is the runtime to which one reconcile delivers the agent.
 type Target struct {
-	// Kyma is the Kyma in the control plane. Its status.agent is updated.
+	// Kyma is the Kyma in the control plane. Plan and Deliver update its status.agent.
 	Kyma *v1beta2.Kyma
-	// Runtime is the connection. Nothing is known of the runtime behind another connection.
+	// Runtime is the connection to the runtime. A record of another connection is not used.
 	Runtime *runtimes.Runtime
 	// Now is the time of the reconcile.
 	Now time.Time
-	// Manifests are those of the runtime's modules.
+	// Manifests are the Manifests of the modules of the runtime.
 	Manifests []*v1beta2.Manifest
-	// Warn records an event on the Kyma when its agent is no longer connected. nil: no events.
+	// Warn records an event on the Kyma when the agent is no longer connected. nil means that no events are recorded.
 	Warn func(reason, message string)
 }
 
-// Plan is what is to be delivered to one runtime.
+// Plan is the agent that [Agents.Deliver] has to deliver to one runtime.
 type Plan struct {
 	agent     delivery.Plan
 	watchlist string // digest of the watch list
-	pending   bool   // the watch list is not known yet, so nothing new is delivered
+	pending   bool   // the watch list is not complete yet, so nothing is delivered
 }
 
-// Plan computes what is to be delivered and lists its objects in status.agent, which has to be saved before
-// [Agents.Deliver] is called.
+// Plan computes what has to be delivered, and lists the delivered objects in status.agent. The caller must save the
+// status before the call of [Agents.Deliver].
 func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
@@ -162,13 +164,13 @@ func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 	return p, err
 }
 
-// newStatus is the status of an agent of which nothing was delivered yet.
+// newStatus returns the status of an agent before any of its objects is delivered.
 func newStatus(now time.Time) *v1beta2.AgentStatus {
 	return &v1beta2.AgentStatus{Since: metav1.NewTime(now.Truncate(time.Second))}
 }
 
-// Deliver brings the agent of a runtime to the plan, or removes it if agents are disabled, and updates status.agent. It
-// returns when to reconcile again even if nothing happens; 0 is never.
+// Deliver applies the plan to the agent of a runtime and updates status.agent. If agents are disabled, Deliver removes
+// the agent. recheckAfter is the time after which the Kyma is reconciled again even without an event; 0 means never.
 func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter time.Duration, err error) {
 	if a.Delivery == nil {
 		return 0, a.remove(ctx, t)
@@ -176,7 +178,7 @@ func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter ti
 	if t.Kyma.Status.Agent == nil {
 		t.Kyma.Status.Agent = newStatus(t.Now)
 	}
-	const compareInterval = 5 * time.Minute // while the agent is not connected
+	const compareInterval = 5 * time.Minute // between comparisons while the agent is not connected
 	var delivered *delivery.Memory
 	a.edit(t, func(r *record) { delivered = r.delivered })
 	s := t.Kyma.Status.Agent
@@ -198,7 +200,7 @@ func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter ti
 	return recheckAfter, nil
 }
 
-// remove deletes the agent that was delivered before agents were disabled.
+// remove deletes an agent that was delivered before agents were disabled.
 func (a *Agents) remove(ctx context.Context, t Target) error {
 	s := t.Kyma.Status.Agent
 	if s == nil {
@@ -217,9 +219,9 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 	return nil
 }
 
-// TakeOver lists the objects of the Kyma project's watcher as ours, if lifecycle-manager has left them in the runtime.
-// It writes the condition SKRWebhook on every Kyma with a watcher, and does not have status.agent; this project writes
-// the condition only together with it.
+// TakeOver lists the objects of the Kyma project's watcher in status.agent if lifecycle-manager has left these objects
+// in the runtime. lifecycle-manager sets the condition SKRWebhook on every Kyma with a watcher, but does not set
+// status.agent. This project sets both together. So the condition without status.agent shows that the objects exist.
 func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
@@ -228,20 +230,20 @@ func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	}
 }
 
-// CompareDelivered makes the next Deliver compare the agent's objects with the runtime, because they may have been
-// deleted.
+// CompareDelivered makes the next Deliver compare the objects of the agent with the runtime, because somebody may have
+// deleted the objects.
 func (a *Agents) CompareDelivered(t Target) {
 	a.edit(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
 }
 
-// ReportsChanges reports whether, according to the status, an agent with a valid certificate reports what changes in
-// the runtime.
+// ReportsChanges reports whether an agent with a valid certificate reports the changes in the runtime. It uses the
+// status only.
 func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 	return a.Delivery != nil && s != nil && s.Connected && now.Before(a.Delivery.RenewalTime(s))
 }
 
-// Assume notes that no request was made to a runtime, because its status is assumed to be right. The Kyma is enqueued
-// after the first heartbeat, or when there was none within the heartbeat timeout.
+// Assume records that the status of a runtime is assumed to be right without a request to the runtime. The Kyma is
+// enqueued after the first heartbeat, or after the heartbeat timeout if there was no heartbeat.
 func (a *Agents) Assume(kyma string, now time.Time) {
 	a.edit(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
 		func(r *record) { r.assumed = true })
@@ -251,7 +253,7 @@ func (a *Agents) Assume(kyma string, now time.Time) {
 	}
 }
 
-// CertificateOverdue reports for how long the certificate of an agent should have been renewed already.
+// CertificateOverdue returns for how long the renewal of an agent's certificate is overdue; 0 if it is not overdue.
 func (a *Agents) CertificateOverdue(s *v1beta2.AgentStatus, now time.Time) time.Duration {
 	if a.Delivery == nil || s == nil || a.Delivery.RenewalTime(s).IsZero() {
 		return 0
@@ -270,22 +272,22 @@ func (a *Agents) Revoke(ctx context.Context, kyma string) error {
 	return nil
 }
 
-// Forget drops what is known of the runtime of a Kyma that is deleted, or reconciled by another replica.
+// Forget drops the record of a runtime whose Kyma is deleted, or is reconciled by another replica.
 func (a *Agents) Forget(kyma string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.records, kyma)
 }
 
-// ForgetHeartbeats drops the last heartbeat of a runtime whose Kyma is deleted.
+// ForgetHeartbeats drops the last heartbeat of the agent of a runtime whose Kyma is deleted.
 func (a *Agents) ForgetHeartbeats(kyma string) {
 	if a.AgentStates != nil {
 		a.AgentStates.Forget(kyma)
 	}
 }
 
-// edit calls f with the record of a runtime, under the lock. The record of another connection is replaced by an empty
-// one.
+// edit calls f with the record of a runtime, under the lock. If the record belongs to another connection, an empty
+// record replaces it first.
 func (a *Agents) edit(t Target, f func(*record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -294,7 +296,7 @@ func (a *Agents) edit(t Target, f func(*record)) {
 		next := &record{runtime: t.Runtime, firstSeenAt: t.Now, delivered: &delivery.Memory{},
 			deletion: &apply.DeletionProgress{}}
 		if r == nil || r.assumed {
-			next.delivered.AssumeCompared() // as everything that was delivered before this process has started
+			next.delivered.AssumeCompared() // objects from before the start of this process are assumed unchanged
 		}
 		if r != nil {
 			next.firstSeenAt = r.firstSeenAt
@@ -305,15 +307,17 @@ func (a *Agents) edit(t Target, f func(*record)) {
 	f(r)
 }
 
-// updateStatus updates status.agent and returns when to check again. The first row that fits wins:
+// updateStatus updates status.agent and returns the time until the next check. The first row that fits wins:
 //
 //	1  the agent could not be delivered                                  not connected: reason of the error
-//	2  it is being delivered                                             unchanged
-//	3  it was connected, and its first heartbeat is not due yet          unchanged
-//	4  there was no heartbeat, or none within the heartbeat timeout      not connected: AgentSilent
-//	5  it reports that it cannot watch something                         not connected: AgentImpaired
-//	6  it has not taken over its watch list in time                      not connected: AgentImpaired
-//	7  else                                                              connected
+//	2  the delivery is not complete                                      unchanged
+//	3  the agent was connected; its first heartbeat is not due yet       unchanged
+//	4  there is no heartbeat, or none within the heartbeat timeout       not connected: AgentSilent
+//	5  the agent reports that it cannot watch something                  not connected: AgentImpaired
+//	6  the agent has not taken over its watch list in time               not connected: AgentImpaired
+//	7  any other agent                                                   connected
+//
+// Row 3 is for agents that this process has received no heartbeat from since its start.
 func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time.Duration {
 	s, name := t.Kyma.Status.Agent, t.Kyma.Name
 	state, connected := a.AgentStates.State(name)
@@ -365,16 +369,16 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time
 	return a.renewalDelay(t)
 }
 
-// watchlistTimeout is how long an agent may take to report that it watches what its watch list says.
+// watchlistTimeout is how long an agent may take to report that it watches everything in its watch list.
 const watchlistTimeout = time.Minute
 
-// renewalDelay is the time until the certificate has to be renewed, at least a minute.
+// renewalDelay returns the time until the certificate has to be renewed, but at least one minute.
 func (a *Agents) renewalDelay(t Target) time.Duration {
 	return max(a.Delivery.RenewalTime(t.Kyma.Status.Agent).Sub(t.Now), time.Minute)
 }
 
-// setConnected records in status.agent whether the agent is connected, and warns when it no longer is. It changes
-// nothing if nothing has changed.
+// setConnected records in status.agent whether the agent is connected. When the agent is no longer connected,
+// setConnected also records a warning. If nothing has changed, the status stays the same.
 func (a *Agents) setConnected(t Target, state backchannel.State, connected bool, reason, message string) {
 	s := t.Kyma.Status.Agent
 	if s.Connected != connected {
@@ -402,7 +406,7 @@ func (a *Agents) setConnected(t Target, state backchannel.State, connected bool,
 	}
 }
 
-// reasonOr returns the reason of an error, or another if it has none.
+// reasonOr returns the reason of an error, or otherwise if the error has no reason.
 func reasonOr(err error, otherwise string) string {
 	if reason := loop.Reason(err); reason != "" {
 		return reason

@@ -16,13 +16,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// request returns what the agent of a runtime has to watch: the interests of subscribers, and what Watchers ask for.
+// request returns the desired watch list and webhooks of the agent of a runtime. They come from the interests of
+// subscribers and from the Watchers.
 func (a *Agents) request(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
 	request := delivery.Request{Kyma: k, Server: server, NotBefore: CertificatesNotBefore(k)}
 	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}
 	for _, i := range a.Runtimes.Interests(k.Name) {
 		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
-			continue // whoever may watch Secrets may read them; changes of Secrets are found by audits
+			continue // a permission to watch Secrets permits reading them; audits find changes of Secrets
 		}
 		request.Watchlist.Watches = append(request.Watchlist.Watches, watchFor(i))
 	}
@@ -65,19 +66,20 @@ func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 	}
 }
 
-// watchFor returns the watch of the agent for an interest of a subscriber.
+// watchFor returns the watch of the agent for one interest of a subscriber.
 func watchFor(i runtimes.Interest) protocol.Watch {
 	w := protocol.Watch{
 		Group: i.Resource.Group, Version: i.Resource.Version, Resource: i.Resource.Resource, Kind: i.Kind,
 		Namespace: i.Namespace, Name: i.Name, Selector: i.Labels,
 	}
-	if i.Resource.Group == v1beta2.GroupVersion.Group { // the status of these kinds is written by the manager
+	if i.Resource.Group == v1beta2.GroupVersion.Group { // the manager itself writes the status of these kinds
 		w.Field = protocol.FieldSpec
 	}
 	return w
 }
 
-// CertificatesNotBefore returns the time before which certificates of a runtime are revoked; zero if there is none.
+// CertificatesNotBefore returns the time from the annotation of a Kyma. Certificates of the runtime that were issued
+// before this time are revoked. The result is zero if there is no such time.
 func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
 	if err != nil {
@@ -86,14 +88,15 @@ func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
 	return t
 }
 
-// The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. Until
-// all have, the watch list would be incomplete, so the agent keeps its current one, at most for these timeouts.
+// The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. The
+// watch list is incomplete until all Manifests have declared their interests. Until then, the agent keeps its current
+// watch list, but not longer than these timeouts.
 const (
 	installInterestsTimeout = 5 * time.Second // for a Manifest that is being installed
-	restartInterestsTimeout = 2 * time.Minute // for one that was installed before this process has started
+	restartInterestsTimeout = 2 * time.Minute // for a Manifest that was installed before this process started
 )
 
-// waitsForInterests returns whether a Manifest has not declared its interests yet and is waited for.
+// waitsForInterests returns whether the delivery has to wait for a Manifest that has not declared its interests yet.
 func (a *Agents) waitsForInterests(t Target) (waits bool) {
 	var keys []string
 	timeout := installInterestsTimeout
@@ -126,7 +129,7 @@ func (a *Agents) waitsForInterests(t Target) (waits bool) {
 	return waits
 }
 
-// haveInterests reports whether all these subscribers have declared their interests.
+// haveInterests reports whether all given subscribers have declared their interests.
 func (a *Agents) haveInterests(kyma string, subscribers []string) bool {
 	return !slices.ContainsFunc(subscribers, func(key string) bool { return !a.Runtimes.HasInterests(kyma, key) })
 }

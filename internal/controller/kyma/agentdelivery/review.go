@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Run works on the reviews until ctx ends. A review enqueues a Kyma if the state of its agent, or what the agent has to
-// watch, differs from the status of the Kyma. It makes no request.
+// Run works on the reviews until ctx ends. A review compares the status of a Kyma with the state of its agent and with
+// the desired watch list. If there is a difference, the review enqueues the Kyma. A review makes no request.
 func (a *Agents) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.Reviews.ShutDown)()
 	for {
@@ -24,23 +24,25 @@ func (a *Agents) Run(ctx context.Context) error {
 		switch {
 		case needed:
 			a.Enqueue(kyma)
-		case recheckAfter > 0: // the queue has one time for each Kyma: this review may have replaced a later one
+		case recheckAfter > 0: // the queue has one entry per Kyma: this review may have replaced a later one
 			a.Reviews.AddAfter(kyma, recheckAfter+time.Millisecond)
 		}
 		a.Reviews.Done(kyma)
 	}
 }
 
-// needsReconcile returns whether a reconcile would find something to do for the agent of a runtime; if not, after which
-// time to review again although nothing happens, 0 for never. A Kyma without a record has its first reconcile before
-// it.
+// needsReconcile returns whether a reconcile would find something to do for the agent of a runtime. If not,
+// recheckAfter is the time until the next review if no event comes earlier; 0 means never. For a Kyma without a record
+// the result is no, because its first reconcile is still to come.
 //
 //	the status is only assumed                                  yes, after the first heartbeat or the heartbeat timeout
-//	the status is connected, the agent is not                   yes; of a runtime that was first seen by this process: after the heartbeat timeout
-//	the agent is connected, the status is not                   yes
+//	status connected, agent silent for the heartbeat timeout    yes
+//	the same, but this process has received no heartbeat yet    yes, a heartbeat timeout after the first contact
+//	agent connected, status not connected                       yes
 //	another version, a problem, a certificate of another root   yes
-//	Manifests have not declared their interests                 no: after the timeout for that
-//	another watch list than delivered, or than reported         yes
+//	Manifests have not declared their interests                 no, until the interests timeout
+//	the desired watch list is not the delivered one             yes
+//	the desired watch list is not the reported one              yes
 func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, recheckAfter time.Duration) {
 	a.mu.Lock()
 	r := a.records[kyma]
@@ -55,7 +57,7 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 		return false, 0
 	}
 	firstSeenAt, server, manifests := r.firstSeenAt, r.runtime.Server, r.manifests
-	var interestsTimeout time.Duration // what is left of it
+	var interestsTimeout time.Duration // the rest of the interests timeout
 	if !r.waitingSince.IsZero() {
 		interestsTimeout = r.waitTimeout - time.Since(r.waitingSince)
 	}

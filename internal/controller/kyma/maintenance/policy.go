@@ -52,7 +52,8 @@ type Options struct {
 	Namespace string
 	// ConfigMap is the name of the ConfigMap with the policy. "" means that the policy is in File.
 	ConfigMap string
-	// File is the path of the file with the policy. The file need not exist. "" means that there is no file.
+	// File is the path of the file with the policy. The file need not exist. If File and ConfigMap are both "", there
+	// is no policy.
 	File string
 	// MinWindow is the minimum remaining time of a maintenance window: an update starts only if at least this much is
 	// left.
