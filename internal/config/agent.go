@@ -16,39 +16,43 @@ import (
 // Agent is the configuration of cmd/runtime-watcher. It reads the environment variables of the Kyma project's agent; a
 // flag overrides its variable.
 type Agent struct {
-	// CACert, TLSCert and TLSKey are files: the root certificates that the listener is verified with, the certificate
-	// of the agent, and its key. They are read again when they change. Mandatory. Defaults $CA_CERT, $TLS_CERT,
-	// $TLS_KEY.
+	// CACert, TLSCert and TLSKey are paths of files. CACert contains the root certificates with which the agent
+	// verifies the listener. TLSCert contains the certificate of the agent, and TLSKey its private key. The agent reads
+	// a file again when the file changes. All three are mandatory. Defaults: $CA_CERT, $TLS_CERT, $TLS_KEY.
 	CACert  string
 	TLSCert string
 	TLSKey  string
 	// KCPAddr is host:port of the listener in the control plane, without a scheme. Mandatory. Default $KCP_ADDR.
 	KCPAddr string
-	// KCPContract is the first segment of the listener's paths, such as v2. Mandatory. Default $KCP_CONTRACT.
+	// KCPContract is the first segment of the URL paths of the listener, such as v2. Mandatory. Default $KCP_CONTRACT.
 	KCPContract string
-	// WebhookPort is the port of the admission webhook. Default $WEBHOOK_PORT if that is a port, else 8443.
+	// WebhookPort is the port of the admission webhook. Default: $WEBHOOK_PORT if its value is a valid port, else 8443.
 	WebhookPort int
-	// MetricsPort is the port of metrics and health. Default $METRICS_PORT if that is a port, else 2112.
+	// MetricsPort is the port of the metrics and health endpoints. Default: $METRICS_PORT if its value is a valid port,
+	// else 2112.
 	MetricsPort int
-	// BindAddress is the address of both ports. Default $POD_IP, else all addresses.
+	// BindAddress is the IP address on which the webhook port and the metrics port listen. Default: $POD_IP, else all
+	// addresses.
 	BindAddress string
-	// PodName is only for the log. Default $POD_NAME.
+	// PodName is the name of the pod. It is used only in the log. Default $POD_NAME.
 	PodName string
-	// Kubeconfig is the file of the runtime that is watched. Default: $KUBECONFIG, else the service account of the pod.
+	// Kubeconfig is the path of the kubeconfig of the watched runtime. Default: $KUBECONFIG, else the service account
+	// of the pod.
 	Kubeconfig string
-	// Watchlist is namespace/name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
+	// Watchlist is the namespace/name of the ConfigMap that contains the watch list. Default
+	// kyma-system/skr-webhook-watches.
 	Watchlist string
-	// MemoryLimitBytes is the soft memory limit of Go, above which the garbage collector works more; 0 leaves it to
-	// $GOMEMLIMIT. Default 24 MiB.
+	// MemoryLimitBytes is the soft memory limit of the Go runtime, in bytes. Above the limit, the garbage collector
+	// runs more often. 0 means that $GOMEMLIMIT applies instead. Default 24 MiB.
 	MemoryLimitBytes int64
-	// LogLevel is the verbosity: 0 (default) logs what happened, 1 also what is retried.
+	// LogLevel is the verbosity of the log. 0 (default) logs changes and errors. 1 also logs retries.
 	LogLevel int
 	// Version makes the program print its version and exit.
 	Version bool
 }
 
-// NewAgent returns the defaults, some of which are from the environment. A variable that should be a port and is not is
-// no error: the default is used, and notes has a text for the log.
+// NewAgent returns the default configuration, which is partly read from the environment. An environment variable with
+// an invalid port is not an error: NewAgent uses the default port and adds a text for the log to notes.
 func NewAgent() (a *Agent, notes []string) {
 	a = &Agent{
 		CACert: os.Getenv("CA_CERT"), TLSCert: os.Getenv("TLS_CERT"), TLSKey: os.Getenv("TLS_KEY"),
@@ -71,7 +75,7 @@ func NewAgent() (a *Agent, notes []string) {
 	return a, notes
 }
 
-// isPort reports whether n is a port that the Kyma project's agent accepts: greater than 1 and less than 65535.
+// isPort reports whether the Kyma project's agent accepts n as a port: n must be greater than 1 and less than 65535.
 func isPort(n int) bool { return n > 1 && n < 65535 }
 
 // Register adds a flag for every field.
@@ -98,7 +102,7 @@ func (a *Agent) Register(f *pflag.FlagSet) {
 
 var contract = regexp.MustCompile(`^[a-z0-9]+$`)
 
-// Validate returns all errors, each with the name of its flag and its variable.
+// Validate returns all errors. Each error contains the name of the flag and of its environment variable.
 func (a *Agent) Validate() error {
 	var errs []error
 	check := func(ok bool, flag, format string, args ...any) {

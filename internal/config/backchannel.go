@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// registerBackChannel adds the flags of the watch modes, the listener and the agents.
+// registerBackChannel adds the flags for watch modes, for the listener and for agents.
 func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 	f.StringVar(&m.WatchMode, "watch-mode", m.WatchMode,
 		"how changes in runtimes are noticed: agent (an agent in each runtime reports them), hub (watches from the "+
@@ -54,10 +54,11 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 		"DNS names added to the certificates of agents")
 }
 
-// CertManager is the value of --cert-management for certificates that cert-manager issues.
+// CertManager is the value of --cert-management with which cert-manager issues the certificates.
 const CertManager = "cert-manager.io/v1"
 
-// validateBackChannel sets the defaults that depend on other fields and checks the fields of registerBackChannel.
+// validateBackChannel sets the defaults that depend on other fields. It also validates the fields whose flags
+// registerBackChannel adds.
 func (m *Manager) validateBackChannel(check func(ok bool, flag, format string, args ...any)) {
 	if m.WatchMode == "" {
 		m.WatchMode = WatchHub

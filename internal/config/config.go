@@ -1,12 +1,12 @@
-// Package config holds the flags and the environment of every program: one struct for each, whose fields are flags of
-// [pflag], and which is validated before anything starts.
+// Package config contains the flags and the environment variables of every program. Each program has one struct, whose
+// fields are flags of [pflag]. The program validates the struct before it starts anything.
 //
-// Use: make a struct with its defaults ([NewManager]), add its flags with Register, parse, then call Validate and show
-// its error to the user. No other package reads the environment.
+// Use: create the struct with its defaults ([NewManager]), add its flags with Register, and parse the command line.
+// Then call Validate and show its error to the user. No other package reads the environment.
 //
-// Names: a flag is the kebab-case of its field. Where the lifecycle-manager of the Kyma project has a flag for the same
-// thing, ours has the same name and takes the same values. A flag that was renamed is accepted under its former name
-// too, as deprecated.
+// Names: the name of a flag is the kebab-case of its field. If the lifecycle-manager of the Kyma project has a flag
+// with the same purpose, this project uses the same name and the same values. A renamed flag is also accepted under its
+// former name, which is marked as deprecated.
 package config
 
 import (
@@ -24,251 +24,273 @@ import (
 
 // Modes of the manager, values of --mode.
 const (
-	// ModeControlPlane serves runtimes that are reached by access Secrets.
+	// ModeControlPlane manages runtimes that the manager reaches with access Secrets.
 	ModeControlPlane = "control-plane"
-	// ModeInCluster serves the cluster that the manager runs on, which needs no Secret.
+	// ModeInCluster manages the cluster that the manager runs on. It needs no access Secret.
 	ModeInCluster = "in-cluster"
 )
 
 // Watch modes of the manager, values of --watch-mode.
 const (
-	// WatchAgent installs an agent in each runtime, which reports changes: the manager makes no requests to a runtime
-	// while nothing changes.
+	// WatchAgent installs an agent in each runtime. The agent reports changes to the manager, so that the manager sends
+	// no requests to a runtime in which nothing changes.
 	WatchAgent = "agent"
-	// WatchHub holds watches on each runtime from the control plane: changes are noticed at once, one connection for
-	// each runtime stays open.
+	// WatchHub opens watches on each runtime from the control plane. The manager receives changes at once, but one
+	// connection for each runtime stays open.
 	WatchHub = "hub"
-	// WatchPoll holds no watch; each runtime is reconciled every --poll-interval.
+	// WatchPoll opens no watches. The manager reconciles each runtime every --poll-interval.
 	WatchPoll = "poll"
 )
 
-// AllShards is the value of --shards with which all replicas reconcile.
+// AllShards is the value of --shards with which all replicas reconcile. It is also the number of shards.
 const AllShards = 64
 
 // Manager is the configuration of cmd/lifecycle-manager.
 type Manager struct {
 	// Mode is ModeControlPlane (default) or ModeInCluster.
 	Mode string
-	// Namespace holds Kymas, Manifests, templates and access Secrets. Default: kcp-system, in-cluster kyma-system.
+	// Namespace is the namespace of Kymas, Manifests, templates and access Secrets. Default: kcp-system, or kyma-system
+	// with ModeInCluster.
 	Namespace string
-	// Kubeconfig is the file of the cluster the manager works on. Default: $KUBECONFIG, else the service account of the
-	// pod.
+	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. Default: $KUBECONFIG, else the service
+	// account of the pod.
 	Kubeconfig string
-	// LogLevel is the verbosity: 0 (default) logs what happened, 1 also what reconciles wait for, 2 everything.
+	// LogLevel is the verbosity of the log. 0 (default) logs changes and errors. 1 also logs why a reconcile waits. 2
+	// logs everything.
 	LogLevel int
-	// LogRuntimeLimit is the number of log lines a minute about one runtime; 0 is no limit. Default 60.
+	// LogRuntimeLimit is the maximum number of log lines per minute about one runtime. 0 means no limit. Default 60.
 	LogRuntimeLimit int
-	// OTLPEndpoint receives the traces of reconciles: http://HOST:PORT or https://HOST:PORT, by OTLP over gRPC. Default
-	// empty: no traces.
+	// OTLPEndpoint is the collector that receives the traces of reconciles by OTLP over gRPC: http://HOST:PORT or
+	// https://HOST:PORT. Default empty: the manager sends no traces.
 	OTLPEndpoint string
-	// TraceRatio is the share of all reconciles that are traced, 0 to 1. Default 1.
+	// TraceRatio is the fraction of reconciles that are traced, from 0 to 1. Default 1.
 	TraceRatio float64
 
-	// MetricsBindAddress is the address of /metrics; "0" switches it off. Default :8443.
+	// MetricsBindAddress is the address on which /metrics is served. "0" disables it. Default :8443.
 	MetricsBindAddress string
-	// MetricsSecure serves /metrics over TLS, and only to clients that the API server allows to read it. Default true.
+	// MetricsSecure serves /metrics over TLS, and only to clients that are authorized by the API server. Default true.
 	MetricsSecure bool
-	// HealthProbeBindAddress serves /healthz and /readyz; "0" switches it off. Default :8081.
+	// HealthProbeBindAddress is the address on which /healthz and /readyz are served. "0" disables them. Default :8081.
 	HealthProbeBindAddress string
-	// PprofBindAddress is the address of Go's profiles. They are served to every client that reaches it, so bind it to
-	// loopback; "0" (default) switches it off.
+	// PprofBindAddress is the address on which the profiles of Go (pprof) are served. Every client that can connect to
+	// the address can read the profiles, so use a loopback address. "0" (default) disables the profiles.
 	PprofBindAddress string
-	// MemoryTarget is the memory of the process, in bytes, below which the garbage collector works less than Go's
-	// default, to save processor time; at least 64 MiB. Between once and twice the target it works more and more. It is
-	// no limit: if the live objects and half as much again do not fit, the process takes more. 0 leaves the collector
-	// to $GOGC and $GOMEMLIMIT. Default 1.375 GiB, for 10,000 runtimes.
+	// MemoryTarget is the target for the memory of the process, in bytes; at least 64 MiB. Below the target, the
+	// garbage collector runs less often than with Go's default, which saves CPU time. Between the target and twice the
+	// target, the garbage collector runs more and more often. The target is not a limit: the process uses more memory
+	// if the target is too small for 1.5 times the live objects. 0 means that $GOGC and $GOMEMLIMIT apply instead.
+	// Default 1.375 GiB, which is sized for 10,000 runtimes.
 	MemoryTarget int64
-	// RuntimeMetrics serves the metrics with one series for each runtime and module. Default true.
+	// RuntimeMetrics enables the metrics that have one series for each runtime and module. Default true.
 	RuntimeMetrics bool
 
-	// EnableWebhooks runs the webhook that converts Kyma, Manifest and ModuleTemplate from and to v1alpha1. Default
-	// false.
+	// EnableWebhooks enables the conversion webhook, which converts Kyma, Manifest and ModuleTemplate from and to
+	// v1alpha1. Default false.
 	EnableWebhooks bool
-	// WebhookBindAddress is the address of that webhook, over TLS with a certificate that the manager makes. Default
-	// :9443.
+	// WebhookBindAddress is the address on which the conversion webhook is served over TLS. The manager creates the
+	// certificate. Default :9443.
 	WebhookBindAddress string
-	// WebhookService is the Service in Namespace by which API servers reach the webhook, on port 443. Default
-	// lifecycle-manager-webhook.
+	// WebhookService is the name of the Service in Namespace through which API servers call the webhook, on port 443.
+	// Default lifecycle-manager-webhook.
 	WebhookService string
-	// WebhookURL replaces WebhookService where the manager does not run on the cluster: https://HOST[:PORT]/convert.
+	// WebhookURL is the URL of the webhook, https://HOST[:PORT]/convert. It replaces WebhookService if the manager runs
+	// outside the cluster.
 	WebhookURL string
 
-	// LeaderElect makes several replicas elect a leader. Default true.
+	// LeaderElect enables leader election among the replicas. Default true.
 	LeaderElect bool
-	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod are the times of leader
-	// election, as in controller-runtime. The Lease is released on exit, so they matter only when the manager is
-	// killed. Defaults 15 s, 10 s, 2 s.
+	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod configure leader election,
+	// as in controller-runtime. The manager releases the Lease when it exits, so the three durations matter only after
+	// the manager was killed. Defaults 15 s, 10 s, 2 s.
 	LeaderElectionLeaseDuration time.Duration
 	LeaderElectionRenewDeadline time.Duration
 	LeaderElectionRetryPeriod   time.Duration
 
-	// Shards is 0 (default): only the leader reconciles; or 64: all replicas reconcile, each the runtimes of some of 64
-	// shards. All replicas must have the same value. Not with ModeInCluster.
+	// Shards is 0 or 64. With 0 (default), only the leader reconciles. With 64, all replicas reconcile: each replica
+	// holds some of 64 shards and reconciles the runtimes of these shards. All replicas must have the same value. 64 is
+	// not allowed with ModeInCluster.
 	Shards int
-	// ShardLeaseDuration is how long other replicas wait before they take over the shards of one that was killed, at
-	// least 3 s. A replica renews its Lease three times as often. Default 12 s.
+	// ShardLeaseDuration is the duration of the Lease of a replica; at least 3 s. If a replica is killed, the other
+	// replicas take over its shards after this duration. A replica renews its Lease three times per duration. Default
+	// 12 s.
 	ShardLeaseDuration time.Duration
 
-	// MaxConcurrentKymaReconciles is the number of Kymas that are reconciled at the same time. Default 64: most of the
-	// time they wait for answers.
+	// MaxConcurrentKymaReconciles is the maximum number of Kymas that are reconciled at the same time. Default 64,
+	// because a reconcile mostly waits for responses.
 	MaxConcurrentKymaReconciles int
-	// MaxConcurrentManifestReconciles is the number of Manifests that are reconciled at the same time. Default 128.
+	// MaxConcurrentManifestReconciles is the maximum number of Manifests that are reconciled at the same time. Default
+	// 128.
 	MaxConcurrentManifestReconciles int
-	// MaxNewRuntimes is the number of runtimes that get their first modules at the same time, and also the number of
-	// runtimes that lose all modules at the same time. The others wait to be admitted. A runtime that takes longer than
-	// a minute is not counted. Default 128.
+	// MaxNewRuntimes is the maximum number of runtimes in which the first modules are installed at the same time. The
+	// same number, counted separately, limits the runtimes from which all modules are deleted at the same time. Further
+	// runtimes wait for admission. A runtime is no longer counted after one minute. Default 128.
 	MaxNewRuntimes int
-	// MaxConcurrentWatcherReconciles is the number of Watchers that are reconciled at the same time. Default 4.
+	// MaxConcurrentWatcherReconciles is the maximum number of Watchers that are reconciled at the same time. Default 4.
 	MaxConcurrentWatcherReconciles int
-	// FailureBaseDelay and FailureMaxDelay are the first and the longest delay after an error. Defaults 250 ms, 5 m.
+	// FailureBaseDelay and FailureMaxDelay are the first and the longest delay of a retry after an error. Defaults 250
+	// ms, 5 m.
 	FailureBaseDelay time.Duration
 	FailureMaxDelay  time.Duration
-	// K8sClientQPS limits requests per second to the control plane; 0 is no limit but the server's own. Default 0.
+	// K8sClientQPS is the maximum number of requests per second to the control plane. With 0 (default), only the API
+	// server limits requests.
 	K8sClientQPS float32
-	// MaxControlPlaneWrites is the number of concurrent writes to the control plane. Writes for a runtime that a person
-	// waits for are not counted. Default 16.
+	// MaxControlPlaneWrites is the maximum number of concurrent writes to the control plane. Writes for a runtime for
+	// which a user waits are not counted. Default 16.
 	MaxControlPlaneWrites int
-	// MaxControlPlaneWritesWhileUrgent is the same limit while a person waits for any runtime, at most
+	// MaxControlPlaneWritesWhileUrgent replaces MaxControlPlaneWrites while a user waits for any runtime. It is at most
 	// MaxControlPlaneWrites. Default 2.
 	MaxControlPlaneWritesWhileUrgent int
 
-	// OCIRegistryHost is the registry of modules: host[:port], http:// in front of it for plain HTTP.
+	// OCIRegistryHost is the registry of modules: host[:port]. The prefix http:// selects plain HTTP.
 	OCIRegistryHost string
-	// OCIRegistryCredSecret names a Secret of type kubernetes.io/dockerconfigjson in Namespace. Its only entry has the
-	// registry and the login.
+	// OCIRegistryCredSecret is the name of a Secret in Namespace of type kubernetes.io/dockerconfigjson. Its only entry
+	// contains the registry and the credentials.
 	OCIRegistryCredSecret string
-	// ModulesRepositorySubpath is put between registry and component-descriptors. Default empty.
+	// ModulesRepositorySubpath is the path between the registry and the path segment component-descriptors. Default
+	// empty.
 	ModulesRepositorySubpath string
-	// RegistryCacheBytes limits the memory for artefacts. Default 256 MiB.
+	// RegistryCacheBytes is the maximum size of the cache for artefacts, in bytes. Default 256 MiB.
 	RegistryCacheBytes int64
-	// TrustPolicy is the file with the modules that must be signed and the keys for them. It is read again when it
-	// changes. Default empty: no module must be signed.
+	// TrustPolicy is the path of the trust policy, which lists the modules that must be signed and the keys for them.
+	// The manager reads the file again when the file changes. Default empty: no module must be signed.
 	TrustPolicy string
 
-	// BundleCacheBytes limits the memory for rendered modules, shared by all runtimes. Default 128 MiB.
+	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
+	// Default 128 MiB.
 	BundleCacheBytes int64
-	// LocalSources is a folder whose folders Manifests may use as sources of type kustomize. Default empty: no such
-	// sources.
+	// LocalSources is the path of a folder. Manifests may use its subfolders as sources of type kustomize. Default
+	// empty: Manifests cannot use such sources.
 	LocalSources string
-	// SKRImagePullSecret names a Secret in Namespace that is copied to every runtime, and that workloads of modules
-	// pull images with. Default empty: none.
+	// SKRImagePullSecret is the name of a Secret in Namespace. The manager copies it to every runtime, and workloads of
+	// modules use it to pull images. Default empty: no Secret.
 	SKRImagePullSecret string
-	// CustomStateCheck makes a module Ready only when its custom resource is. An annotation of the Manifest overrides
-	// it. Default true.
+	// CustomStateCheck makes the readiness of a module depend on its custom resource: the module is Ready only if its
+	// custom resource is Ready. An annotation of the Manifest overrides this setting. Default true.
 	CustomStateCheck bool
 
-	// RestrictedDefaultModules are modules that only Kymas get which spec.kymaSelector of the ModuleReleaseMeta
-	// selects. Default none.
+	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
+	// spec.kymaSelector of the ModuleReleaseMeta selects these Kymas. Default none.
 	RestrictedDefaultModules []string
-	// MaintenancePolicyConfigmap names a ConfigMap in Namespace with the maintenance policy under the key policy.json.
-	// Default empty: the policy is in MaintenancePolicyFile.
+	// MaintenancePolicyConfigmap is the name of a ConfigMap in Namespace. Its key policy.json contains the maintenance
+	// policy. Default empty: the manager reads MaintenancePolicyFile instead.
 	MaintenancePolicyConfigmap string
-	// MaintenancePolicyFile has the maintenance policy. It is read again when it changes. If it is missing there is no
-	// policy, and updates that need a downtime wait until they are requested to start at once. Default
-	// /etc/maintenance-policy/policy.json.
+	// MaintenancePolicyFile is the path of the file with the maintenance policy. The manager reads the file again when
+	// the file changes. Without the file, updates with a downtime wait until a user requests an immediate start.
+	// Default /etc/maintenance-policy/policy.json.
 	MaintenancePolicyFile string
-	// MinMaintenanceWindowSize is how much of a maintenance window must be left for an update to start. Default 20 m.
+	// MinMaintenanceWindowSize is the minimum remaining duration of a maintenance window in which an update may start.
+	// Default 20 m.
 	MinMaintenanceWindowSize time.Duration
-	// CatalogSpread is the time over which the Kymas are enqueued that a change concerns many of, such as a new version
-	// in the catalog. If few are concerned it takes less. Runtimes that use a changed module are not delayed by it. It
-	// can take longer, because only a part of the workers reconciles for such changes. Default 30 s.
+	// CatalogSpread is the period over which Kymas are enqueued after a change that affects many Kymas, such as a new
+	// version in the catalog. If a change affects few Kymas, the period is shorter. Runtimes that use a changed module
+	// are enqueued without this delay. The reconciles can take longer than the period, because only a part of the
+	// workers is available for them. Default 30 s.
 	CatalogSpread time.Duration
 
-	// PurgeGracePeriod is how long the deletion of a Kyma may take, from when its modules are deleted, before what is
-	// left in its runtime is purged; 0 is never. Default 5 m.
+	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. It starts with the
+	// deletion of the modules. After it, the manager purges the remaining objects from the runtime. 0 means that the
+	// manager never purges. Default 5 m.
 	PurgeGracePeriod time.Duration
-	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be unreachable, at least 1 s. After
-	// that the Kyma is deleted, and a tombstone finishes the deletion if the runtime can be reached again. 0 (default)
-	// is no deadline. Not with ModeInCluster.
+	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
+	// s. After it, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again, the
+	// manager completes the deletion with the tombstone. 0 (default) means no deadline. DeletionDeadline is not allowed
+	// with ModeInCluster.
 	DeletionDeadline time.Duration
-	// SkipFinalizerPurgingFor are patterns for kinds whose custom resources are never purged: plural.group or
-	// kind.group, with * for any text. Default none.
+	// SkipFinalizerPurgingFor are patterns for kinds. Custom resources of matching kinds are never purged. A pattern
+	// has the form plural.group or kind.group, and * matches any text. Default none.
 	SkipFinalizerPurgingFor []string
-	// OrphanSweepInterval is the interval of the search for orphaned objects, in the control plane and in every
-	// runtime; 0 is never. The runtimes of a fleet are spread over it. Default 24 h.
+	// OrphanSweepInterval is the interval between two searches for orphaned objects, in the control plane and in every
+	// runtime. The searches in the runtimes are spread over the interval. 0 disables the search. Default 24 h.
 	OrphanSweepInterval time.Duration
-	// OrphanCleanup deletes objects that are certainly orphaned, instead of only reporting them. Default false.
+	// OrphanCleanup makes the manager delete objects that are certainly orphaned. Without it, the manager only reports
+	// them. Default false.
 	OrphanCleanup bool
 
-	// WatchMode is WatchAgent, WatchHub or WatchPoll. Default: WatchAgent if ListenerAddress is given, else WatchHub.
+	// WatchMode is WatchAgent, WatchHub or WatchPoll. Default: WatchAgent if ListenerAddress is set, else WatchHub.
 	WatchMode string
-	// PollInterval is how often a runtime is reconciled that is not watched, or whose agent is not connected. Default 1
-	// m.
+	// PollInterval is the interval at which a runtime is reconciled if it is not watched or if its agent is not
+	// connected. Default 1 m.
 	PollInterval time.Duration
-	// PollBudget is the number of such reconciles per second. With more runtimes, each is reconciled less often.
-	// Default 500; 0 is no limit.
+	// PollBudget is the maximum number of reconciles per second that PollInterval triggers. If the number of runtimes
+	// exceeds the budget, each runtime is reconciled less often. 0 means no limit. Default 500.
 	PollBudget int
-	// WatchedPollInterval is how often a runtime is reconciled, without any event, that is watched or whose agent is
-	// connected. Default 6 h.
+	// WatchedPollInterval is the interval at which a runtime without events is reconciled if it is watched or if its
+	// agent is connected. Default 6 h.
 	WatchedPollInterval time.Duration
-	// AuditInterval is how often every object of a module is compared with its desired state, in a runtime that is not
-	// watched and whose agent is not connected, and for modules with Secrets, which agents do not report. The audits of
-	// a fleet are spread over it. Default 1 h.
+	// AuditInterval is the interval of audits in a runtime that is not watched and whose agent is not connected. An
+	// audit compares every object of a module with its desired state. AuditInterval also applies to modules with
+	// Secrets in any runtime, because agents do not report changes of Secrets. The audits of all runtimes are spread
+	// over the interval. Default 1 h.
 	AuditInterval time.Duration
-	// WatchedAuditInterval is the same in a runtime that is watched or whose agent is connected. An audit costs a
-	// request for each object. Default 12 h: with five modules of ten objects, a request in twelve minutes.
+	// WatchedAuditInterval is the interval of audits in a runtime that is watched or whose agent is connected. An audit
+	// sends one request for each object. Default 12 h: with five modules of ten objects each, the manager sends about
+	// 50 requests in 12 h.
 	WatchedAuditInterval time.Duration
-	// RuntimeTimeout is the deadline of one request to a runtime. Default 15 s.
+	// RuntimeTimeout is the timeout of one request to a runtime. Default 15 s.
 	RuntimeTimeout time.Duration
-	// RuntimeConcurrency is the number of requests to one runtime at the same time. Default 8.
+	// RuntimeConcurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	RuntimeConcurrency int
 
-	// ListenerAddress is the host:port by which agents reach the listener. Needed with WatchAgent.
+	// ListenerAddress is the host:port at which agents connect to the listener. Mandatory with WatchAgent.
 	ListenerAddress string
-	// ListenerBindAddress is the address of the listener, over TLS with client certificates. Default :8445; "0"
-	// switches it off.
+	// ListenerBindAddress is the address on which the listener serves TLS with client certificates. "0" disables the
+	// listener. Default :8445.
 	ListenerBindAddress string
-	// KymaSkrListenerBindAddress is the address of the listener behind an ingress that ends TLS, over plain HTTP. It
-	// needs ListenerForwardedFrom. Default "0": off.
+	// KymaSkrListenerBindAddress is the address on which the listener serves plain HTTP behind an ingress that
+	// terminates TLS. It requires ListenerForwardedFrom. Default "0": disabled.
 	KymaSkrListenerBindAddress string
-	// ListenerForwardedFrom are the networks of that ingress, in CIDR notation: a forwarded client certificate from
-	// elsewhere is refused.
+	// ListenerForwardedFrom are the networks of the ingress that terminates TLS, in CIDR notation. The listener rejects
+	// a forwarded client certificate from any other network.
 	ListenerForwardedFrom []string
-	// ListenerPeers are the common names in the certificates of ingresses that may forward client certificates over
-	// TLS. Default none.
+	// ListenerPeers are common names of certificates. An ingress with such a certificate may forward client
+	// certificates over TLS. Default none.
 	ListenerPeers []string
-	// HeartbeatInterval is the time between two heartbeats of an agent. An agent is disconnected after three intervals
-	// without one. Default 30 s.
+	// HeartbeatInterval is the interval between two heartbeats of an agent. An agent counts as disconnected after three
+	// intervals without a heartbeat. Default 30 s.
 	HeartbeatInterval time.Duration
-	// HeartbeatBudget is the number of heartbeats per second that one replica gets from agents of runtimes in which
-	// nothing happens. If there are too many runtimes for that, agents are instructed to send heartbeats less often, at
-	// least one an hour, and to close their connection in between. Such an agent is disconnected after that time and
-	// three HeartbeatIntervals. Default 12, which is a heartbeat every 833 s with 10,000 runtimes; 0 is no limit.
+	// HeartbeatBudget is the maximum number of heartbeats per second that one replica receives from agents of runtimes
+	// without changes. If there are too many runtimes for the budget, the manager instructs these agents to send
+	// heartbeats less often, but at least one per hour, and to close the connection after each heartbeat. Such an agent
+	// counts as disconnected if its next heartbeat is late by three HeartbeatIntervals. 0 means no limit. Default 12:
+	// with 10,000 runtimes, each agent sends one heartbeat every 833 s.
 	HeartbeatBudget int
-	// IstioGatewayNamespace is the namespace of the Istio gateways that Watchers select. Default Namespace; another one
-	// needs permissions there.
+	// IstioGatewayNamespace is the namespace of the Istio gateways that Watchers select. Default: the value of
+	// Namespace. Any other namespace needs additional permissions.
 	IstioGatewayNamespace string
-	// SkrWatcherImageRegistry, SkrWatcherImageName and SkrWatcherImageTag are the image of the agent. Defaults: none,
-	// runtime-watcher, the manager's own version.
+	// SkrWatcherImageRegistry, SkrWatcherImageName and SkrWatcherImageTag form the image reference of the agent. The
+	// registry has no default. The default name is runtime-watcher, and the default tag is the version of the manager.
 	SkrWatcherImageRegistry string
 	SkrWatcherImageName     string
 	SkrWatcherImageTag      string
-	// SkrWebhookMemoryLimits and SkrWebhookCpuLimits limit the agent. Defaults 200Mi, 100m.
+	// SkrWebhookMemoryLimits and SkrWebhookCpuLimits are the resource limits of the agent. Defaults 200Mi, 100m.
 	SkrWebhookMemoryLimits string
 	SkrWebhookCPULimits    string
-	// CertManagement is the issuer of the certificates of agents: empty (default) for an authority in the manager, or
-	// cert-manager.io/v1.
+	// CertManagement is the issuer of the certificates of agents. Empty (default) means the certificate authority in
+	// the manager; cert-manager.io/v1 means cert-manager.
 	CertManagement string
-	// SelfSignedCertDuration is how long the certificate of an agent is valid. Default 168 h, with cert-manager 1440 h.
+	// SelfSignedCertDuration is the validity period of the certificate of an agent. Default 168 h, or 1440 h with
+	// cert-manager.
 	SelfSignedCertDuration time.Duration
-	// SelfSignedCertIssuerName names the Issuer in Namespace that cert-manager uses. Default klm-watcher-selfsigned.
+	// SelfSignedCertIssuerName is the name of the Issuer in Namespace that cert-manager uses. Default
+	// klm-watcher-selfsigned.
 	SelfSignedCertIssuerName string
-	// AdditionalDNSNames are added to the certificates of agents. Default none.
+	// AdditionalDNSNames are additional DNS names for the certificates of agents. Default none.
 	AdditionalDNSNames []string
 
-	// PodIP is the address by which other replicas reach this one. Default $POD_IP.
+	// PodIP is the IP address of this replica, to which other replicas connect. Default $POD_IP.
 	PodIP string
-	// PodName identifies the replica. Two replicas that run at the same time must not have the same name. A leader that
-	// was killed and is restarted under the same name leads again at once; with another name it waits for
-	// LeaderElectionLeaseDuration. Default $POD_NAME, else a unique name.
+	// PodName identifies the replica. Two replicas that run at the same time must not have the same name. If a leader
+	// is killed and restarts under the same name, it becomes leader again at once. Under another name, it waits for
+	// LeaderElectionLeaseDuration. Default: $POD_NAME, else a unique name.
 	PodName string
 
-	// ExitAfterStep is for tests of faults, and hidden: CONTROLLER/STEP[:N] ends the process at once, as SIGKILL would,
-	// after this step of controller kyma or manifest has run N times (default 1). Default empty: never.
+	// ExitAfterStep is a hidden setting for tests of process failures. Its form is CONTROLLER/STEP[:N], where the
+	// controller is kyma or manifest. The process exits at once, as after SIGKILL, when the step has run N times
+	// (default 1). Default empty: the process does not exit.
 	ExitAfterStep string
 }
 
-// NewManager returns the defaults.
+// NewManager returns the default configuration, which is partly read from the environment.
 func NewManager() *Manager {
 	return &Manager{
 		Mode:                             ModeControlPlane,
@@ -325,7 +347,7 @@ func NewManager() *Manager {
 	}
 }
 
-// Register adds a flag for every field, with the field's value as default.
+// Register adds a flag for every field. The default of a flag is the current value of its field.
 func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.Mode, "mode", m.Mode,
 		"control-plane: runtimes are reached by access Secrets; in-cluster: modules are installed on this cluster")
@@ -449,7 +471,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	m.registerDeprecated(f)
 }
 
-// registerDeprecated adds the former names of flags.
+// registerDeprecated adds the former names of renamed flags.
 func (m *Manager) registerDeprecated(f *pflag.FlagSet) {
 	const usage = "former name of another flag"
 	f.IntVar(&m.MaxNewRuntimes, "max-concurrent-beginnings", m.MaxNewRuntimes, usage)
@@ -476,7 +498,7 @@ var endpoint = regexp.MustCompile(`^https?://[^/@\s]+:[0-9]+$`)
 
 var stepName = regexp.MustCompile(`^(kyma|manifest)/[a-z]+(:[1-9][0-9]*)?$`)
 
-// Validate sets the defaults that depend on other fields and returns all errors, each with the name of its flag.
+// Validate sets the defaults that depend on other fields. It returns all errors, each with the name of its flag.
 func (m *Manager) Validate() error {
 	if m.Namespace == "" {
 		m.Namespace = "kcp-system"
@@ -568,7 +590,7 @@ func (m *Manager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// isAddress reports whether s is host:port, with host possibly empty, or "0" for off.
+// isAddress reports whether s is host:port or "0", which disables the server. The host may be empty.
 func isAddress(s string) bool {
 	if s == "0" {
 		return true

@@ -10,40 +10,41 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Formats of klm, values of --output.
+// The output formats of klm, which are the values of --output.
 const (
-	// FormatTable is a table for people.
+	// FormatTable is a table for human readers.
 	FormatTable = "table"
-	// FormatWide is FormatTable with more columns and without clipped texts.
+	// FormatWide is FormatTable with additional columns and without truncated texts.
 	FormatWide = "wide"
-	// FormatJSON and FormatYAML are for programs.
+	// FormatJSON and FormatYAML are formats for programs.
 	FormatJSON = "json"
 	FormatYAML = "yaml"
 	// FormatName prints one name on each line.
 	FormatName = "name"
 )
 
-// Formats are all formats of klm.
+// Formats contains all output formats of klm.
 var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
 
-// Klm is the configuration that all commands of cmd/klm have in common. The first three flags are those of kubectl.
+// Klm is the configuration that all commands of cmd/klm share. Kubeconfig, Context and Namespace are the same flags as
+// in kubectl.
 type Klm struct {
-	// Kubeconfig is the file with the clusters. Default: the files of $KUBECONFIG, else ~/.kube/config.
+	// Kubeconfig is the path of the kubeconfig. Default: the files of $KUBECONFIG, else ~/.kube/config.
 	Kubeconfig string
-	// Context is the context of the kubeconfig. Default: its current-context.
+	// Context is the name of a context in the kubeconfig. Default: the current-context of the kubeconfig.
 	Context string
-	// Namespace is the namespace of Kymas and catalog. Default: kcp-system in a control plane, kyma-system in a
-	// runtime. The namespace of the context is ignored, because it is rarely that of Kymas.
+	// Namespace is the namespace of Kymas and of the catalog. Default: kcp-system in a control plane, kyma-system in a
+	// runtime. The namespace in the kubeconfig context is ignored, because it rarely contains Kymas.
 	Namespace string
 	// Output is one of Formats. Default FormatTable.
 	Output string
-	// NoColor switches colours off. They are only used on terminals. Default: true if $NO_COLOR is set.
+	// NoColor disables colours. Colours are used only if the output is a terminal. Default: true if $NO_COLOR is set.
 	NoColor bool
-	// RequestTimeout is the deadline of one request. Default 30 s.
+	// RequestTimeout is the timeout of one request. Default 30 s.
 	RequestTimeout time.Duration
 }
 
-// NewKlm returns the defaults, one of which is from the environment.
+// NewKlm returns the default configuration. The default of NoColor is read from the environment.
 func NewKlm() *Klm {
 	return &Klm{Output: FormatTable, NoColor: os.Getenv("NO_COLOR") != "", RequestTimeout: 30 * time.Second}
 }

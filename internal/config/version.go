@@ -1,4 +1,4 @@
 package config
 
-// Version is the version of all programs of the project. The build of a release sets it.
+// Version is the version of all programs of the project. The release build sets it.
 var Version = "0.1.0"
