@@ -16,12 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// body is what equal objects of all clusters share: their JSON, with gaps where they differ. It never changes.
+// body is the part of an object that equal objects of all clusters share: the JSON of the object, with gaps for the
+// values that differ. A body never changes.
 type body struct {
-	text string // JSON without what stands in the gaps
+	text string // JSON without the values of the gaps
 	gaps []gap  // by offset
-	meta span   // where the value of "metadata" is in text
-	rest int    // where what comes after kind and apiVersion begins in text
+	meta span   // the value of "metadata" in text
+	rest int    // offset in text behind kind and apiVersion
 
 	kind, apiVersion string
 	namespace, name  string
@@ -29,40 +30,42 @@ type body struct {
 	labels           []label
 	owners           []owner
 	finalizers       []string
-	deleting         int         // index of the time of deletion; -1 if it is not being deleted
-	times, vars      int         // how many of each there are
-	definition       *definition // of a CustomResourceDefinition
-	needs            needs       // what controllers have to do about it
-	status           []byte      // of it: the merge patch for its status
+	deleting         int         // index of the deletion time in times; -1 if the object is not being deleted
+	times, vars      int         // numbers of times and of vars of the object
+	definition       *definition // only if the object is a CustomResourceDefinition
+	needs            needs       // the tasks of controllers for the object
+	status           []byte      // for needStatus: the merge patch of the status
 }
 
 // span is a part of a text.
 type span struct{ from, to int }
 
-// gap is a place in a text that is filled in for each object.
+// gap is a place in the text of a body. Each object has a value of its own there.
 type gap struct {
 	at     int
 	kind   gapKind
-	nested bool // in JSON that is itself in a JSON string
-	index  int  // of the object's times or vars
+	nested bool // the gap is in JSON that is the content of a JSON string
+	index  int  // index in the object's times or vars
 }
 
 type gapKind uint8
 
 const (
-	gapVar gapKind = iota // a string of the object
+	gapVar gapKind = iota // a string from the object's vars
 	gapTime
 	gapUID
 	gapVersion
 )
 
-// label is a label of an object; gap is the index of its value in the object's vars, -1 if value is the value.
+// label is a label of an object. If gap is -1, value is the value of the label. Otherwise the value is the object's
+// vars[gap].
 type label struct {
 	key, value string
 	gap        int
 }
 
-// owner is an owner of an object; gap is as for labels, of its UID.
+// owner is an owner of an object. If gap is -1, uid is the UID of the owner. Otherwise the UID is the object's
+// vars[gap].
 type owner struct {
 	uid  string
 	gap  int
@@ -70,8 +73,9 @@ type owner struct {
 	name string
 }
 
-// What stands in the gaps of JSON on its way through the API server's handlers. A token is as long as any other, is
-// good as the value of a label, and none is the start of another. Times are in the order of what they stand for.
+// Tokens replace the values of gaps while JSON passes through the handlers of the API server. All var tokens have the
+// same length, and no token is the prefix of another. Tokens are valid as label values. Time tokens have the same order
+// as the times that they replace.
 const (
 	varToken     = "fleet-gap-"
 	timeToken    = "1971-01-01T"
@@ -87,20 +91,21 @@ func timeTokenOf(i int) string {
 	return time.Date(1971, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
 }
 
-// shape says how an object comes out of a request: its body, and what of the request's sources goes into the gaps.
+// shape is an object as a request produced it: the body, and for each gap the index of its value in the sources of the
+// request.
 type shape struct {
 	body  *body
-	times []int // which time of the sources; now if negative
-	vars  []int // which string of the sources
+	times []int // index in the times of the sources; the present time if negative
+	vars  []int // index in the vars of the sources
 }
 
-// member is a member of a JSON object.
+// member is a key of a JSON object with its value.
 type member struct {
 	key   string
 	value []byte
 }
 
-// members splits a JSON object into its members, without looking into their values. It trusts that data is valid JSON.
+// members splits a JSON object into its members, without parsing their values. data must be valid JSON.
 func members(data []byte) []member {
 	var all []member
 	i := skipSpace(data, 0) + 1
@@ -129,7 +134,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipValue returns where the value that begins at i ends.
+// skipValue returns the offset behind the value that begins at i.
 func skipValue(data []byte, i int) int {
 	depth := 0
 	for i < len(data) {
@@ -159,7 +164,7 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString returns where the string that begins at i ends.
+// skipString returns the offset behind the string that begins at i.
 func skipString(data []byte, i int) int {
 	for i++; i < len(data); i++ {
 		switch data[i] {
@@ -187,8 +192,9 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// parseShape makes a shape of an object as a handler gives it: with tokens in most gaps, and with a UID and times that
-// are new. versioned puts a resourceVersion into it if there is none; now is the token of the present time.
+// parseShape makes a shape from an object that a handler returned. Most gaps of that object have tokens, but a new UID
+// and new times are plain values. If versioned is set, parseShape adds a resourceVersion if there is none. now is the
+// token of the present time.
 func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
@@ -232,8 +238,8 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 	b.Write(value)
 }
 
-// tokenizeMetadata puts tokens where a handler has put a UID, a version, or the present time. The version always comes
-// after the UID, so that an object looks the same whether it comes from storage or from an answer.
+// tokenizeMetadata replaces each UID, resourceVersion and time that a handler has set by a token. It always puts the
+// resourceVersion behind the UID. So an object from storage looks the same as an object from an answer.
 func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -263,8 +269,8 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeFields puts the token of the present time into entries of managedFields that are new, and sorts them again as
-// an API server does: those of one second by manager.
+// tokenizeFields sets the time of new entries of managedFields to the token of the present time. Then it sorts all
+// entries as an API server does: by operation and time, and entries of the same second by manager.
 func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
@@ -304,7 +310,7 @@ func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	return []byte("[" + strings.Join(texts, ",") + "]")
 }
 
-// cut takes the tokens out of a text and completes the body.
+// cut removes the tokens from a text, records their places as gaps, and fills in the other fields of the body.
 func (f *Fleet) cut(v *body, text []byte, headed int) *shape {
 	s := &shape{}
 	var b strings.Builder
@@ -333,7 +339,7 @@ func (f *Fleet) cut(v *body, text []byte, headed int) *shape {
 	return s
 }
 
-// nextToken finds the next token, and how long it is.
+// nextToken returns the offset and the length of the next token. The offset is -1 if there is no token.
 func nextToken(data []byte) (at, length int) {
 	at = -1
 	for _, one := range []struct {
@@ -350,7 +356,7 @@ func nextToken(data []byte) (at, length int) {
 	return at, length
 }
 
-// gapOf returns the gap that a token stands for, and notes where its value comes from.
+// gapOf returns the gap for a token, and adds the source of the gap's value to the shape.
 func (s *shape) gapOf(token string) (gap, bool) {
 	switch {
 	case token == versionToken:
@@ -379,7 +385,7 @@ func indexOrAdd(list *[]int, value int) int {
 	return len(*list) - 1
 }
 
-// read notes of the text, which still has its tokens, what is looked at often.
+// read copies the fields that are often needed from the text to the body. The text still has its tokens.
 func (f *Fleet) read(v *body, text []byte, s *shape) {
 	if at := strings.Index(v.text, `"metadata":{`); at >= 0 {
 		v.meta.from = at + len(`"metadata":`)
@@ -390,7 +396,7 @@ func (f *Fleet) read(v *body, text []byte, s *shape) {
 	}
 	for _, m := range members(text) {
 		if m.key == "metadata" {
-			_ = json.Unmarshal(m.value, &o.Metadata) // what a handler wrote can be read
+			_ = json.Unmarshal(m.value, &o.Metadata) // a handler wrote it, so it is valid
 		}
 	}
 	m := &o.Metadata
@@ -417,7 +423,7 @@ func (f *Fleet) read(v *body, text []byte, s *shape) {
 	f.readNeeds(v, text)
 }
 
-// bodies are all bodies of a fleet, each once, as long as somebody uses it.
+// bodies holds each body of a fleet once, as long as some object uses the body.
 type bodies struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]weak.Pointer[body] // guarded by mu
@@ -425,7 +431,7 @@ type bodies struct {
 
 func (s *bodies) init() { s.all = map[[sha256.Size]byte]weak.Pointer[body]{} }
 
-// intern returns the body with the same content.
+// intern returns the body that has the same content as v. It adds v if there is no such body.
 func (s *bodies) intern(v *body) *body {
 	h := sha256.New()
 	h.Write([]byte(v.text))
@@ -449,7 +455,7 @@ func (s *bodies) intern(v *body) *body {
 	return v
 }
 
-// len returns how many different bodies there are.
+// len returns the number of different bodies.
 func (s *bodies) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,52 +12,53 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Death is how a cluster cannot be reached.
+// Death is a way in which a cluster is unreachable.
 type Death string
 
-// The ways in which a cluster cannot be reached.
+// Ways in which a cluster is unreachable.
 const (
-	// Refused ends every connection at once, the open ones and each new one. With Options.OwnPorts nothing listens any
-	// more, so that new ones are refused by the operating system; else they are reset right after they were made.
+	// Refused ends all open connections at once, and every new connection. With Options.OwnPorts the port of the
+	// cluster is closed, so the operating system refuses new connections. Without OwnPorts a new connection is accepted
+	// and then reset.
 	Refused Death = "refused"
-	// BlackHole takes connections, and whatever is sent, and never answers. What was sent is answered when the fault is
-	// healed.
+	// BlackHole accepts connections and requests, but sends no answer. When the fault is healed, the cluster answers
+	// the requests that it has received.
 	BlackHole Death = "black hole"
 )
 
-// Fault is what goes wrong at a cluster. Its parts add up. Which requests are hit is decided by the fleet's seed, the
-// cluster, and how many requests came since the fault began.
+// Fault is a set of failures of a cluster. All fields that are set apply together. The seed of the fleet, the index of
+// the cluster, and the number of requests since the fault began decide which requests fail.
 type Fault struct {
-	// Dead is empty if the cluster can be reached.
+	// Dead is the way in which the cluster is unreachable. Empty: the cluster is reachable.
 	Dead Death
-	// Up and Down make the cluster dead for a time only: it is alive for Up, dead for Down, and so on. Zero: dead all
-	// the time.
+	// Up and Down make Dead periodic: the cluster is reachable for Up, then unreachable for Down, and so on. Down 0:
+	// the cluster is unreachable all the time.
 	Up, Down time.Duration
-	// Delay is added to every request, but for what a watch sends later.
+	// Delay is added to every request. Later events of a watch are not delayed.
 	Delay time.Duration
-	// TooMany is the share of requests that are answered with 429, from 0 to 1, and RetryAfter what the answer says, in
-	// whole seconds, at least one.
+	// TooMany is the share of requests that are answered with 429, from 0 to 1. RetryAfter is the value of the
+	// Retry-After header of these answers, in whole seconds, at least one.
 	TooMany    float64
 	RetryAfter time.Duration
-	// Errors is the share of requests that are answered with Code. 0 means 500.
+	// Errors is the share of requests that are answered with Code, from 0 to 1. Code 0 means 500.
 	Errors float64
 	Code   int
-	// Cut is the share of requests that end their connection in place of an answer, and with it all other requests on
-	// that.
+	// Cut is the share of requests whose connection is closed without an answer, from 0 to 1. All other requests on
+	// that connection end, too.
 	Cut float64
-	// Expired lets every request be answered with 401, whatever its credentials.
+	// Expired makes the cluster answer every request with 401, even with valid credentials.
 	Expired bool
 }
 
-// trouble is a fault from its beginning to its end.
+// trouble is a fault of a cluster that has begun.
 type trouble struct {
 	Fault
 	began time.Time
 	met   atomic.Uint64
-	over  chan struct{} // closed when it ends
+	over  chan struct{} // closed when the fault ends
 }
 
-// Fault makes something go wrong from now on, in place of what went wrong before.
+// Fault starts a fault. It replaces the fault that the cluster had before.
 func (c *Cluster) Fault(f Fault) {
 	t := &trouble{Fault: f, began: c.fleet.now(), over: make(chan struct{})}
 	c.replaceFault(t)
@@ -66,7 +67,7 @@ func (c *Cluster) Fault(f Fault) {
 	}
 }
 
-// Heal ends the fault of the cluster, if there is one.
+// Heal ends the fault of the cluster. It does nothing if there is no fault.
 func (c *Cluster) Heal() { c.replaceFault(nil) }
 
 func (c *Cluster) replaceFault(t *trouble) {
@@ -75,18 +76,19 @@ func (c *Cluster) replaceFault(t *trouble) {
 		close(before.over)
 	}
 	if c.port != nil && (t == nil || t.Dead != Refused) {
-		_ = c.port.listen() // the port was ours, and stays so unless somebody took it
+		_ = c.port.listen() // fails only if another process took the port meanwhile
 	}
 }
 
-// die ends what is open, each time that the cluster goes down.
+// die closes the connections and the port of a cluster when a fault with Refused makes it unreachable. If the fault is
+// periodic, die calls itself at each change.
 func (c *Cluster) die(t *trouble) {
 	if c.fault.Load() != t || c.fleet.life.Err() != nil {
 		return
 	}
 	if t.refuses(c.fleet.now()) {
 		if c.port != nil {
-			_ = c.port.close() // it is only closed to refuse
+			_ = c.port.close() // an error of closing does not matter
 		}
 		c.Cut()
 	} else if c.port != nil {
@@ -97,7 +99,7 @@ func (c *Cluster) die(t *trouble) {
 	}
 }
 
-// down reports whether the cluster is dead at this moment.
+// down reports whether the cluster is unreachable at the time now.
 func (t *trouble) down(now time.Time) bool {
 	if t.Dead == "" {
 		return false
@@ -105,7 +107,7 @@ func (t *trouble) down(now time.Time) bool {
 	return t.Down <= 0 || now.Sub(t.began)%(t.Up+t.Down) >= t.Up
 }
 
-// rest returns how long it is until the cluster dies or lives again.
+// rest returns the time until a periodic fault makes the cluster unreachable or reachable.
 func (t *trouble) rest(now time.Time) time.Duration {
 	at := now.Sub(t.began) % (t.Up + t.Down)
 	if at < t.Up {
@@ -114,7 +116,8 @@ func (t *trouble) rest(now time.Time) time.Duration {
 	return t.Up + t.Down - at + time.Millisecond
 }
 
-// turn returns a channel that receives a value when the cluster dies or lives again; nil if it never does.
+// turn returns a channel that receives a value at the next change between reachable and unreachable. It returns nil if
+// the fault is not periodic.
 func (t *trouble) turn(now time.Time) <-chan time.Time {
 	if t.Down <= 0 {
 		return nil
@@ -125,7 +128,7 @@ func (t *trouble) turn(now time.Time) <-chan time.Time {
 func (t *trouble) refuses(now time.Time) bool  { return t.Dead == Refused && t.down(now) }
 func (t *trouble) swallows(now time.Time) bool { return t.Dead == BlackHole && t.down(now) }
 
-// meets lets a request meet the fault, and reports whether it was answered by that.
+// meets applies the fault to a request. It reports whether the fault has answered the request.
 func (t *trouble) meets(c *Cluster, w http.ResponseWriter, r *http.Request) bool {
 	if t.Delay > 0 {
 		wait := time.NewTimer(t.Delay)
@@ -171,7 +174,7 @@ func (t *trouble) meets(c *Cluster, w http.ResponseWriter, r *http.Request) bool
 	return false
 }
 
-// roll returns a number from 0 to 1 that depends on the seed, the cluster and a count.
+// roll returns a pseudo-random number from 0 to 1. The number depends only on the seed, the cluster and n.
 func (f *Fleet) roll(cluster int, n uint64) float64 {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:], f.seed)
@@ -181,8 +184,8 @@ func (f *Fleet) roll(cluster int, n uint64) float64 {
 	return float64(binary.BigEndian.Uint64(sum[:])) / math.MaxUint64
 }
 
-// Afflict makes something go wrong at a share of all clusters, from 0 to 1, and returns them. Equal seeds and kinds
-// choose the same; of two kinds, the clusters are others if there are enough.
+// Afflict starts a fault at a share of all clusters, from 0 to 1, and returns these clusters. Equal seeds and equal
+// kinds choose the same clusters. Different kinds choose different clusters, if there are enough.
 func (f *Fleet) Afflict(share float64, kind int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {

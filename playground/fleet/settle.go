@@ -15,37 +15,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// needs are what the controllers of a real cluster would do about an object.
+// needs is a set of bits. Each bit is a kind of task that the controllers of a real cluster would do for an object.
 type needs uint8
 
 const (
-	needStatus  needs = 1 << iota // its status is not what it will be
-	needEnd                       // it is being deleted, and a controller has a part in that
-	needOwners                    // it has owners, which may be gone
-	needOperate                   // an Operator looks after it
+	needStatus  needs = 1 << iota // the status differs from the final status
+	needEnd                       // the object is being deleted, and a controller takes part in the deletion
+	needOwners                    // the object has owners, which may be gone
+	needOperate                   // an Operator is responsible for the object
 )
 
-// dueTask is something that a controller will do.
+// dueTask is a task of a controller: the kind of task, the object, and the time at which the task is due.
 type dueTask struct {
 	at   time.Time
 	what needs
 	key  objectKey
 }
 
-// How long controllers take, but for what Options.Ready says.
+// Delays of the controllers. Options.Ready replaces soon for the status of workloads.
 const (
 	soon      = 10 * time.Millisecond
-	forgetful = 5 * time.Minute // after so long without a change, the log of a cluster is dropped
+	forgetful = 5 * time.Minute // the log of a cluster is dropped after this time without a change
 )
 
-// Finalizers that controllers of the cluster itself look after.
+// Finalizers that the controllers of the cluster itself remove.
 const (
 	finalizerForeground = "foregroundDeletion"
 	finalizerOrphan     = "orphan"
 	finalizerInstances  = "customresourcecleanup.apiextensions.k8s.io"
 )
 
-// readNeeds finds out what an object will need. text has tokens.
+// readNeeds sets v.needs: the tasks that controllers have to do for an object. text is the JSON of the object, with
+// tokens.
 func (f *Fleet) readNeeds(v *body, text []byte) {
 	group, _, _ := strings.Cut(v.apiVersion, "/")
 	if group == v.apiVersion {
@@ -95,7 +96,7 @@ func hasState(text []byte, state string) bool {
 	return json.Unmarshal(text, &cr) == nil && cr.Status.State == state
 }
 
-// operatorOf returns who looks after a custom resource.
+// operatorOf returns the Operator that is responsible for a custom resource.
 func (f *Fleet) operatorOf(v *body) *Operator {
 	group, _, _ := strings.Cut(v.apiVersion, "/")
 	for i := range f.options.Operators {
@@ -106,7 +107,7 @@ func (f *Fleet) operatorOf(v *body) *Operator {
 	return nil
 }
 
-// followLocked notes what a change means for controllers.
+// followLocked plans the tasks of controllers that follow from a change of an object.
 func (c *Cluster) followLocked(before, after *object) {
 	if after == nil {
 		c.goneLocked(before)
@@ -138,7 +139,8 @@ func (c *Cluster) followLocked(before, after *object) {
 	}
 }
 
-// goneLocked notes what the end of an object means for others.
+// goneLocked plans the tasks that follow from the removal of an object: tasks for its dependents, and for objects whose
+// deletion may now continue.
 func (c *Cluster) goneLocked(gone *object) {
 	if gone.body.definition != nil {
 		c.resurfaceLocked()
@@ -151,14 +153,14 @@ func (c *Cluster) goneLocked(gone *object) {
 			}
 			c.planLocked(needOwners, o.key(), soon)
 		}
-		// Who waits for others to go first may be the next.
+		// The deletion of this object may have waited for the removed object.
 		if o.body.needs&needEnd != 0 {
 			c.planLocked(needEnd, o.key(), soon)
 		}
 	}
 }
 
-// planLocked lets a controller do something after a while.
+// planLocked plans a task for an object. The task is due after wait.
 func (c *Cluster) planLocked(what needs, key objectKey, wait time.Duration) {
 	for i := range c.tasks {
 		if t := &c.tasks[i]; t.what == what && t.key == key {
@@ -173,7 +175,7 @@ func (c *Cluster) planLocked(what needs, key objectKey, wait time.Duration) {
 	}
 }
 
-// settle does what is due.
+// settle runs the tasks of the cluster that are due.
 func (c *Cluster) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +230,7 @@ func (c *Cluster) doTaskLocked(what needs, o *object) {
 	}
 }
 
-// statusAgent is who writes the status of an object.
+// statusAgent returns the name of the component that writes the status of an object in a real cluster.
 func statusAgent(v *body) string {
 	if v.definition != nil {
 		return "kube-apiserver"
@@ -236,12 +238,12 @@ func statusAgent(v *body) string {
 	return "kube-controller-manager"
 }
 
-// controlLocked sends a merge patch, or a DELETE, as a controller. What is refused is left.
+// controlLocked sends a merge patch or a DELETE in the name of a controller. A refused request is not repeated.
 func (c *Cluster) controlLocked(o *object, method, subresource, agent string, body []byte) {
 	k := c.kindFor(o.body)
 	if k == nil {
 		if method == http.MethodDelete {
-			c.removeLocked(o) // its definition has gone before it
+			c.removeLocked(o) // the definition was deleted before the object
 		}
 		return
 	}
@@ -255,19 +257,19 @@ func (c *Cluster) controlLocked(o *object, method, subresource, agent string, bo
 	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, subresource: subresource, method: method,
 		contentType: contentType, agent: agent, body: body,
 		uri: k.path(o.body.namespace, o.body.name, subresource)}
-	_, _ = c.writeLocked(c.fleet.life, r) // there is no client for the answer
+	_, _ = c.writeLocked(c.fleet.life, r) // no client receives the answer
 }
 
 var inBackground = []byte(`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`)
 
-// deleteLocked deletes an object unless that is under way.
+// deleteLocked deletes an object, unless the object is already being deleted.
 func (c *Cluster) deleteLocked(o *object) {
 	if o.body.deleting < 0 {
 		c.controlLocked(o, http.MethodDelete, "", "kube-controller-manager", inBackground)
 	}
 }
 
-// dropFinalizerLocked takes a finalizer away, and with the last one the object.
+// dropFinalizerLocked removes a finalizer from an object. The object disappears with its last finalizer.
 func (c *Cluster) dropFinalizerLocked(o *object, name string) {
 	rest := slices.DeleteFunc(slices.Clone(o.body.finalizers), func(f string) bool { return f == name })
 	if rest == nil {
@@ -283,7 +285,7 @@ func (c *Cluster) patchLocked(o *object, subresource string, patch any) {
 	}
 }
 
-// dependentsLocked returns the objects that an object owns.
+// dependentsLocked returns the dependents of o: the objects that name o as an owner.
 func (c *Cluster) dependentsLocked(o *object) []*object {
 	uid := c.uid(o)
 	var all []*object
@@ -295,7 +297,7 @@ func (c *Cluster) dependentsLocked(o *object) []*object {
 	return all
 }
 
-// checkOwnersLocked deletes an object of which no owner is left.
+// checkOwnersLocked deletes an object if none of its owners exists.
 func (c *Cluster) checkOwnersLocked(o *object) {
 	wanted := map[string]bool{}
 	for i := range o.body.owners {
@@ -309,7 +311,7 @@ func (c *Cluster) checkOwnersLocked(o *object) {
 	c.deleteLocked(o)
 }
 
-// endForegroundLocked deletes what an object owns, and then the object.
+// endForegroundLocked deletes the dependents of an object. When no dependent is left, it deletes the object.
 func (c *Cluster) endForegroundLocked(o *object) {
 	dependents := c.dependentsLocked(o)
 	if len(dependents) == 0 {
@@ -321,7 +323,7 @@ func (c *Cluster) endForegroundLocked(o *object) {
 	}
 }
 
-// orphanLocked takes an owner out of what it owns.
+// orphanLocked removes o from the ownerReferences of its dependents, and then removes the finalizer from o.
 func (c *Cluster) orphanLocked(o *object) {
 	uid := c.uid(o)
 	for _, d := range c.dependentsLocked(o) {
@@ -341,7 +343,8 @@ func (c *Cluster) orphanLocked(o *object) {
 	}
 }
 
-// endDefinitionLocked deletes the custom resources of a definition, and then the definition.
+// endDefinitionLocked deletes the custom resources of a definition. When no custom resource is left, it deletes the
+// definition.
 func (c *Cluster) endDefinitionLocked(o *object) {
 	names := o.body.definition.crd.Spec
 	resource := c.fleet.resources.of(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
@@ -353,7 +356,8 @@ func (c *Cluster) endDefinitionLocked(o *object) {
 	}
 }
 
-// endNamespaceLocked deletes what is in a namespace, and then the namespace. Its status lists the remaining objects.
+// endNamespaceLocked deletes the objects in a namespace. When no object is left, it deletes the namespace. Until then,
+// the status of the namespace lists the remaining objects.
 func (c *Cluster) endNamespaceLocked(o *object) {
 	inside := func() (all []*object) {
 		for _, one := range c.objects {
@@ -399,7 +403,7 @@ func (c *Cluster) endNamespaceLocked(o *object) {
 	}
 }
 
-// resourceName returns the resource of an object, with its group.
+// resourceName returns the resource of an object as "resource.group".
 func (c *Cluster) resourceName(o *object) string {
 	c.fleet.resources.mu.Lock()
 	defer c.fleet.resources.mu.Unlock()
@@ -418,7 +422,7 @@ func counted(counts map[string]int, format string) string {
 	return strings.Join(parts, ", ")
 }
 
-// operateLocked does what an Operator does.
+// operateLocked runs the task of an Operator: it sets status.state once the Deployment of the Operator is available.
 func (c *Cluster) operateLocked(o *object) {
 	operator := c.fleet.operatorOf(o.body)
 	if operator.Deployment != "" {
@@ -435,7 +439,7 @@ func (c *Cluster) operateLocked(o *object) {
 	}
 }
 
-// agenda is when which cluster has something to do.
+// agenda holds, for each cluster with tasks, the time of its next task.
 type agenda struct {
 	mu      sync.Mutex
 	entries entries       // guarded by mu
@@ -447,7 +451,7 @@ type entry struct {
 	cluster *Cluster
 }
 
-// entries implement heap.Interface.
+// entries implements heap.Interface, ordered by time.
 type entries []entry
 
 func (e entries) Len() int           { return len(e) }
@@ -461,7 +465,7 @@ func (e *entries) Pop() any {
 	return last
 }
 
-// add wakes a cluster at a time.
+// add adds an entry: the cluster has a task at this time.
 func (a *agenda) add(c *Cluster, at time.Time) {
 	a.mu.Lock()
 	heap.Push(&a.entries, entry{at, c})
@@ -475,7 +479,8 @@ func (a *agenda) add(c *Cluster, at time.Time) {
 	}
 }
 
-// next returns a cluster that is due, or how long there is to wait.
+// next removes and returns a cluster that has a due task. If no cluster has one, it returns nil and the time until the
+// next task.
 func (a *agenda) next(now time.Time) (*Cluster, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -489,7 +494,7 @@ func (a *agenda) next(now time.Time) (*Cluster, time.Duration) {
 	return heap.Pop(&a.entries).(entry).cluster, 0
 }
 
-// work lets the controllers of all clusters do what is due.
+// work runs the due tasks of all clusters until the fleet is closed.
 func (f *Fleet) work() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -508,7 +513,7 @@ func (f *Fleet) work() {
 	}
 }
 
-// sweep forgets what happened in clusters that have been quiet for a while.
+// sweep drops the log of every cluster that had no change for the time forgetful.
 func (f *Fleet) sweep() {
 	ticker := time.NewTicker(forgetful / 10)
 	defer ticker.Stop()

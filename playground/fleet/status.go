@@ -5,14 +5,14 @@ import (
 	"reflect"
 )
 
-// condition is a condition of a status that begins now.
+// condition returns a condition of a status. Its last transition is the present time.
 func condition(kind, status, reason, message string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message,
 		"lastTransitionTime": nowToken}
 }
 
-// settledStatus returns a merge patch that makes the status of an object what the controllers of a cluster make of it
-// in the end, nil if that is what it says. text has tokens, and so has the patch.
+// settledStatus returns a merge patch with the final status of an object: the status that the controllers of a real
+// cluster would set in the end. It returns nil if the object already has that status. text and the patch have tokens.
 func settledStatus(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
@@ -44,7 +44,8 @@ func settledStatus(group string, v *body, text []byte) []byte {
 	return data
 }
 
-// says reports whether a status has all wanted fields except times. Zeros need not be there.
+// says reports whether the status now has all fields of want. Times need only be set, and fields with a zero value may
+// be absent.
 func says(now, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -77,7 +78,7 @@ func says(now, want any) bool {
 	}
 }
 
-// statuses make the final status of the kinds that have one.
+// statuses has, for each kind with a final status, the function that returns this status.
 var statuses = map[string]func(v *body, spec map[string]any) map[string]any{
 	"apps/Deployment":                   deploymentStatus,
 	"apps/StatefulSet":                  statefulSetStatus,

@@ -21,32 +21,33 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// What resourceVersion a handler sees: of the object before the request, of what it writes, and what a request names
-// that means another one. They are so odd that they can be found in messages.
+// Resource versions that a handler sees. versionBefore is the version of the object before the request, versionAfter
+// the version that the request writes, and versionOther any other version that the request names. The numbers are
+// unusual, so that they can be found in messages.
 const (
 	versionBefore = 7_000_000_000_001
 	versionAfter  = 7_000_000_000_002
 	versionOther  = 7_000_000_000_003
 )
 
-// transaction is what the API server's handlers see as their storage during one request: one object at most.
+// transaction is the storage that the handlers of the API server see during one request. It holds at most one object.
 type transaction struct {
-	resource schema.GroupResource // nothing else exists
+	resource schema.GroupResource // the resource of the object; there are no others
 	object   []byte               // JSON in the storage version; nil for none
-	written  bool                 // object is not what it was at the beginning
+	written  bool                 // object has changed since the beginning
 	version  uint64
 }
 
 type transactionKey struct{}
 
-// storageOptions hands oneObject to whatever asks for storage.
+// storageOptions makes every registry of the API server use oneObject as its storage.
 type storageOptions struct{}
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
 func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (
 	generic.RESTOptions, error) {
 	config := &storagebackend.ConfigForResource{GroupResource: resource}
-	config.Codec = unstructured.UnstructuredJSONScheme // of custom resources, whose handler wraps it
+	config.Codec = unstructured.UnstructuredJSONScheme // for custom resources: their handler wraps the codec
 	if example != nil {
 		if codec, version, err := storageCodec(resource, example); err == nil {
 			config.Codec, config.EncodeVersioner = codec, version
@@ -64,7 +65,7 @@ func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	}, nil
 }
 
-// storageCodec returns JSON in the version that the API server prefers for the kind.
+// storageCodec returns a codec for JSON in the version that the API server prefers for the kind.
 func storageCodec(resource schema.GroupResource, example runtime.Object) (
 	runtime.Codec, runtime.GroupVersioner, error) {
 	for _, known := range []struct {
@@ -102,7 +103,7 @@ type oneObject struct {
 
 var errOneObject = errors.New("this storage has one object and cannot do that")
 
-// of returns the transaction if it is about this resource, else an empty one.
+// of returns the transaction in ctx if it is for the resource of s. Otherwise it returns an empty transaction.
 func (s *oneObject) of(ctx context.Context) *transaction {
 	if t, ok := ctx.Value(transactionKey{}).(*transaction); ok && t.resource == s.resource {
 		return t
@@ -110,7 +111,7 @@ func (s *oneObject) of(ctx context.Context) *transaction {
 	return &transaction{}
 }
 
-// decode reads the object of a transaction.
+// decode decodes the object of a transaction.
 func (s *oneObject) decode(t *transaction, into runtime.Object) error {
 	if _, _, err := s.codec.Decode(t.object, nil, into); err != nil {
 		return fmt.Errorf("reading what is stored: %w", err)
@@ -118,7 +119,7 @@ func (s *oneObject) decode(t *transaction, into runtime.Object) error {
 	return s.Versioner().UpdateObject(into, t.version)
 }
 
-// encode returns an object as it is stored.
+// encode returns the stored form of an object.
 func (s *oneObject) encode(obj runtime.Object) ([]byte, error) {
 	if err := s.Versioner().PrepareObjectForStorage(obj); err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (s *oneObject) Get(ctx context.Context, key string, opts storage.GetOptions
 	return s.decode(t, into)
 }
 
-// GuaranteedUpdate implements storage.Interface. What does not change is not written.
+// GuaranteedUpdate implements storage.Interface. It writes nothing if the object does not change.
 func (s *oneObject) GuaranteedUpdate(ctx context.Context, key string, into runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
 	t := s.of(ctx)
@@ -211,12 +212,12 @@ func (s *oneObject) GuaranteedUpdate(ctx context.Context, key string, into runti
 	return s.decode(t, into)
 }
 
-// GetList implements storage.Interface; lists never come here.
+// GetList implements storage.Interface. It always fails, because package fleet serves lists itself.
 func (*oneObject) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
 	return errOneObject
 }
 
-// Watch implements storage.Interface; watches never come here.
+// Watch implements storage.Interface. It always fails, because package fleet serves watches itself.
 func (*oneObject) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
 	return nil, errOneObject
 }

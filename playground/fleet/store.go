@@ -8,34 +8,35 @@ import (
 	"time"
 )
 
-// object is an object of one cluster. It never changes; a write puts another one into its place.
+// object is an object of one cluster. An object never changes: a write replaces it by another one.
 type object struct {
 	body     *body
 	values   *values
 	version  uint32 // resourceVersion
-	born     uint32 // resourceVersion of its first version, from which its UID is made
+	born     uint32 // resourceVersion at creation; the UID contains it
 	resource resourceID
 }
 
-// values are what an object does not share with its like in other clusters. Objects of one cluster share equal ones.
+// values are the values for the gaps of an object's body. Objects of one cluster with equal values share them.
 type values struct {
 	times []uint32 // Unix, in seconds
 	vars  []string
 }
 
-// resourceID stands for a group and resource, in all clusters of a fleet.
+// resourceID identifies a group and resource, in all clusters of a fleet.
 type resourceID uint16
 
-// event is a change of an object. One of before and after may be nil.
+// event is a change of an object. before is nil for a creation, and after is nil for a deletion.
 type event struct {
 	before, after *object
 	version       uint32
 }
 
-// firstVersion is the resourceVersion at which clusters begin. No object ever has 1.
+// firstVersion is the resourceVersion with which every cluster begins. It is greater than 1, so that no object ever has
+// the version 1.
 const firstVersion = 1000
 
-// key orders the objects of a cluster.
+// compare compares the key of an object with another key. It defines the order of the objects of a cluster.
 func (o *object) compare(resource resourceID, namespace, name string) int {
 	if o.resource != resource {
 		return int(o.resource) - int(resource)
@@ -53,14 +54,15 @@ type objectKey struct {
 
 func (o *object) key() objectKey { return objectKey{o.resource, o.body.namespace, o.body.name} }
 
-// searchLocked returns where an object is, or would be.
+// searchLocked returns the index of an object in c.objects and true. If there is no such object, it returns the index
+// for an insertion and false.
 func (c *Cluster) searchLocked(resource resourceID, namespace, name string) (int, bool) {
 	return slices.BinarySearchFunc(c.objects, objectKey{resource, namespace, name}, func(o *object, k objectKey) int {
 		return o.compare(k.resource, k.namespace, k.name)
 	})
 }
 
-// findLocked returns an object, nil if there is none.
+// findLocked returns an object. It returns nil if there is no such object.
 func (c *Cluster) findLocked(resource resourceID, namespace, name string) *object {
 	if i, found := c.searchLocked(resource, namespace, name); found {
 		return c.objects[i]
@@ -68,7 +70,7 @@ func (c *Cluster) findLocked(resource resourceID, namespace, name string) *objec
 	return nil
 }
 
-// rangeLocked returns the objects of a resource, in all namespaces or in one.
+// rangeLocked returns the objects of a resource in one namespace, or in all namespaces if namespace is empty.
 func (c *Cluster) rangeLocked(resource resourceID, namespace string) []*object {
 	from, _ := c.searchLocked(resource, namespace, "")
 	to := from
@@ -79,7 +81,7 @@ func (c *Cluster) rangeLocked(resource resourceID, namespace string) []*object {
 	return c.objects[from:to]
 }
 
-// putLocked stores what a request made of an object, and returns it.
+// putLocked stores the object that a request produced, and returns the object.
 func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, from *sources) *object {
 	c.version++
 	o := &object{body: made.body, version: c.version, born: c.version, resource: resource}
@@ -91,7 +93,7 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 	if found {
 		c.objects[i] = o
 	} else {
-		if len(c.objects) == cap(c.objects) { // grow by little: thousands of clusters have a few objects each
+		if len(c.objects) == cap(c.objects) { // small steps save memory: there are thousands of clusters with few objects each
 			c.objects = slices.Grow(c.objects, max(4, len(c.objects)/8))
 		}
 		c.objects = slices.Insert(c.objects, i, o)
@@ -100,7 +102,7 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 	return o
 }
 
-// removeLocked takes an object away.
+// removeLocked removes an object from the cluster.
 func (c *Cluster) removeLocked(o *object) {
 	i, found := c.searchLocked(o.resource, o.body.namespace, o.body.name)
 	if !found {
@@ -111,7 +113,7 @@ func (c *Cluster) removeLocked(o *object) {
 	c.changedLocked(o, nil)
 }
 
-// changedLocked records a change, and notifies watches.
+// changedLocked appends a change to the log, and notifies watches, controllers and Options.Changed.
 func (c *Cluster) changedLocked(before, after *object) {
 	if len(c.log) >= c.fleet.options.History {
 		keep := c.fleet.options.History * 3 / 4
@@ -137,16 +139,17 @@ func (c *Cluster) changedLocked(before, after *object) {
 	}
 }
 
-// trimLocked forgets the oldest events.
+// trimLocked removes the oldest n events from the log.
 func (c *Cluster) trimLocked(n int) {
 	if n <= 0 {
 		return
 	}
 	c.forgotten = c.log[n-1].version
-	c.log = append([]event(nil), c.log[n:]...) // a new array: the old one would keep what it once held
+	c.log = append([]event(nil), c.log[n:]...) // a new array, because the old one would keep the removed events in memory
 }
 
-// shareLocked returns an equal list of values that a neighbour has, so that a module's objects have one.
+// shareLocked returns equal values of a recently changed object if there are any, and v otherwise. So the objects of a
+// module share one list of values.
 func (c *Cluster) shareLocked(v *values) *values {
 	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
 		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) &&
@@ -157,10 +160,10 @@ func (c *Cluster) shareLocked(v *values) *values {
 	return v
 }
 
-// uid returns the UID of an object: its cluster and when it was created are in it.
+// uid returns the UID of an object. The UID contains the index of the cluster and the resourceVersion at creation.
 func (c *Cluster) uid(o *object) string { return string(c.appendUID(nil, o.born)) }
 
-// appendUID appends the UID of what was created at a version.
+// appendUID appends the UID of an object that was created at the resourceVersion born.
 func (c *Cluster) appendUID(dst []byte, born uint32) []byte {
 	seed := c.fleet.seed
 	dst = append(appendHex(dst, uint64(c.index), 8), '-') //nolint:gosec // an index is never negative
@@ -182,18 +185,19 @@ func (c *Cluster) appendObject(dst []byte, o *object) []byte {
 	return c.appendSpan(dst, o, 0, len(o.body.text))
 }
 
-// appendItem appends the JSON of an object without kind and apiVersion, as an item of a list of a built-in kind.
+// appendItem appends the JSON of an object without kind and apiVersion. Items in lists of built-in kinds have this
+// form.
 func (c *Cluster) appendItem(dst []byte, o *object) []byte {
 	return c.appendSpan(append(dst, '{'), o, o.body.rest+1, len(o.body.text))
 }
 
-// appendMetadata appends the JSON of an object's metadata as an object of its own.
+// appendMetadata appends an object's metadata as the JSON of a PartialObjectMetadata.
 func (c *Cluster) appendMetadata(dst []byte, o *object) []byte {
 	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`...)
 	return append(c.appendSpan(dst, o, o.body.meta.from, o.body.meta.to), '}')
 }
 
-// appendSpan appends a part of the text of an object with its gaps filled.
+// appendSpan appends a part of the text of an object and fills its gaps with the object's values.
 func (c *Cluster) appendSpan(dst []byte, o *object, from, to int) []byte {
 	v := o.body
 	for _, g := range v.gaps {
@@ -219,7 +223,8 @@ func (c *Cluster) appendSpan(dst []byte, o *object, from, to int) []byte {
 	return append(dst, v.text[from:to]...)
 }
 
-// appendEscaped appends a string as it is in JSON, without quotes; nested, as it is in JSON in a JSON string.
+// appendEscaped appends a string with JSON escapes and without quotes. If nested is set, it escapes the string twice,
+// for JSON that is the content of a JSON string.
 func appendEscaped(dst []byte, s string, nested bool) []byte {
 	for i := range len(s) {
 		if s[i] >= ' ' && s[i] <= '~' && s[i] != '"' && s[i] != '\\' {
@@ -237,7 +242,7 @@ func appendEscaped(dst []byte, s string, nested bool) []byte {
 	return append(dst, s...)
 }
 
-// labelled lets selectors look at the labels of an object.
+// labelled implements labels.Labels for an object, so that label selectors can match it.
 type labelled struct{ *object }
 
 // Lookup implements labels.Labels.
@@ -265,7 +270,7 @@ func (l labelled) Get(key string) string {
 	return value
 }
 
-// ownerUID returns the UID of an owner of an object.
+// ownerUID returns the UID of the owner w of an object.
 func (o *object) ownerUID(w *owner) string {
 	if w.gap >= 0 {
 		return o.values.vars[w.gap]
