@@ -7,19 +7,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Types of the packages below that are a part of the API of this one.
+// Types of packages helm and input that are part of the API of this package.
 type (
-	// Settings is what a chart is rendered with.
+	// Settings are the inputs for rendering a chart.
 	Settings = helm.Settings
 	// Capabilities are the properties of a cluster that a chart can read.
 	Capabilities = helm.Capabilities
-	// Config is the part of a config layer that is about one installation.
+	// Config is the part of a config layer for one installation.
 	Config = helm.Config
 	// ClientConfig are options of Helm's install action.
 	ClientConfig = helm.ClientConfig
-	// Limits bound what is unpacked and rendered.
+	// Limits limits the size of an unpacked artefact.
 	Limits = input.Limits
-	// Error states what is wrong with an artefact, where, and what to do.
+	// Error describes a problem of an artefact, the location of the problem, and the correction.
 	Error = input.Error
 )
 
@@ -55,7 +55,7 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) { return input.Par
 // ParseConfig parses a config layer, see [helm.ParseConfig].
 func ParseConfig(layer []byte) ([]Config, error) { return helm.ParseConfig(layer) }
 
-// FindConfig returns the first config with this name; its zero value if there is none.
+// FindConfig returns the first config with this name. If there is no such config, the result is the zero value.
 func FindConfig(configs []Config, name string) Config { return helm.FindConfig(configs, name) }
 
 // ParseClientConfig parses options of Helm's install action, see [helm.ParseClientConfig].

@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// DefaultCacheMaxBytes is the limit of a Cache without MaxBytes. A typical operator has 50 to 500 kB.
+// DefaultCacheMaxBytes is the limit of a Cache whose MaxBytes is 0. The bundle of a typical operator has 50 to 500 kB.
 const DefaultCacheMaxBytes = 128 << 20
 
-// Cache stores bundles by digest, shared by all callers. When its limit is exceeded, it removes the bundles that were
-// not requested for the longest time; callers that use such a bundle keep it. The zero value is ready to use, and it is
-// safe for concurrent use.
+// Cache stores bundles by digest. All callers share the stored bundles. When the limit is exceeded, the Cache removes
+// the bundles that were not requested for the longest time. A caller that uses a removed bundle can continue to use it.
+// The zero value of a Cache is ready to use. A Cache is safe for concurrent use.
 type Cache struct {
-	// MaxBytes limits the memory of all bundles together, as far as it is known; 0 means DefaultCacheMaxBytes. It must
-	// not be changed after first use.
+	// MaxBytes limits the approximate memory of all bundles together; 0 means DefaultCacheMaxBytes. MaxBytes must not
+	// be changed after the first use of the Cache.
 	MaxBytes int
 
 	mu       sync.Mutex
-	stored   map[string]*list.Element  // guarded by mu; of *cached
+	stored   map[string]*list.Element  // guarded by mu; the elements contain *cached
 	recent   list.List                 // guarded by mu; most recently used first
 	bytes    int                       // guarded by mu
 	building map[string]*pendingBundle // guarded by mu
@@ -38,12 +38,13 @@ type pendingBundle struct {
 	err    error
 }
 
-// Get returns the bundle with this digest. If it is not stored, make builds it. If several callers request the same
-// bundle at the same time, one builds it and the others wait. They get its error too, unless the context of the
-// building caller has ended. Errors are not stored. A bundle larger than the limit is returned and not stored. With
-// digest "", nothing is shared.
+// Get returns the bundle with this digest. If the bundle is not stored, Get calls make to build it. If several callers
+// request the same bundle at the same time, one caller builds the bundle and the others wait. If the building caller
+// fails, the waiting callers receive the same error, unless the context of the building caller has ended. Errors are
+// not stored. A bundle larger than the limit is returned but not stored. If digest is "", the bundle is neither shared
+// nor stored.
 //
-// The error is that of make, or of ctx.
+// The error is the error of make or of ctx.
 func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, error)) (*Bundle, error) {
 	if digest == "" {
 		return make()
@@ -75,7 +76,7 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 }
 
 func (c *Cache) startBuildLocked(digest string) *pendingBundle {
-	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // if make panics: the next caller builds it
+	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // stays if make panics
 	if c.building == nil {
 		c.building = map[string]*pendingBundle{}
 	}
@@ -117,7 +118,7 @@ func (c *Cache) storeLocked(digest string, bundle *Bundle) {
 	}
 }
 
-// Forget removes a bundle.
+// Forget removes the bundle with this digest.
 func (c *Cache) Forget(digest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,15 +128,15 @@ func (c *Cache) Forget(digest string) {
 	}
 }
 
-// Usage returns how many bundles are stored, and how many bytes they use.
+// Usage returns the number of stored bundles and the number of bytes that they use.
 func (c *Cache) Usage() (bundles, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.stored), c.bytes
 }
 
-// memoryBytes returns the approximate memory of a bundle: the encoded bytes, the Object, and labels and annotations
-// once more.
+// memoryBytes returns the approximate memory of a bundle. It is the sum of the encoded bytes, the Object structs, and
+// the labels and annotations, which are stored twice.
 func (b *Bundle) memoryBytes() int {
 	bytes := 256
 	for _, o := range b.Objects {

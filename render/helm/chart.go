@@ -1,40 +1,40 @@
-// Package helm renders Helm charts. Use it through package render, which has settings, errors and results of this
-// package under its own names.
+// Package helm renders Helm charts. Other packages shall use package render. It has an alias for each type of this
+// package that they need.
 //
 // # How it works
 //
-// Helm's own loader, values and template engine render a chart as "helm template" does, without a release and without a
-// cluster. This is supported:
+// The package uses the loader, the values and the template engine of Helm. The result is that of "helm template",
+// without a release and without a cluster. The table lists the features of Helm and how the package handles them:
 //
 //	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
 //	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
-//	library charts                      as subcharts; alone they are refused, as there is nothing to install
-//	crds/                               objects like the others, first in the bundle, so that they are upgraded and removed too
-//	kubeVersion of Chart.yaml           checked: KubernetesTooOld
-//	.Capabilities                       as the caller gives them; a template sees only what Queries returns, so that clusters which
-//	                                    differ only in other properties share a bundle
-//	.Release                            IsInstall is true, IsUpgrade false and Revision 1, always: one rendering serves the first
-//	                                    installation and all later ones
+//	library charts                      supported as subcharts; a library chart alone is refused: it has no objects to install
+//	crds/                               ordinary objects, first in the bundle; therefore CRDs are upgraded and removed, too
+//	kubeVersion of Chart.yaml           checked; the error has reason KubernetesTooOld
+//	.Capabilities                       set by the caller; a template can read only the properties that Queries
+//	                                    returns, so that clusters that differ only in other properties share a bundle
+//	.Release                            IsInstall is always true, IsUpgrade false and Revision 1, because one result is used for
+//	                                    the first installation and for all upgrades
 //	NOTES.txt                           not rendered
-//	hooks for install and upgrade       ordinary objects, but a Job or Pod is refused: it would have to run once at that moment
-//	hooks for test, delete, rollback    left out and reported: these moments do not occur, because objects are applied continuously,
-//	                                    and deleted by their inventory
-//	DisableHooks                        leaves all hooks out and reports them
-//	lookup                              finds nothing, as in "helm template", and is reported: the answer of one cluster would be wrong
-//	                                    for the others
-//	now, rand…, uuidv4, gen…Cert, …     refused: each rendering would be a change, and all clusters would get the same secret; the
-//	                                    result can be passed as a value
+//	hooks for install and upgrade       ordinary objects; a Job or Pod is refused, because it would have to run exactly once
+//	hooks for test, delete, rollback    omitted and reported: these events do not occur, because objects are applied
+//	                                    continuously, and deleted by means of an inventory
+//	DisableHooks                        omits all hooks and reports them
+//	lookup                              returns nothing, as in "helm template", and is reported: the result of one cluster
+//	                                    would be wrong for the other clusters
+//	now, rand…, uuidv4, gen…Cert, …     refused: each rendering would differ, and all clusters would receive the same
+//	                                    secret; the result can be passed as a value
 //	getHostByName                       refused: rendering does not use the network
-//	keys, values                        in the order of the keys
+//	keys, values                        sorted by key
 //	helm.sh/resource-policy: keep       translated to the annotation that makes package apply keep the object
 //
-// Repeated keys in a map in the output of a template are refused; Helm accepts them. Refused means an Error with reason
-// RefusedFeature that names the template and states what to do instead.
+// Repeated keys in a map of a template's output are refused, although Helm accepts them. "Refused" means an Error with
+// reason RefusedFeature that contains the template and an alternative.
 //
 // # What it does not do
 //
-// It finds no charts and unpacks none: its input are the files of one chart, with packaged subcharts unpacked. It does
-// not encode objects.
+// The package does not find or unpack charts. Its input is the files of one chart with unpacked subcharts. The package
+// does not encode objects.
 package helm
 
 import (
@@ -65,13 +65,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// operationChart begins the text of every error about a chart.
+// operationChart is the first part of the text of every error about a chart.
 const operationChart = "rendering the chart"
 
-// Queries returns what the chart reads about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
-// <group/version[/Kind]>", or "apiVersions" for all of them. It searches the files of the chart (and the values in
-// settings, which may be templates) for .Capabilities, so it may return more than is used, but not less. A template
-// sees only what is in the list.
+// Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
+// <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. Queries searches for
+// .Capabilities in the files of the chart and in the values of settings, which may be templates. The result contains
+// every property that a template reads, and may contain properties that no template reads. Templates can read only the
+// properties in the result.
 func Queries(files []input.File, settings Settings) []string {
 	var queries []string
 	for _, f := range files {
@@ -93,14 +94,13 @@ func Queries(files []input.File, settings Settings) []string {
 	return slices.Compact(queries)
 }
 
-// inRange reports whether the version of Kubernetes is in a range, as Helm defines it: a suffix of the patch version is
-// ignored.
+// inRange reports whether the Kubernetes version is in a range. As in Helm, a suffix of the patch version is ignored.
 func (c Capabilities) inRange(constraint string) bool {
 	version, err := common.ParseKubeVersion(c.version())
 	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
 }
 
-// visible returns the capabilities that templates see: without those that are not in queries.
+// visible returns the capabilities that templates can read. Capabilities that are not in queries are removed.
 func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 	version := DefaultKubeVersion
 	apis := common.VersionSet{}
@@ -124,7 +124,7 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 		HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
 
-// Render renders a chart to objects. leftOut names what is left out, one sentence each.
+// Render renders a chart to objects. The second result lists the omitted content, one sentence for each item.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
 	chart, err := loadChart(files)
@@ -162,8 +162,8 @@ func Render(ctx context.Context, files []input.File, settings Settings) (
 	return settings.AddNamespace(append(objects, rendered...)), append(leftOut, f.lookups...), nil
 }
 
-// loadChart returns the files as a chart of Helm. Each rendering needs its own, because values and conditions change
-// it.
+// loadChart converts the files to Helm's chart type. Each rendering needs a new chart, because processing of values and
+// conditions changes the chart.
 func loadChart(files []input.File) (*helmchart.Chart, error) {
 	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
 	for _, f := range files {
@@ -182,8 +182,8 @@ func loadChart(files []input.File) (*helmchart.Chart, error) {
 	return chart, settleDependencies(chart)
 }
 
-// settleDependencies returns an error for a missing or repeated dependency, and sorts subcharts, which the loader
-// returns in any order.
+// settleDependencies returns an error for a missing or repeated dependency. It also sorts the subcharts, because the
+// loader returns them in random order.
 func settleDependencies(chart *helmchart.Chart) error {
 	subcharts := slices.Clone(chart.Dependencies())
 	id := func(c *helmchart.Chart) string { return c.Name() + " " + c.Metadata.Version }
@@ -211,7 +211,7 @@ func settleDependencies(chart *helmchart.Chart) error {
 	return nil
 }
 
-// renderValues returns what templates see: values, release and capabilities.
+// renderValues returns the data that templates can read: values, release and capabilities.
 func renderValues(files []input.File, chart *helmchart.Chart, settings Settings) (common.Values, error) {
 	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace,
 		Revision: 1, IsInstall: true}
@@ -246,8 +246,8 @@ func renderValues(files []input.File, chart *helmchart.Chart, settings Settings)
 	return out, validateValues(chart, all)
 }
 
-// validateValues checks the values against the schemas of the chart and its subcharts. Helm's own validation would read
-// the references of a schema, from any server and from the local disk.
+// validateValues checks the values against the schemas of the chart and its subcharts. Helm's own validation is not
+// used, because it would load the references of a schema from any server and from the local disk.
 func validateValues(chart *helmchart.Chart, values map[string]any) error {
 	if err := validateOwnValues(chart, values); err != nil {
 		return err
@@ -302,7 +302,7 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	return nil
 }
 
-// plainJSON returns values as a JSON decoder would, since schemas are checked against such values.
+// plainJSON converts values to the types that a JSON decoder returns, because the schema validation needs these types.
 func plainJSON(values map[string]any) (any, error) {
 	data, err := json.Marshal(values)
 	if err != nil {
@@ -321,7 +321,7 @@ func asMap(value any) (map[string]any, bool) {
 	return nil, false
 }
 
-// refusingLoader refuses to load the references of a schema, and records the last one.
+// refusingLoader refuses to load the references of a schema and records the last refused reference.
 type refusingLoader struct{ refused string }
 
 // Load always returns an error.
@@ -330,10 +330,10 @@ func (l *refusingLoader) Load(url string) (any, error) {
 	return nil, errors.New("nothing is fetched")
 }
 
-// notesFile is the template whose output is shown to the user of Helm.
+// notesFile is the name of the template whose output Helm shows to its user.
 const notesFile = "NOTES.txt"
 
-// prepareTemplates removes the notes and makes all other templates interruptible.
+// prepareTemplates removes NOTES.txt and makes all other templates interruptible.
 func prepareTemplates(chart *helmchart.Chart) {
 	chart.Templates = slices.DeleteFunc(chart.Templates,
 		func(f *common.File) bool { return path.Base(f.Name) == notesFile })
@@ -345,7 +345,8 @@ func prepareTemplates(chart *helmchart.Chart) {
 	}
 }
 
-// crdObjects returns the objects in the folders crds of the chart and its enabled subcharts. They are not templates.
+// crdObjects returns the objects in the crds folders of the chart and its enabled subcharts. These files are not
+// templates.
 func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
@@ -360,7 +361,7 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// collectRendered decodes the objects in the output of templates, in the order of the templates' paths.
+// collectRendered decodes the objects in the output of the templates, in the order of the templates' paths.
 func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	size := int64(0)
@@ -392,7 +393,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 	return objects, leftOut, nil
 }
 
-// withTemplate adds the file of the chart to an error.
+// withTemplate adds the path of the template to an error.
 func withTemplate(name, where string, err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		e.Operation, e.File, e.Problem = operationChart, name, where+e.Problem
@@ -400,17 +401,18 @@ func withTemplate(name, where string, err error) error {
 	return err
 }
 
-// hookAnnotation makes an object a hook: Helm applies it at certain moments and then ignores it.
+// hookAnnotation is the annotation that makes an object a hook. Helm applies a hook at certain events and ignores it
+// afterwards.
 const hookAnnotation = "helm.sh/hook"
 
-// decideHook decides how a hook is treated. It returns why the object is left out, or an error if the chart needs what
-// is not supported.
+// decideHook decides how a hook is treated. leftOut is the reason why the object is omitted, or "". refused is an error
+// if the chart needs an unsupported feature.
 //
-//	1  no hook                                                      ordinary object
-//	2  hooks are disabled                                           left out
-//	3  only for moments that do not occur: test, delete, rollback   left out
-//	4  a Job or Pod for install or upgrade                          refused
-//	5  any other object for install or upgrade                      ordinary object
+//	1  no hook                                                     ordinary object
+//	2  hooks are disabled                                          omitted
+//	3  only for events that do not occur: test, delete, rollback   omitted
+//	4  a Job or Pod for install or upgrade                         refused
+//	5  any other object for install or upgrade                     ordinary object
 func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *input.Error) {
 	moments, isHook := o.GetAnnotations()[hookAnnotation]
 	if !isHook {
@@ -440,8 +442,8 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 	return "", nil
 }
 
-// translateKeepPolicy sets the annotation that makes package apply keep an object for which Helm's resource policy is
-// keep.
+// translateKeepPolicy translates Helm's resource policy keep. It sets the annotation that makes package apply keep the
+// object.
 func translateKeepPolicy(o *unstructured.Unstructured) {
 	const prune = "operator.kyma-project.io/prune"
 	annotations := o.GetAnnotations()
@@ -452,10 +454,10 @@ func translateKeepPolicy(o *unstructured.Unstructured) {
 	}
 }
 
-// templateLocation matches file and line in errors of Helm's template engine.
+// templateLocation matches file and line in an error of Helm's template engine.
 var templateLocation = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
 
-// templateError turns an error of the template engine into one with file, line and what to do.
+// templateError converts an error of the template engine to an error with file, line and correction.
 func (f *functions) templateError(err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		return e
@@ -463,7 +465,7 @@ func (f *functions) templateError(err error) error {
 	out := &input.Error{Operation: operationChart, Code: input.TemplateFailed}
 	text := strings.TrimSpace(err.Error())
 	for _, m := range templateLocation.FindAllStringSubmatch(text, -1) {
-		if strings.Contains(m[1], "/templates/") { // the last is where it happened; the others include it
+		if strings.Contains(m[1], "/templates/") { // the last location is the failed template, after its includers
 			out.File = m[1]
 			out.Line, _ = strconv.Atoi(m[2])
 		}

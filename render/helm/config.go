@@ -14,19 +14,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Config is the part of a config layer that is about one installation.
+// Config is the part of a config layer for one installation.
 type Config struct {
-	// Name of the installation that it is for.
+	// Name is the name of the installation.
 	Name string
-	// Values are overrides in the form of a YAML map or document; nil means none.
+	// Values is a YAML document with a map of overrides; nil means none.
 	Values []byte
-	// Set are overrides in the syntax of --set; "" means none.
+	// Set contains overrides in the syntax of --set; "" means none.
 	Set string
-	// Client contains the options in clientConfig.
+	// Client contains the options of clientConfig.
 	Client ClientConfig
 }
 
-// ApplyTo returns settings, overridden by the config.
+// ApplyTo returns settings with the overrides of the config.
 func (c Config) ApplyTo(settings Settings) Settings {
 	if c.Values != nil {
 		settings.Values = c.Values
@@ -37,24 +37,26 @@ func (c Config) ApplyTo(settings Settings) Settings {
 	return c.Client.ApplyTo(settings)
 }
 
-// ClientConfig contains those options of Helm's install action that are supported, under the names of its fields.
+// ClientConfig contains the supported options of Helm's install action. The options have the names of the action's
+// fields.
 type ClientConfig struct {
 	// Namespace and ReleaseName are copied to Settings.
 	Namespace, ReleaseName string
 	// CreateNamespace, DisableHooks and SkipCRDs are copied to Settings.
 	CreateNamespace, DisableHooks, SkipCRDs bool
-	// Wait requests to wait for readiness, WaitForJobs for Jobs too, at most for Timeout. The caller has to do that.
+	// Wait requests to wait until the objects are ready. WaitForJobs requests to wait for Jobs, too. Timeout is the
+	// maximum waiting time. The caller must implement the waiting.
 	Wait, WaitForJobs bool
 	Timeout           time.Duration
-	// Version is the version of the chart, exact or a range, and Devel allows pre-releases. The caller uses them to
-	// find the chart.
+	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller uses both to find
+	// the chart.
 	Version string
 	Devel   bool
-	// Ignored are the names of other options, sorted. They are accepted and have no effect.
+	// Ignored lists the names of other options, sorted. These options are accepted and have no effect.
 	Ignored []string
 }
 
-// ApplyTo returns settings, overridden by the options.
+// ApplyTo returns settings with the overrides of the options.
 func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	if c.Namespace != "" {
 		settings.Namespace = c.Namespace
@@ -71,12 +73,12 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 // ParseConfig parses a config layer:
 //
 //	configs:
-//	- name: redis                                       # of the installation
+//	- name: redis                                       # name of the installation
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
 //	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// Both overrides and clientConfig may be missing, and other keys are ignored. An empty layer contains no configs. The
-// layer may be compressed. If a name is repeated, FindConfig returns the first.
+// Both overrides and clientConfig may be missing. Other keys are ignored. An empty layer contains no configs. The
+// layer may be compressed. If a name is repeated, FindConfig returns the first config.
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseConfig(layer []byte) ([]Config, error) {
@@ -125,10 +127,10 @@ func ParseConfig(layer []byte) ([]Config, error) {
 	return configs, nil
 }
 
-// maxConfigBytes limits an unpacked config layer. Larger values should be in the chart.
+// maxConfigBytes is the maximum size of an unpacked config layer. Larger values should be in the chart.
 const maxConfigBytes = 1 << 20
 
-// operationConfig begins the text of every error about a config layer.
+// operationConfig is the first part of the text of every error about a config layer.
 const operationConfig = "reading the config layer"
 
 // asConfigError marks an error of a reader as one about the config layer.
@@ -139,7 +141,7 @@ func asConfigError(err error) error {
 	return err
 }
 
-// FindConfig returns the first config with this name; its zero value if there is none.
+// FindConfig returns the first config with this name. If there is no such config, the result is the zero value.
 func FindConfig(configs []Config, name string) Config {
 	for _, c := range configs {
 		if c.Name == name {
@@ -200,9 +202,9 @@ func clientConfig(value any) (ClientConfig, error) {
 		Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
-// ParseClientConfig parses options by the names of the fields of Helm's install action, such as "CreateNamespace":
-// true. A duration is a [time.Duration], a text such as 10s, or a number of nanoseconds. Names that are not supported
-// are added to Ignored. The error has reason InvalidConfig and names the option.
+// ParseClientConfig parses options. The keys are names of fields of Helm's install action, for example
+// "CreateNamespace": true. A duration is a [time.Duration], a text such as 10s, or a number of nanoseconds. Names that
+// are not supported are added to Ignored. The error has reason InvalidConfig and contains the name of the option.
 func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	var c ClientConfig
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
@@ -221,7 +223,7 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 			c.DisableHooks, ok = value.(bool)
 		case "SkipCRDs":
 			c.SkipCRDs, ok = value.(bool)
-		case "IncludeCRDs": // of helm template; CRDs are always included
+		case "IncludeCRDs": // an option of "helm template"; CRDs are always included
 			_, ok = value.(bool)
 		case "Wait":
 			c.Wait, ok = value.(bool)
@@ -244,7 +246,7 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	return c, nil
 }
 
-// textOf returns a text that may look like a number, such as the version 1.2.
+// textOf returns value as a text. The text may look like a number, for example the version 1.2.
 func textOf(value any) (string, bool) {
 	switch value := value.(type) {
 	case string:
@@ -273,10 +275,11 @@ func duration(value any) (d time.Duration, ok bool) {
 	return d, ok && d >= 0
 }
 
-// Limits of an expression in the syntax of --set. Its parser allocates every index before it has parsed the value.
+// Limits of an expression in the syntax of --set. The parser of Helm allocates all list items up to an index before it
+// parses the value.
 const (
 	maxExpressionBytes = 64 << 10
-	maxIndexDigits     = 3 // digits
+	maxIndexDigits     = 3 // maximum number of digits of an index
 )
 
 var largeIndex = regexp.MustCompile(fmt.Sprintf(`\[\s*[+-]?[0-9]{%d,}`, maxIndexDigits+1))

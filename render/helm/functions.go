@@ -23,20 +23,21 @@ type functions struct {
 	lookups []string // what lookup was called for, in order
 }
 
-// nonDeterministic are the functions whose result differs each time.
+// nonDeterministic lists the template functions whose result is different for each call.
 var nonDeterministic = []string{
 	"now", "ago", "randAlpha", "randAlphaNum", "randAscii", "randBytes", "randInt", "randNumeric", "uuidv4", "shuffle",
 	"genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
 	"genSignedCertWithKey", "bcrypt", "htpasswd", "encryptAES",
 }
 
-// maxItems limits the numbers that a template may count, and maxRepeat the bytes that repeat may return.
+// maxItems is the maximum number of numbers that one call of a counting function returns. maxRepeat is the maximum
+// number of bytes that one call of repeat returns.
 const (
 	maxItems  = 100_000
 	maxRepeat = 1 << 20
 )
 
-// table returns the functions by name.
+// table returns the template functions by name.
 func (f *functions) table() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
@@ -105,7 +106,8 @@ func (f *functions) table() template.FuncMap {
 	return table
 }
 
-// count implements untilStep: the numbers from start to stop, downwards if step is negative.
+// count implements the template function untilStep. It returns the numbers from start to stop. The numbers decrease if
+// step is negative.
 func (f *functions) count(start, stop, step int) ([]int, error) {
 	out := []int{}
 	if step == 0 {
@@ -119,7 +121,8 @@ func (f *functions) count(start, stop, step int) ([]int, error) {
 	return out, nil
 }
 
-// lookup returns an empty map, as in helm template, and records the call.
+// lookup implements the template function lookup. It returns an empty map, as "helm template" does, and records the
+// call.
 func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
 	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters",
 		apiVersion, kind, namespace, name)
@@ -134,10 +137,10 @@ func (f *functions) refuse(why string) error {
 	return errors.New(why)
 }
 
-// checkContextName is the name of the function that interruptible adds calls of.
+// checkContextName is the name of the template function that calls checkContext. interruptible adds these calls.
 const checkContextName = "interruptible__"
 
-// checkContext ends the rendering when its context has ended.
+// checkContext stops the rendering with an error if the context has ended.
 func (f *functions) checkContext() (string, error) {
 	if f.calls++; f.calls%256 == 0 && f.ctx.Err() != nil {
 		return "", f.ctx.Err()
@@ -145,9 +148,9 @@ func (f *functions) checkContext() (string, error) {
 	return "", nil
 }
 
-// interruptible returns a template that calls checkContext in each iteration of its loops and at the start of each
-// template that it defines, so that none of them runs forever. Its output and its lines are the same. Text that cannot
-// be parsed is returned as it is.
+// interruptible returns a changed template that cannot run forever. The changed template calls checkContext in each
+// iteration of its loops and at the start of each template that it defines. The output and the line numbers do not
+// change. A text that cannot be parsed is returned unchanged.
 func interruptible(text string) string {
 	defined := map[string]*syntax.Tree{}
 	parsed := syntax.New("template")
@@ -165,14 +168,14 @@ func interruptible(text string) string {
 	for _, at := range slices.Backward(slices.Compact(places)) {
 		call := "{{" + checkContextName + "}}"
 		if strings.HasPrefix(text[at:], "{{-") {
-			call = "{{- " + checkContextName + "}}" // it must still trim the same space
+			call = "{{- " + checkContextName + "}}" // the added call must trim the same space
 		}
 		text = text[:at] + call + text[at:]
 	}
 	return text
 }
 
-// appendLoopPositions appends the positions at which the bodies of loops begin.
+// appendLoopPositions appends the position of the first byte of each loop body.
 func appendLoopPositions(list *syntax.ListNode, places []int) []int {
 	if list == nil {
 		return places

@@ -18,23 +18,25 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Settings is what a chart is rendered with. The zero value renders it with its own values. For artefacts that are not
-// charts, only Namespace and CreateNamespace have an effect.
+// Settings are the inputs for rendering a chart. With the zero value, a chart is rendered with its own values. For
+// artefacts that are not charts, only Namespace and CreateNamespace have an effect.
 type Settings struct {
 	// Release is the name of the release; "" means the name of the chart.
 	Release string
-	// Namespace is that of the release; "" means default. Objects without a namespace keep none: the caller applies
-	// them to this one.
+	// Namespace is the namespace of the release; "" means default. Objects without a namespace are rendered without a
+	// namespace, and the caller applies them to this Namespace.
 	Namespace string
-	// CreateNamespace adds the Namespace, with the label name=<Namespace>, unless it is default or among the objects.
+	// CreateNamespace adds the Namespace as an object, with the label name=<Namespace>. The object is not added if the
+	// Namespace is default, or if the objects already contain it.
 	CreateNamespace bool
-	// Values is a YAML document that overrides the values of the chart. nil or empty means none.
+	// Values is a YAML document that overrides the values of the chart. nil or empty means no overrides.
 	Values []byte
-	// Set are expressions in the syntax of Helm's --set, which override Values in their order: "a.b=1,list={x,y}".
+	// Set lists expressions in the syntax of Helm's --set, for example "a.b=1,list={x,y}". The expressions override
+	// Values. A later expression overrides an earlier expression.
 	Set []string
-	// DisableHooks leaves out all hooks, and SkipCRDs everything in folders named crds.
+	// DisableHooks removes all hooks from the result. SkipCRDs removes all objects in folders named crds.
 	DisableHooks, SkipCRDs bool
-	// Capabilities of the cluster.
+	// Capabilities are the properties of the cluster.
 	Capabilities Capabilities
 }
 
@@ -42,15 +44,15 @@ type Settings struct {
 type Capabilities struct {
 	// KubeVersion is the version of Kubernetes, such as v1.33.4; "" means DefaultKubeVersion.
 	KubeVersion string
-	// APIVersions are those that the cluster serves, as group/version and as group/version/Kind. nil means group and
-	// version of all APIs that are built into Kubernetes.
+	// APIVersions lists the API versions that the cluster serves, as group/version and as group/version/Kind. nil means
+	// the groups and versions of all APIs that are built into Kubernetes.
 	APIVersions []string
 }
 
-// DefaultKubeVersion is the version that charts read if Capabilities has none.
+// DefaultKubeVersion is the Kubernetes version that charts read if Capabilities.KubeVersion is "".
 const DefaultKubeVersion = "v1.37.0"
 
-// Queries about a cluster, as Queries returns them.
+// Queries about a cluster, in the format of the result of Queries.
 const (
 	queryVersion = "kubeVersion"     // the version of Kubernetes
 	queryRange   = "kubeVersion in " // whether the version is in this range
@@ -58,11 +60,12 @@ const (
 	queryAPI     = "apiVersion "     // whether this API version is served
 )
 
-// capabilityUse matches uses of .Capabilities. What follows decides the query; unknown forms query everything.
+// capabilityUse matches uses of .Capabilities. The text after .Capabilities determines the query. An unknown form
+// results in queries for all properties.
 var capabilityUse = regexp.MustCompile(
 	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
-// appendQueries appends the queries in a text of templates.
+// appendQueries appends the queries that a text with templates contains.
 func appendQueries(queries []string, text []byte) []string {
 	for _, m := range capabilityUse.FindAllSubmatch(text, -1) {
 		switch what := string(m[1]); {
@@ -78,7 +81,7 @@ func appendQueries(queries []string, text []byte) []string {
 	return queries
 }
 
-// answers returns what the cluster answers to queries.
+// answers returns the answers of the cluster to queries.
 func (c Capabilities) answers(queries []string) []string {
 	var out []string
 	for _, q := range queries {
@@ -110,10 +113,10 @@ func (c Capabilities) apis() []string {
 	return c.APIVersions
 }
 
-// Digest returns the digest of artefact, settings and the answers of the cluster to queries. artefact is the digest of
-// the artefact, queries the result of CapabilityQueries; neither the artefact nor rendering is needed. It is meant for
-// Digest of the Options of package render. It is "" if artefact is, and artefact if there are neither settings nor
-// queries.
+// Digest returns one digest of the artefact, the settings, and the answers of the cluster to queries. The argument
+// artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. Digest needs neither
+// the artefact nor rendering. The result is for the field Digest of the Options of package render. If artefact is "",
+// the result is "". If there are neither settings nor queries, the result is artefact.
 func (s Settings) Digest(artefact string, queries []string) string {
 	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
 		len(s.Values) == 0 && len(s.Set) == 0 &&
@@ -130,7 +133,7 @@ func (s Settings) Digest(artefact string, queries []string) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// values returns the values that override those of the chart.
+// values returns the values that override the values of the chart.
 func (s Settings) values() (map[string]any, error) {
 	refuse := func(what string, err error) error {
 		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: what, Cause: err}
@@ -155,7 +158,7 @@ func (s Settings) values() (map[string]any, error) {
 // parseSet parses an expression in the syntax of --set.
 func parseSet(expression string, into map[string]any) (err error) {
 	defer func() {
-		if p := recover(); p != nil { // the parser may index out of range
+		if p := recover(); p != nil { // the parser may panic because an index is out of range
 			err = &input.Error{Operation: "reading the values", Code: input.InvalidValues,
 				Problem: "the expression makes the parser panic: correct it"}
 		}
@@ -168,7 +171,8 @@ func parseSet(expression string, into map[string]any) (err error) {
 	return strvals.ParseInto(expression, into)
 }
 
-// AddNamespace adds the Namespace to the objects if CreateNamespace is set and they do not contain it.
+// AddNamespace adds the Namespace to the objects if CreateNamespace is set and the objects do not contain the
+// Namespace.
 func (s Settings) AddNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
 		return objects

@@ -15,11 +15,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Limits bound what is unpacked and rendered. The zero value means the defaults.
+// Limits limits the size of an unpacked artefact. The zero value means the defaults.
 type Limits struct {
-	// MaxBytes limits the result of each step of unpacking, all files of an archive taken together; 0 means 64 MiB.
+	// MaxBytes is the maximum size of the result of each unpacking step. All files of an archive count together; 0
+	// means 64 MiB.
 	MaxBytes int64
-	// MaxFiles limits the entries of an archive, of any kind; 0 means 4096.
+	// MaxFiles is the maximum number of entries of an archive, including folders and links; 0 means 4096.
 	MaxFiles int
 }
 
@@ -29,10 +30,11 @@ const (
 	DefaultMaxFiles = 4096
 )
 
-// maxCompressions is how many times a layer may be compressed: an archiver and a registry client may each do it once.
+// maxCompressions is the maximum number of times that a layer is compressed: once by an archiver, and once by a
+// registry client.
 const maxCompressions = 2
 
-// Decompress decompresses gzip and zstd, if data is compressed, to at most limit bytes.
+// Decompress decompresses data if it is compressed with gzip or zstd. The result has at most limit bytes.
 func Decompress(data []byte, limit int64) ([]byte, error) {
 	for range maxCompressions {
 		var stream io.Reader
@@ -44,7 +46,8 @@ func Decompress(data []byte, limit int64) ([]byte, error) {
 			}
 			stream = unzip
 		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-			// Without goroutines. A window may be larger than the content: every reader should support 8 MiB.
+			// Concurrency 1 means without goroutines. A zstd window may be larger than the content. Every zstd reader
+			// should support a window of 8 MiB.
 			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 				zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
 			if err != nil {
@@ -72,7 +75,7 @@ func damagedError(what string, err error) error {
 	return &Error{Code: InvalidArchive, Problem: "the " + what + " is damaged: package the module again", Cause: err}
 }
 
-// CheckSize returns an error if have exceeds limit.
+// CheckSize returns an error if have is larger than limit.
 func CheckSize(have, limit int64) error {
 	if have <= limit {
 		return nil
@@ -81,39 +84,41 @@ func CheckSize(have, limit int64) error {
 		"unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
 }
 
-// IsTar reports whether data begins with a tar header. Its checksum makes a wrong result all but impossible.
+// IsTar reports whether data begins with a tar header. The checksum of the header makes a wrong result very unlikely.
 func IsTar(data []byte) bool {
 	if len(data) < 512 {
 		return false
 	}
 	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
-	// A header that continues in the next block (long names, extensions) ends this short input, but is a tar header.
+	// A header may continue in the next block (long names, extensions). Then the parser reports the end of this short
+	// input, although the input is a tar header.
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		bytes.Equal(data[257:262], []byte("ustar"))
 }
 
 // File is one regular file of an archive or folder.
 type File struct {
-	// Path is relative to the root of the archive or folder; "" if the artefact is a single file without a name.
+	// Path is the path relative to the root of the archive or folder. It is "" if the artefact is a single file without
+	// a name.
 	Path string
 	Data []byte
 }
 
-// Budget is the unused part of Limits for one artefact, with all archives in it.
+// Budget is the unused part of Limits for one artefact and for all archives in the artefact.
 type Budget struct {
 	Limits Limits
 	Bytes  int64
 	Files  int
 }
 
-// NewBudget returns the budget for an artefact of which nothing was unpacked.
+// NewBudget returns the full budget for one artefact.
 func NewBudget(limits Limits) *Budget {
 	limits.MaxBytes = cmp.Or(limits.MaxBytes, DefaultMaxBytes)
 	limits.MaxFiles = cmp.Or(limits.MaxFiles, DefaultMaxFiles)
 	return &Budget{limits, limits.MaxBytes, limits.MaxFiles}
 }
 
-// TakeEntry deducts one entry of an archive or folder from the budget.
+// TakeEntry subtracts one entry of an archive or folder from the budget.
 func (b *Budget) TakeEntry() error {
 	if b.Files--; b.Files < 0 {
 		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf(
@@ -122,7 +127,7 @@ func (b *Budget) TakeEntry() error {
 	return nil
 }
 
-// TakeFile reads one file and deducts its content from the budget.
+// TakeFile reads one file and subtracts the size of its content from the budget.
 func (b *Budget) TakeFile(from io.Reader) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(from, b.Bytes+1))
 	if err != nil {
@@ -134,7 +139,7 @@ func (b *Budget) TakeFile(from io.Reader) ([]byte, error) {
 	return content, nil
 }
 
-// Untar returns the regular files of an archive in the order of their paths, and the path of the first link in it.
+// Untar returns the regular files of an archive, sorted by path, and the path of the first link in the archive.
 func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	archive := tar.NewReader(bytes.NewReader(data))
 	for {
@@ -171,8 +176,8 @@ func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	return files, link, nil
 }
 
-// safePath returns the clean path of an entry, or an error if the entry or its link target is outside of the archive's
-// folder.
+// safePath returns the clean path of an entry. The result is an error if the path or the link target of the entry is
+// outside of the archive's folder.
 func safePath(header *tar.Header) (string, error) {
 	outside := func(p string) bool {
 		p = strings.ReplaceAll(p, `\`, "/")
@@ -193,7 +198,7 @@ func safePath(header *tar.Header) (string, error) {
 	return path.Clean(header.Name), nil
 }
 
-// IsManifest reports whether a file can contain objects by its name.
+// IsManifest reports whether a file with this name can contain objects.
 func IsManifest(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
 }

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode decodes a stream with at most one document; nil if it is empty.
+// Decode decodes a stream with at most one document. The result is nil if the stream is empty.
 func Decode(data []byte) (any, error) {
 	documents, err := DecodeAll(data)
 	if err != nil || len(documents) == 0 {
@@ -20,7 +20,7 @@ func Decode(data []byte) (any, error) {
 	return documents[0], nil
 }
 
-// DecodeAll decodes documents of any content, under the same limits as objects.
+// DecodeAll decodes documents with any content. The limits are the same as for objects.
 func DecodeAll(data []byte) ([]any, error) {
 	var documents []any
 	stream := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))

@@ -8,15 +8,15 @@ import (
 	"unicode"
 )
 
-// Reasons of an Error. They are stable: conditions and events contain them.
+// Reasons of an Error. The reasons are stable, because conditions and events contain them.
 const (
-	// InvalidYAML: a document is not YAML or JSON, or no object can be made of it.
+	// InvalidYAML: a document is not YAML or JSON, or cannot be converted to an object.
 	InvalidYAML = "InvalidYAML"
 	// InvalidObject: a document is not a Kubernetes object that can be applied.
 	InvalidObject = "InvalidObject"
 	// DuplicateObject: an object is contained more than once, with different content.
 	DuplicateObject = "DuplicateObject"
-	// InvalidImage: an image reference cannot be parsed, so it cannot be rewritten.
+	// InvalidImage: an image reference cannot be parsed. Therefore it cannot be rewritten.
 	InvalidImage = "InvalidImage"
 	// InvalidArchive: a compressed stream or tar archive is damaged or contains no manifest.
 	InvalidArchive = "InvalidArchive"
@@ -30,32 +30,34 @@ const (
 	InvalidKustomization = "InvalidKustomization"
 	// TemplateFailed: a template of a chart cannot be parsed or executed.
 	TemplateFailed = "TemplateFailed"
-	// InvalidValues: values cannot be read, do not match the schema of the chart, or are given for an artefact without
-	// values.
+	// InvalidValues: values cannot be read, do not match the schema of the chart, or are set for an artefact that is
+	// not a chart.
 	InvalidValues = "InvalidValues"
 	// InvalidConfig: a config layer or client configuration is invalid.
 	InvalidConfig = "InvalidConfig"
-	// KubernetesTooOld: a chart does not support the cluster's version of Kubernetes.
+	// KubernetesTooOld: a chart does not support the Kubernetes version of the cluster.
 	KubernetesTooOld = "KubernetesTooOld"
 	// RefusedFeature: the artefact uses a feature that is not supported. The comments of packages helm and kustomize
-	// list these and why.
+	// list these features and the reasons.
 	RefusedFeature = "RefusedFeature"
 	// RenderTimeout: rendering was stopped because its context ended.
 	RenderTimeout = "RenderTimeout"
 )
 
-// Error states what is wrong with an artefact, where, and what to do. Its text is one line.
+// Error describes a problem of an artefact, the location of the problem, and the correction. The text of an Error is
+// one line.
 type Error struct {
-	// File is the path inside the archive, "" outside of an archive.
+	// File is the path of the file inside the archive. It is "" if the error is not about a file in an archive.
 	File string
-	// Document counts from 1 within its file; 0 if the error is not about a document.
+	// Document is the number of the document in its file. The first document has number 1; 0 means that the error is
+	// not about a document.
 	Document int
-	// Line counts from 1 within its file; 0 if it is not known.
+	// Line is the number of the line in its file. The first line has number 1; 0 means that the line is not known.
 	Line int
-	// Object is kind, namespace and name of the object, "" if it is not known.
+	// Object is kind, namespace and name of the object. It is "" if the object is not known.
 	Object string
 
-	Operation string // what was being done; "" means reading the artefact
+	Operation string // the operation that failed; "" means reading the artefact
 	Code      string
 	Problem   string
 	Cause     error
@@ -64,7 +66,7 @@ type Error struct {
 // Reason returns Code, one of the reasons above.
 func (e *Error) Reason() string { return e.Code }
 
-// Unwrap returns Cause, the error of another package, if there is one.
+// Unwrap returns Cause, the error of another package, or nil if there is no cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 func (e *Error) Error() string {
@@ -92,7 +94,7 @@ func (e *Error) Error() string {
 	return oneLine(cmp.Or(e.Operation, "reading the artefact") + ": " + place + text)
 }
 
-// oneLine returns a text, parts of which may be from others, on one line that fits into a condition.
+// oneLine returns s on one line that is short enough for a condition. Parts of s may come from external input.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -106,7 +108,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// InFile adds the archive that contains the file of an error.
+// InFile adds the path of an archive to an error about a file in this archive.
 func InFile(archive string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.File = strings.TrimSuffix(archive+": "+e.File, ": ")

@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// EncodingVersion is a part of every digest. It is raised whenever the same input results in other bytes than before,
-// so that a recorded digest never stands for what an older manager applied.
+// EncodingVersion is a part of every digest. It must be increased when the same input results in different bytes than
+// before. Therefore a digest that an older manager recorded never matches a different encoding.
 const EncodingVersion = "render/1"
 
-// Hash adds values to a hash. Each is quoted, so that no two different lists give the same hash.
+// Hash adds values to a hash. Each value is quoted, so that two different lists never have the same hash input.
 func Hash(to hash.Hash, values ...string) {
 	for _, v := range values {
 		_, _ = to.Write(strconv.AppendQuote(nil, v)) // a hash returns no error

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	maxDepth   = 500    // nesting of maps and lists in one document; API servers accept less than they read
-	maxAliased = 50_000 // values that one document may repeat by YAML aliases
+	maxDepth   = 500    // maximum nesting depth of maps and lists in one document
+	maxAliased = 50_000 // maximum number of values that the YAML aliases of one document repeat
 )
 
-// Parse decodes a stream of YAML or JSON documents into objects. Lists (kind List, or kind …List with items) are
-// replaced by their items, at any depth. Documents that are empty or contain only comments are left out.
+// Parse decodes a stream of YAML or JSON documents into objects. A list (kind List, or kind …List with items) is
+// replaced by its items, at any depth. Documents that are empty or contain only comments are skipped.
 //
-// Scalars have the values that kubectl gives them (YAML 1.1: a plain yes, on or y is true, 0644 is octal, a date is a
-// string), with two exceptions: a plain key stays as it is written, and an integer too large for 64 bits keeps its
-// digits.
+// Scalars have the same values as in kubectl. kubectl uses YAML 1.1: a plain yes, on or y is true, 0644 is octal, and a
+// date is a string. There are two exceptions: a plain key is not converted, and an integer too large for 64 bits keeps
+// its digits.
 //
-// Errors are of type *Error with reason InvalidYAML or InvalidObject, for the first invalid document.
+// Errors are of type *Error with reason InvalidYAML or InvalidObject. The error is about the first invalid document.
 func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // one for each concatenated file
+	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // each concatenated file may have a BOM
 	if objects, ok, err := parseJSON(data); ok {
 		return objects, err
 	}
@@ -56,8 +56,8 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// syntaxError changes the text of an error of the YAML parser. The line in it may be the one on which the construct
-// begins, or the one before.
+// syntaxError changes the text of an error of the YAML parser. The line number in the text may be the line on which the
+// construct begins, or the line before it.
 type syntaxError struct{ error }
 
 func (e syntaxError) Error() string {
@@ -67,7 +67,7 @@ func (e syntaxError) Error() string {
 // Unwrap returns the error of the parser.
 func (e syntaxError) Unwrap() error { return e.error }
 
-// withLocation adds the location to an error, as far as it has none.
+// withLocation adds document, line and object to an error. Fields of the error that are already set do not change.
 func withLocation(err error, document, line int, tree any) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Document = document
@@ -97,7 +97,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	if itemKind, ok := strings.CutSuffix(kind, "List"); ok && (isList || tree["items"] == nil && itemKind == "") {
 		for _, item := range items {
 			if object, ok := item.(map[string]any); ok && itemKind != "" && object["kind"] == nil {
-				// items of a typed list may have none
+				// items of a typed list may have no apiVersion and kind
 				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind
 			}
 			var err error
@@ -113,9 +113,9 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	return append(objects, &unstructured.Unstructured{Object: tree}), nil
 }
 
-// converter converts a YAML document to a JSON value. Its counters limit aliases.
+// converter converts a YAML document to a JSON value. Its counters limit the use of aliases.
 type converter struct {
-	aliased int // values reached through aliases so far
+	aliased int // number of values that aliases have repeated until now
 	inside  int // number of aliases being followed
 }
 
@@ -171,10 +171,10 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 		}
 		lines[key] = keyNode.Line
 		if out[key], err = c.value(valueNode, depth+1); err != nil {
-			return out, err // what was read so far contains the name of the object
+			return out, err // the part before the error contains the name of the object
 		}
 	}
-	for _, m := range merges { // explicit keys take precedence, then the first source
+	for _, m := range merges { // explicit keys take precedence over merges, and earlier merges over later merges
 		v, err := c.value(m, depth+1)
 		if err != nil {
 			return out, err
@@ -198,8 +198,8 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 	return out, nil
 }
 
-// keyOf returns the key of a map as a string, as JSON needs it. A plain key is taken as it is written: on stays "on"
-// and 8080 "8080".
+// keyOf returns the key of a map as a string, because JSON has only string keys. A plain key is not converted: on is
+// "on" and 8080 is "8080".
 func keyOf(n *yaml.Node) (string, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -221,7 +221,7 @@ func yamlScalar(n *yaml.Node) (any, error) {
 		}
 		return nil, yamlError(n, "%q is not a bool", n.Value)
 	case "!!str", "!!timestamp", "!!merge":
-		if v, ok := boolOf(n.Value); ok && n.Style == 0 { // plain, without a tag
+		if v, ok := boolOf(n.Value); ok && n.Style == 0 { // a plain scalar without a tag
 			return v, nil
 		}
 		return n.Value, nil
@@ -237,7 +237,7 @@ func yamlScalar(n *yaml.Node) (any, error) {
 	return nil, yamlError(n, "tag %s is not supported in a Kubernetes object: remove it", n.Tag)
 }
 
-// boolOf returns the bool that text means in YAML 1.1.
+// boolOf returns the boolean value of text in YAML 1.1. ok is false if text is not a boolean.
 func boolOf(text string) (value, ok bool) {
 	switch text {
 	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE":
@@ -274,8 +274,8 @@ func yamlError(n *yaml.Node, format string, args ...any) error {
 	return &Error{Code: InvalidYAML, Line: n.Line, Problem: fmt.Sprintf(format, args...)}
 }
 
-// jsonNumber returns the value of a JSON number: int64 where that is exact, a json.Number for a larger integer, else
-// float64. ok is false for what is not a JSON number.
+// jsonNumber returns the value of a JSON number. The value is an int64 if an int64 is exact, a json.Number for a larger
+// integer, and a float64 for every other number. The second result is false if text is not a JSON number.
 func jsonNumber(text string) (any, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
@@ -287,7 +287,7 @@ func jsonNumber(text string) (any, bool) {
 	return f, err == nil
 }
 
-// isInteger reports whether text is a decimal integer as JSON allows it: no plus sign, no leading zero.
+// isInteger reports whether text is a decimal integer in the syntax of JSON, without plus sign and leading zero.
 func isInteger(text string) bool {
 	if len(text) > 1 && text[0] == '-' {
 		text = text[1:]
@@ -303,8 +303,8 @@ func isInteger(text string) bool {
 	return true
 }
 
-// parseJSON decodes a stream of JSON documents. ok is false if data is not one. Most JSON is YAML too, but JSON
-// indented with tabs and documents without a separator are not.
+// parseJSON decodes a stream of JSON documents. ok is false if data is not such a stream. Most JSON is also YAML. JSON
+// that is indented with tabs, and JSON documents without a separator, are not YAML.
 func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
 		return nil, false, nil
@@ -338,11 +338,12 @@ func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err 
 	return objects, true, nil
 }
 
-// jsonReader decodes one valid JSON document; encoding/json alone would accept duplicate keys.
+// jsonReader decodes one valid JSON document and refuses duplicate keys. encoding/json alone would accept duplicate
+// keys.
 type jsonReader struct {
 	tokens *json.Decoder
 	text   []byte
-	line   int // on which the document begins
+	line   int // line on which the document begins
 }
 
 func (r *jsonReader) value(depth int) (any, error) {
@@ -366,7 +367,7 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 }
 
-// token returns the next token. The document is valid, so there is one.
+// token returns the next token. There is always a next token, because the document is valid.
 func (r *jsonReader) token() json.Token {
 	token, _ := r.tokens.Token()
 	return token
@@ -381,7 +382,7 @@ func (r *jsonReader) list(depth int) (any, error) {
 		}
 		list = append(list, v)
 	}
-	r.token() // the closing bracket
+	r.token() // skips the closing bracket
 	return list, nil
 }
 
@@ -397,7 +398,7 @@ func (r *jsonReader) object(depth int) (any, error) {
 			return out, err
 		}
 	}
-	r.token() // the closing brace
+	r.token() // skips the closing brace
 	return out, nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ValidateObject returns an error if tree cannot be one object of a cluster. Whether a cluster supports and accepts it
-// is for the cluster to decide.
+// ValidateObject returns an error if tree cannot be one Kubernetes object. ValidateObject does not check whether a
+// cluster supports and accepts the object.
 func ValidateObject(tree map[string]any) error {
 	refuse := func(problem string) error {
 		return &Error{Code: InvalidObject, Object: Describe(tree), Problem: problem}
@@ -51,7 +51,7 @@ func ValidateObject(tree map[string]any) error {
 	return nil
 }
 
-// Describe returns kind, namespace and name of an object for messages, as far as it has them.
+// Describe returns kind, namespace and name of an object for messages. Parts that the object does not have are omitted.
 func Describe(tree map[string]any) string {
 	text := func(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 	metadata, _ := tree["metadata"].(map[string]any)

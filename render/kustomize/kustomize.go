@@ -1,14 +1,15 @@
-// Package kustomize builds Kustomize directories. Use it through package render.
+// Package kustomize builds Kustomize directories. Other packages shall use package render.
 //
 // # How it works
 //
-// Kustomize runs on a copy in memory. Refused are remote resources, files outside of the artefact, helmCharts, and
-// generators, transformers and validators that are programs or containers, or that come from a directory; those built
-// into Kustomize, inline or in a file, are supported.
+// Kustomize runs on a copy of the files in memory. The package refuses remote resources, files outside of the artefact,
+// and helmCharts. The package also refuses generators, transformers and validators that are programs or containers, or
+// that are in a directory. Plugins that are built into Kustomize are supported, inline or in a file.
 //
 // # What it does not do
 //
-// It unpacks nothing: its input are the files of an artefact and the path of the directory in it.
+// The package does not unpack archives. Its input is the files of an artefact and the path of the directory in the
+// artefact.
 package kustomize
 
 import (
@@ -24,11 +25,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// operationKustomize begins the text of every error about a Kustomize directory.
+// operationKustomize is the first part of the text of every error about a Kustomize directory.
 const operationKustomize = "building the Kustomize directory"
 
-// Build runs Kustomize on the directory root of files, in a file system in memory. References that lead out of it are
-// refused before: Kustomize would fetch them with its own HTTP client or with git.
+// Build runs Kustomize on the directory root in files, with a file system in memory. Before that, Build refuses
+// references that lead out of files, because Kustomize would download them with its own HTTP client or with git.
 func Build(ctx context.Context, files []input.File, root string) ([]*unstructured.Unstructured, error) {
 	guard := &referenceChecker{files: make(map[string][]byte, len(files)),
 		folders: map[string]bool{".": true}, seen: map[string]bool{}}
@@ -68,17 +69,17 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
-// referenceChecker checks the files that a build will read for references to others.
+// referenceChecker checks the references in all files that a build will read.
 type referenceChecker struct {
 	files   map[string][]byte
 	folders map[string]bool
-	seen    map[string]bool // folders that are already checked
+	seen    map[string]bool // folders that were checked before
 }
 
-// maxFolders is how deep Kustomize directories may refer to each other.
+// maxFolders is the maximum length of a chain of Kustomize directories that refer to each other.
 const maxFolders = 64
 
-// checkFolder checks a Kustomize directory and those that it refers to.
+// checkFolder checks a Kustomize directory and all directories that this directory refers to.
 func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	if g.seen[dir] {
 		return nil // Kustomize reports cycles
@@ -110,8 +111,8 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	return nil
 }
 
-// checkFields checks the fields of a kustomization that refer to files and directories. Kustomize ignores case in names
-// of fields.
+// checkFields checks the fields of a kustomization that refer to files and directories. Kustomize ignores the case of
+// field names.
 func (g *referenceChecker) checkFields(file string, fields map[string]any, depth int) error {
 	for name, value := range fields {
 		switch strings.ToLower(name) {
@@ -145,7 +146,7 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 	return nil
 }
 
-// checkReference checks a file or directory that a kustomization refers to.
+// checkReference checks one reference of a kustomization to a file or directory.
 func (g *referenceChecker) checkReference(from, ref string, depth int, plugins bool) error {
 	if err := g.checkLocal(from, ref); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 		return g.checkPlugins(target, data)
 	case isFile:
 		return nil
-	case g.folders[target] && plugins: // patches in it could change the plugins
+	case g.folders[target] && plugins: // patches in this directory could change the plugins
 		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from,
 			Problem: fmt.Sprintf("the directory %q of plugins is refused: list the files in it", ref)}
 	case g.folders[target]:
@@ -170,7 +171,7 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 		Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}
 }
 
-// checkLocal refuses references that Kustomize would take for a remote file or repository.
+// checkLocal refuses references that Kustomize would interpret as a remote file or repository.
 func (g *referenceChecker) checkLocal(from, ref string) error {
 	lower := strings.ToLower(ref)
 	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") ||
@@ -181,8 +182,8 @@ func (g *referenceChecker) checkLocal(from, ref string) error {
 	return nil
 }
 
-// checkPlugins refuses generators, transformers and validators that are programs. Those built into Kustomize are
-// allowed.
+// checkPlugins refuses generators, transformers and validators that are programs. Plugins that are built into Kustomize
+// are allowed.
 func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 	documents, err := input.DecodeAll(data)
 	if err != nil {
