@@ -1,16 +1,16 @@
-// Package metrics has every metric of the manager in one list, with name, help and labels, so that the number of series
-// is decided in one place.
+// Package metrics declares every metric of the manager, with its name, help text and labels. All metrics are in one
+// package so that the number of series can be reviewed in one place.
 //
-// Use: call [Register] once with the registry that is served, and set or increase the variables where the events
-// happen.
+// Use: call [Register] once with the registry that is served. Set or increase the variables where the events happen.
 //
-// Number of series: labels are controllers, steps, results, modules, versions and states; none of them grows with the
-// number of runtimes. The exceptions are the gauges that have their names from the Kyma project
-// (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the one of mandatory modules), because existing dashboards
-// join on the runtime: one series for the state of each Kyma and of each of its modules. Two more gauges have series
-// for runtimes with a problem only. The flag --runtime-metrics=false disables all of these.
+// Number of series: the labels are controllers, steps, results, modules, versions and states. The number of their
+// values does not grow with the number of runtimes. The exceptions are the gauges whose names come from the Kyma
+// project: lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and the gauge of the states of mandatory modules. These
+// gauges have one series for the state of each Kyma and of each of its modules, because existing dashboards join on the
+// runtime. Two more gauges have one series for each runtime with a problem. The flag --runtime-metrics=false disables
+// all of these gauges.
 //
-// What it does not do: it reads no metric back and keeps no state of its own.
+// What it does not do: it does not read metrics and stores no state besides the metrics.
 package metrics
 
 import (
@@ -21,21 +21,21 @@ import (
 
 // Values of the label "requeue_type" of [Requeues].
 const (
-	// RequeueIntended is for a step that waits for something.
+	// RequeueIntended is the type of a step that waits for a condition.
 	RequeueIntended = "intended"
-	// RequeueUnexpected is for a step that failed.
+	// RequeueUnexpected is the type of a step that failed.
 	RequeueUnexpected = "unexpected"
 )
 
 // Values of the label "result" of [Steps].
 const (
-	// ResultDone is for a step that had nothing left to do.
+	// ResultDone is the result of a step that is complete.
 	ResultDone = "done"
-	// ResultLater is for a step that waits for something and is tried again.
+	// ResultLater is the result of a step that waits for a condition and is retried.
 	ResultLater = "later"
-	// ResultError is for a step that failed and is tried again with back-off.
+	// ResultError is the result of a step that failed and is retried with back-off.
 	ResultError = "error"
-	// ResultTerminal is for a step that failed and is tried again only after a change.
+	// ResultTerminal is the result of a step that failed and is retried only after a change.
 	ResultTerminal = "terminal"
 )
 
@@ -45,201 +45,208 @@ const (
 	PurgedResource = "custom_resource"
 	// PurgedFinalizers is a custom resource whose finalizers were removed.
 	PurgedFinalizers = "finalizers"
-	// PurgedObject is an object of an inventory that was deleted.
+	// PurgedObject is an object in an inventory that was deleted.
 	PurgedObject = "object"
 )
 
 // Values of the label "how" of [TombstonesEnded].
 const (
-	// TombstoneCleaned: the runtime could be reached again, and everything was deleted from it.
+	// TombstoneCleaned is for a runtime that became reachable again and from which all objects were deleted.
 	TombstoneCleaned = "cleaned"
-	// TombstoneClusterDeleted: the access Secret was deleted, so the cluster does not exist any more.
+	// TombstoneClusterDeleted is for a deleted access Secret, which means that the cluster does not exist any more.
 	TombstoneClusterDeleted = "cluster_gone"
-	// TombstoneReplaced: there is a Kyma for that runtime again, which adopts what is left in it.
+	// TombstoneReplaced is for a new Kyma for the same runtime. The new Kyma adopts the objects that still exist in the
+	// runtime.
 	TombstoneReplaced = "replaced"
 )
 
-// ListenerName is the only value of the label server_name, which dashboards of the Kyma project use.
+// ListenerName is the only value of the label server_name. Dashboards of the Kyma project use this label.
 const ListenerName = "listener"
 
 // Values of the label "what" of [AgentReports].
 const (
-	// ReportEvent is a change of an object.
+	// ReportEvent is a report about a change of an object.
 	ReportEvent = "event"
-	// ReportHeartbeat is a heartbeat.
+	// ReportHeartbeat is a report without a change, which shows that the agent is connected.
 	ReportHeartbeat = "heartbeat"
 )
 
 // Values of the label "change" of [ShardChanges].
 const (
-	// ShardAcquired: this replica has acquired the shard.
+	// ShardAcquired is a shard that this replica has acquired.
 	ShardAcquired = "acquired"
-	// ShardReleased: the shard was handed over to another replica, or released at the end of the process.
+	// ShardReleased is a shard that this replica has handed over to another replica, or has released when the process
+	// ended.
 	ShardReleased = "released"
-	// ShardLost: the Lease of this replica could not be renewed in time.
+	// ShardLost is a shard that this replica has lost because it could not renew its Lease in time.
 	ShardLost = "lost"
 )
 
 // Values of the label "to" of [ListenerForwarded].
 const (
-	// ForwardedToLeader is the replica that reconciles the runtime.
+	// ForwardedToLeader is a request that was forwarded to the replica that reconciles the runtime.
 	ForwardedToLeader = "leader"
-	// ForwardedToManager is another manager.
+	// ForwardedToManager is a request that was forwarded to another manager.
 	ForwardedToManager = "manager"
 )
 
-// listenerLabels are those of all metrics that have the names of the Kyma project's listener.
+// listenerLabels are the labels of all metrics whose names come from the listener of the Kyma project.
 var listenerLabels = prometheus.Labels{"server_name": ListenerName}
 
 var (
-	// Steps measures the steps of every reconciler, in seconds, by controller, step and result.
-	// Series: controllers (6) x steps (about 8 each) x 4 results.
+	// Steps measures the duration of the steps of every reconciler, in seconds, by controller, step and result. Series:
+	// controllers (6) x steps (about 8 each) x 4 results.
 	Steps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "lifecycle_mgr_step_duration_seconds",
 		Help:    "Duration of one step of a reconcile in seconds.",
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
 	}, []string{"controller", "step", "result"})
 
-	// Requeues counts the steps that ended a reconcile early and requeued the object, by requeue_reason
-	// (CONTROLLER_STEP) and requeue_type (intended: it waits for something; unexpected: an error). Series: controllers
-	// (6) x steps (about 8 each) x 2.
+	// Requeues counts the steps that ended a reconcile early and requeued the object. The labels are requeue_reason
+	// (CONTROLLER_STEP) and requeue_type: intended for a step that waits for a condition, unexpected for an error.
+	// Series: controllers (6) x steps (about 8 each) x 2.
 	Requeues = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_requeue_reason_total",
 		Help: "Reconciles that ended before their last step and were requeued, by the step that ended them.",
 	}, []string{"requeue_reason", "requeue_type"})
 
-	// FIPSMode is 0 without the FIPS 140-3 mode of Go, 1 with it, and 2 if only approved algorithms are allowed.
+	// FIPSMode is the FIPS 140-3 mode of Go: 0 is off, 1 is on, and 2 allows only approved algorithms.
 	FIPSMode = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_fips_mode",
 		Help: "FIPS 140-3 mode of the program: 0 off, 1 on, 2 only.",
 	})
 
-	// StatusWrites counts the patches of status in the control plane, by controller. It does not grow while nothing
-	// changes.
+	// StatusWrites counts the status patches in the control plane, by controller. The counter does not grow while
+	// nothing changes.
 	StatusWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_status_writes_total",
 		Help: "Status patches sent to the control plane.",
 	}, []string{"controller"})
 
-	// Objects counts the writes of objects in runtimes, by action: applied, deleted, failed.
+	// Objects counts the writes of objects in runtimes, by action (applied, deleted or failed).
 	Objects = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_runtime_objects_total",
 		Help: "Objects applied to, deleted from, or refused by runtimes.",
 	}, []string{"action"})
 
-	// Purged counts what the purge of runtimes has removed, by what: custom_resource, finalizers (of a custom
-	// resource), object (of an inventory).
+	// Purged counts the removals by the purge of runtimes. The label what is custom_resource, finalizers (of a custom
+	// resource) or object (in an inventory).
 	Purged = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_purged_objects_total",
 		Help: "Custom resources deleted, custom resources whose finalizers were removed, and objects of modules " +
 			"deleted, because the deletion of a Kyma took longer than the grace period.",
 	}, []string{"what"})
 
-	// Orphans is the number of orphaned objects at the last search, by kind: manifest (without Kyma), access_secret
-	// (without Kyma), runtime_object (without Manifest), catalog_object (without source).
+	// Orphans is the number of orphaned objects that the last search found, by kind: manifest and access_secret
+	// (objects without a Kyma), runtime_object (an object without a Manifest), catalog_object (an object of the catalog
+	// copy without a source).
 	Orphans = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_orphans",
 		Help: "Orphaned objects at the last search.",
 	}, []string{"kind"})
 
-	// DeletionsGivenUp counts the Kymas that were deleted with a tombstone because the runtime could not be cleaned in
-	// time, by reason.
+	// DeletionsGivenUp counts the Kymas that were deleted with a tombstone, by reason. The manager creates a tombstone
+	// if it cannot clean up the runtime in time.
 	DeletionsGivenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_deletions_given_up_total",
 		Help: "Kymas that were deleted with a tombstone because their runtime could not be cleaned in time.",
 	}, []string{"reason"})
 
-	// Tombstones is the number of ConfigMaps of deleted Kymas that have left something in their runtime; nearly always
-	// one for each Kyma.
+	// Tombstones is the number of ConfigMaps that are tombstones: each belongs to a deleted Kyma whose objects may
+	// still exist in the runtime. Nearly always, a Kyma has one tombstone.
 	Tombstones = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_tombstones",
 		Help: "Tombstones of deleted Kymas, which wait until their runtime can be reached again.",
 	})
 
-	// TombstonesEnded counts tombstones that are no longer needed, by how: cleaned, cluster_gone, replaced.
+	// TombstonesEnded counts the tombstones that are no longer needed. The label how is cleaned, cluster_gone or
+	// replaced.
 	TombstonesEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_tombstones_ended_total",
 		Help: "Tombstones that are no longer needed, by the reason.",
 	}, []string{"how"})
 
-	// ModuleBlocked counts how often a module of a Kyma was blocked, by module and reason. Series: modules x reasons.
+	// ModuleBlocked counts how often a module of a Kyma became blocked, by module and reason. Series: modules x
+	// reasons.
 	ModuleBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_module_blocked_total",
 		Help: "How often a module of a Kyma was blocked from reaching its desired state.",
 	}, []string{"module", "reason"})
 
-	// MaintenancePolicyValid is 1 if the maintenance policy that was read last is in force, 0 if there is none or it is
-	// invalid.
+	// MaintenancePolicyValid is 1 if the latest maintenance policy is valid and in use. It is 0 if the policy is
+	// missing or invalid.
 	MaintenancePolicyValid = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_maintenance_window_config_read_success",
 		Help: "1 if the maintenance policy that was read last is in force.",
 	})
 
-	// CatalogWrites counts the objects of the catalog copy that were written to, or deleted from, runtimes. It does not
-	// grow while nothing changes.
+	// CatalogWrites counts the objects of the catalog copy that were written to runtimes or deleted from runtimes. The
+	// counter does not grow while nothing changes.
 	CatalogWrites = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_catalog_writes_total",
 		Help: "Objects of the catalog copy written to or deleted from runtimes.",
 	})
 
-	// ModuleReadySeconds measures the time from a change of a Manifest's spec until it was ready, in seconds.
+	// ModuleReadySeconds measures the time from a change of the spec of a Manifest until the Manifest is ready, in
+	// seconds.
 	ModuleReadySeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "lifecycle_mgr_module_ready_seconds",
 		Help:    "Seconds from a change of the desired state of a module until the module was ready.",
 		Buckets: []float64{0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800},
 	}, []string{"module"})
 
-	// Runtimes counts connections to runtimes by state: connected, broken.
+	// Runtimes is the number of connections to runtimes, by state (connected or broken).
 	Runtimes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_runtimes",
 		Help: "Connections to runtimes by state of their circuit breaker.",
 	}, []string{"state"})
 
-	// AuthorityRoots is the number of roots that are trusted: more than one during a rotation.
+	// AuthorityRoots is the number of trusted root certificates. During a rotation, it is more than one.
 	AuthorityRoots = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_roots",
 		Help: "Root certificates of the certificate authority that are trusted.",
 	})
 
-	// AuthorityRootExpiry is the time at which the newest root expires, in seconds since 1970.
+	// AuthorityRootExpiry is the time at which the newest root certificate expires, in seconds since 1970.
 	AuthorityRootExpiry = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_root_expiry_timestamp_seconds",
 		Help: "Time at which the newest root of the certificate authority expires, in seconds since 1970.",
 	})
 
-	// AuthorityOutdatedRuntimes is the number of runtimes that do not use a certificate of the newest root yet. It is 0
-	// while there is one root.
+	// AuthorityOutdatedRuntimes is the number of runtimes that do not yet use a certificate of the newest root
+	// certificate. It is 0 while there is only one root certificate.
 	AuthorityOutdatedRuntimes = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_stragglers",
 		Help: "Runtimes that do not use a certificate of the newest root yet, during a rotation.",
 	})
 
-	// AuthoritySecretInvalid is 1 while the Secret with the roots is invalid; the former roots stay in force.
+	// AuthoritySecretInvalid is 1 while the Secret with the root certificates is invalid. Meanwhile, the previous root
+	// certificates stay in use.
 	AuthoritySecretInvalid = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_broken",
 		Help: "1 while the Secret with the roots of the certificate authority is invalid.",
 	})
 
-	// CertificatesIssued counts the certificates that our own authority has issued to runtimes.
+	// CertificatesIssued counts the certificates that the manager's own certificate authority has issued to runtimes.
 	CertificatesIssued = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_certificates_issued_total",
 		Help: "Certificates issued to runtimes by the certificate authority of the manager.",
 	})
 
-	// CertificateOverdue is 1 for a Kyma whose certificate is due for renewal since a day. There is no series for
-	// others.
+	// CertificateOverdue is 1 for a Kyma whose certificate should have been renewed at least a day ago. Other Kymas
+	// have no series.
 	CertificateOverdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_self_signed_cert_not_renew",
 		Help: "1 if the certificate of a runtime should have been renewed and was not.",
 	}, []string{"kyma_name"})
 
-	// AgentProblems counts how often an agent was disconnected or impaired, by reason.
+	// AgentProblems counts how often an agent was disconnected or could not watch everything, by reason.
 	AgentProblems = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_agent_troubles_total",
 		Help: "How often the agent of a runtime was disconnected, or could not watch everything.",
 	}, []string{"reason"})
 
-	// ListenerDuration is the duration of the last request to the listener.
+	// ListenerDuration is the duration of the last request to the listener, in seconds.
 	ListenerDuration = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "watcher_listener_request_duration", ConstLabels: listenerLabels,
 		Help: "Seconds that the last request of a runtime took.",
@@ -251,7 +258,7 @@ var (
 		Help: "Requests of runtimes.",
 	})
 
-	// ListenerErrors counts requests to the listener with another response than 200.
+	// ListenerErrors counts the requests to the listener whose response status is not 200.
 	ListenerErrors = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "watcher_listener_request_errors_total", ConstLabels: listenerLabels,
 		Help: "Requests of runtimes that were refused or could not be forwarded.",
@@ -269,40 +276,41 @@ var (
 		Help: "Requests of runtimes that were refused because of the size of their body.",
 	})
 
-	// ListenerUnverified counts requests to the listener without a client certificate of a runtime. Series: 3.
+	// ListenerUnverified counts the requests to the listener without the client certificate of a runtime. Series: 3.
 	ListenerUnverified = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "watcher_listener_failed_verification_requests_total",
 		Help: "Requests that were refused because they had no client certificate of a runtime.",
 	}, []string{"server_name", "request_uri_label"})
 
-	// ListenerRequestSeconds measures the duration of requests to the listener.
+	// ListenerRequestSeconds measures the duration of requests to the listener, in seconds.
 	ListenerRequestSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "lifecycle_mgr_watcher_request_seconds",
 		Help:    "Seconds that a request of a runtime took.",
 		Buckets: []float64{0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5},
 	})
 
-	// AgentReports counts the reports of agents, by what: event, heartbeat.
+	// AgentReports counts the reports of agents. The label what is event or heartbeat.
 	AgentReports = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_heard_total",
 		Help: "Events and heartbeats that agents have sent.",
 	}, []string{"what"})
 
-	// ListenerRefused counts requests and connections that the listener refused, by reason. Series: the reasons (about
-	// 25).
+	// ListenerRefused counts the requests and connections that the listener rejected, by reason. Series: one for each
+	// reason (about 25).
 	ListenerRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_refused_total",
 		Help: "Requests and connections to the listener that were refused.",
 	}, []string{"reason"})
 
-	// EventsMissed counts how often events of a runtime were found to be missing, so that any object in it may have
-	// changed.
+	// EventsMissed counts how often the manager detected that events of a runtime were lost. After a loss, any object
+	// in the runtime may have changed.
 	EventsMissed = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_missed_total",
 		Help: "How often events of a runtime were found to be missing.",
 	})
 
-	// ListenerForwarded counts requests that the listener forwarded, by to (leader, manager) and result (done, error).
+	// ListenerForwarded counts the requests that the listener forwarded. The label to is leader or manager, and the
+	// label result is done or error.
 	ListenerForwarded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_forwarded_total",
 		Help: "Requests of runtimes that were forwarded to another replica or another manager.",
@@ -314,46 +322,47 @@ var (
 		Help: "Runtimes with a connected agent.",
 	})
 
-	// AgentsDisconnected is the number of runtimes whose agents have sent heartbeats to this process and do not any
-	// more.
+	// AgentsDisconnected is the number of runtimes whose agents have sent heartbeats to this process but are no longer
+	// connected.
 	AgentsDisconnected = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_watcher_lost_runtimes",
 		Help: "Runtimes whose agent was connected and is not any more.",
 	})
 
-	// LastHeartbeat is the time of the last heartbeat of an agent that was connected and is not any more. There is no
-	// series for others, and none with --runtime-metrics=false.
+	// LastHeartbeat is the time of the last heartbeat of an agent that was connected and no longer is. Other agents
+	// have no series. With --runtime-metrics=false, there are no series at all.
 	LastHeartbeat = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds",
 		Help: "Time of the last heartbeat of an agent that is not connected any more, in seconds since 1970.",
 	}, []string{"kyma_name"})
 
-	// Shards is the number of shards of the fleet that this replica holds. It stays 0 with --shards=0.
+	// Shards is the number of shards that this replica holds. It stays 0 with --shards=0.
 	Shards = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_shards",
 		Help: "Shards of the fleet that this replica holds; over all replicas there are 64.",
 	})
 
-	// ShardChanges counts the shards that this replica acquired, released or lost, by change.
+	// ShardChanges counts the shards that this replica acquired, released or lost. The label is change.
 	ShardChanges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_shard_changes_total",
 		Help: "Shards that this replica acquired, released to another one, or lost because it could not renew " +
 			"its Lease.",
 	}, []string{"change"})
 
-	// KymaState is 1 for the current state of a Kyma; there is no series for the others. Series: Kymas.
+	// KymaState is 1 for the current state of a Kyma. Other states have no series. Series: Kymas.
 	KymaState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_kyma_state",
 		Help: "Current state of a Kyma: 1 for that state, no series for others.",
 	}, []string{"kyma_name", "state", "shoot", "instance_id"})
 
-	// MandatoryModuleState is ModuleState for mandatory modules. Series: Kymas x mandatory modules.
+	// MandatoryModuleState is 1 for the current state of a mandatory module of a Kyma. Other states have no series.
+	// Series: Kymas x mandatory modules.
 	MandatoryModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_mandatory_module_state",
 		Help: "Current state of a mandatory module of a Kyma: 1 for that state, no series for others.",
 	}, []string{"module_name", "kyma_name", "state"})
 
-	// ModuleState is 1 for the current state of a module of a Kyma; there is no series for the others. Series: Kymas x
+	// ModuleState is 1 for the current state of a module of a Kyma. Other states have no series. Series: Kymas x
 	// modules.
 	ModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_module_state",
@@ -361,13 +370,13 @@ var (
 	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})
 )
 
-// Sources are the functions from which metrics are read at each scrape.
+// Sources contains functions that return the values of metrics. They are called at each scrape.
 type Sources struct {
-	// MandatoryModules returns the number of mandatory modules, NaN if it is not known.
+	// MandatoryModules returns the number of mandatory modules, or NaN if the number is not known.
 	MandatoryModules func() float64
 }
 
-// newMandatoryModules returns the gauge of the number of mandatory modules.
+// newMandatoryModules returns a gauge whose value is the result of count: the number of mandatory modules.
 func newMandatoryModules(count func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_mandatory_modules",
@@ -375,7 +384,7 @@ func newMandatoryModules(count func() float64) prometheus.Collector {
 	}, count)
 }
 
-// Register adds every metric of this package to the registry r. It panics when called twice with the same registry, as
+// Register adds every metric of this package to the registry r. A second call with the same registry panics, as
 // [prometheus.Registerer.MustRegister] does.
 func Register(r prometheus.Registerer, s Sources) {
 	if fips140.Enabled() {

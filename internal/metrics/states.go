@@ -8,9 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// States is a gauge with a series of value 1 for each current state, and no series for other states. It stores only the
-// label values of each series: a GaugeVec needs a kilobyte for each series, which for ten thousand runtimes with five
-// modules was as much memory as their objects in the cache. Safe for concurrent use.
+// States is a gauge that has one series with value 1 for each current state, and no series for other states. It stores
+// only the label values of each series, because a GaugeVec needs a kilobyte for each series. For ten thousand runtimes
+// with five modules each, a GaugeVec needed as much memory as the cached objects of these runtimes. States is safe for
+// concurrent use.
 type States struct {
 	desc *prometheus.Desc
 
@@ -18,17 +19,17 @@ type States struct {
 	series map[string][]string // guarded by mu: joined label values, by owner
 }
 
-// separator separates joined label values; it cannot be part of valid UTF-8.
+// separator separates label values that are joined. It cannot occur in a label value, because it is not valid UTF-8.
 const separator = "\xff"
 
-// NewStates returns a gauge with labels and without series.
+// NewStates returns a gauge with the given labels and without series.
 func NewStates(o prometheus.Opts, labels []string) *States {
 	return &States{desc: prometheus.NewDesc(prometheus.BuildFQName(o.Namespace, o.Subsystem, o.Name), o.Help, labels,
 		o.ConstLabels), series: map[string][]string{}}
 }
 
-// Set replaces the series of an owner, such as a Kyma. Each series is given by the values of all labels; duplicates
-// count once. Without series, the owner is removed. Two owners must not have the same series.
+// Set replaces the series of an owner, such as a Kyma. Each series is a list with the values of all labels. Duplicate
+// series count once. Without series, Set removes the owner. Two owners must not have the same series.
 func (s *States) Set(owner string, series ...[]string) {
 	joined := make([]string, 0, len(series))
 	for _, values := range series {
@@ -42,7 +43,7 @@ func (s *States) Set(owner string, series ...[]string) {
 	case len(joined) == 0:
 		delete(s.series, owner)
 	case !slices.Equal(s.series[owner], joined):
-		s.series[strings.Clone(owner)] = joined // a clone does not keep the object in memory that the name is a part of
+		s.series[strings.Clone(owner)] = joined // a clone does not keep the whole object in memory
 	}
 }
 
