@@ -19,14 +19,16 @@ import (
 
 const (
 	admitPath = "/validate/"
-	// maxReviewBytes limits an admission review: it contains an object twice, each as large as the API server allows.
+	// maxReviewBytes is the maximum size of an admission review. A review contains an object twice, and each copy can
+	// be as large as the API server allows.
 	maxReviewBytes = 8 << 20
-	// The webhook is called before the change is stored, so that an event that is sent at once would be too early.
-	// Other webhooks may take longer than the delay, so the event is sent a second time.
+	// The API server calls the webhook before it stores the change. An event that is sent at once would be too early.
+	// Therefore events are delayed by admitDelay. Other webhooks may take longer than that delay. Therefore each event
+	// is sent a second time after admitRepeat.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 
-// review is the part of an AdmissionReview that is read.
+// review is the part of an AdmissionReview that the webhook reads.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *struct {
@@ -42,7 +44,7 @@ type review struct {
 	} `json:"request"`
 }
 
-// admitted is the part of an object that is read.
+// admitted is the part of an object that the webhook reads.
 type admitted struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -65,8 +67,8 @@ const (
 
 // decide returns the verdict on a call of the webhook:
 //
-//	CREATE, DELETE                   report
-//	UPDATE of the object             report if the spec changed; if one of the two has none, always
+//	CREATE, DELETE                   report the object
+//	UPDATE of the object             report if the spec changed, or if the old or the new object has no spec
 //	UPDATE of its status             report if the status changed
 //	UPDATE of another subresource    wrong subresource
 //	anything else                    wrong operation
@@ -91,7 +93,7 @@ func (v *review) decide() verdict {
 	return report
 }
 
-// subject returns the object that the call is about.
+// subject returns the object for which the API server called the webhook.
 func (v *review) subject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject
@@ -101,7 +103,7 @@ func (v *review) subject() *admitted {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// equal compares JSON values. The order of keys does not matter.
+// equal reports whether two JSON values are equal. The order of keys does not matter.
 func equal(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) || isNull(a) && isNull(b) {
 		return true
@@ -120,7 +122,7 @@ func equal(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(values[0], values[1])
 }
 
-// ServeHTTP answers calls of the admission webhook. It allows every request at once; events are sent afterwards.
+// ServeHTTP answers calls of the admission webhook. It allows every request at once. Events are sent after the answer.
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	a.metrics.admissions.Inc()
@@ -151,17 +153,17 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				"message": a.queueEvent(manager, &v)},
 		},
 	}
-	_ = json.NewEncoder(w).Encode(answer) // a caller that has disconnected needs no answer
+	_ = json.NewEncoder(w).Encode(answer) // if the caller has disconnected, the answer is not needed
 }
 
-// admission is the webhook for Watchers that request one.
+// admission is the admission webhook for Watchers that request one.
 type admission struct {
 	add     func(manager string, c outbox.Change)
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a call, if it is to be reported, and returns the message of the
-// answer.
+// queueEvent queues an event about the object of a webhook call if the verdict is to report it. It returns the message
+// for the answer.
 func (a *admission) queueEvent(manager string, v *review) string {
 	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

@@ -1,5 +1,5 @@
-// Package agent is the part of the lifecycle manager that runs in a runtime. It watches the resources on its watch list
-// and reports changes to the control plane. cmd/runtime-watcher runs it.
+// Package agent is the agent: the part of the lifecycle manager that runs in a runtime. The agent watches the resources
+// on its watch list and reports changes to the control plane. The program cmd/runtime-watcher runs the agent.
 //
 // # Use
 //
@@ -9,23 +9,24 @@
 //
 // # How it works
 //
-// The watch list is in a ConfigMap of the runtime, which the agent watches (watchlist.go). It becomes watches on
-// metadata, one for each resource (plan.go, streams.go, stream.go). A small record of each object (record.go) is enough
-// to find out after an interruption what has changed. The start of a watch is reported as one event, not one for each
-// object.
+// The watch list is in a ConfigMap of the runtime. The agent watches this ConfigMap (watchlist.go). For each resource
+// in the watch list, the agent opens one metadata watch (plan.go, streams.go, stream.go). The agent keeps a small
+// record of each object (record.go). With these records, it detects after an interruption which objects have changed.
+// The agent reports the start of a watch as one event, not as one event for each object.
 //
-// Events are delivered by package outbox. Heartbeats (heartbeat.go) contain the number of events, so that the control
-// plane detects missing ones, and the reasons why resources cannot be watched.
+// Package outbox delivers the events. Heartbeats (heartbeat.go) contain the number of events, so that the control plane
+// can detect missing events. Heartbeats also contain the reasons why resources cannot be watched.
 //
-// The admission webhook (admit.go) is for Watchers that request one. Its events use the same queue.
+// The admission webhook (admit.go) is for Watchers that request a webhook. Events of the webhook use the same queue.
 //
-// Certificate files are read again when they change (identity.go); the next connection uses the new certificate.
+// The agent reads the certificate files again when they change (identity.go). The next connection uses the new
+// certificate.
 //
 // # What it does not do
 //
-// It changes nothing in the runtime and reads no content of objects but of its ConfigMap. It does not know the purpose
-// of an event. It uses neither the typed clients nor the informers of client-go, and not controller-runtime: they would
-// need more memory than the rest of the agent.
+// The agent changes nothing in the runtime. Apart from its ConfigMap, the agent reads only the metadata of objects. The
+// agent does not depend on the purpose of an event. It uses neither controller-runtime nor the typed clients and
+// informers of client-go: these would need more memory than the rest of the agent.
 package agent
 
 import (
@@ -52,35 +53,36 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Options configure an Agent.
+// Options are the options of an Agent.
 type Options struct {
 	// Config is the client configuration for the API server of the runtime.
 	Config *rest.Config
-	// Watchlist names the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
+	// Watchlist is the name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
 	Watchlist types.NamespacedName
-	// Address is host:port of the listener. Its certificate must be valid for that host.
+	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
 	Address string
-	// Contract is the first segment of the listener's paths. Default v2.
+	// Contract is the first segment of the URL paths of the listener. Default v2.
 	Contract string
-	// CA, Certificate and Key are files: the roots that the listener is verified with, and the certificate of the agent
-	// as a client and for the webhook. They may be created later and replaced.
+	// CA, Certificate and Key are file names. The listener's certificate is verified with the roots in CA. Certificate
+	// and Key are used by the agent as a client, and by the webhook as a server. The files may be created later and may
+	// be replaced.
 	CA, Certificate, Key string
-	// WebhookAddress is where the admission webhook is served over TLS, MetricsAddress where /metrics, /healthz and
-	// /readyz are served without TLS. "" does not serve.
+	// WebhookAddress is the address of the admission webhook, which uses TLS. MetricsAddress is the address of
+	// /metrics, /healthz and /readyz, which do not use TLS. With the address "", the server is not started.
 	WebhookAddress, MetricsAddress string
-	// Version is sent in heartbeats.
+	// Version is the version of the agent in heartbeats.
 	Version string
-	// MaxPendingEvents is the number of events that may wait to be sent. Default 10,000.
+	// MaxPendingEvents is the maximum number of events that wait to be sent. Default 10,000.
 	MaxPendingEvents int
 	// WatchTimeout is the longest duration of one watch. Default 20 min.
 	WatchTimeout time.Duration
-	// ReloadInterval is the interval in which the certificate files are read. Default 2 s.
+	// ReloadInterval is the interval between two reads of the certificate files. Default 2 s.
 	ReloadInterval time.Duration
-	// Log receives log lines. Default none.
+	// Log is the logger. Default: no log.
 	Log logr.Logger
 }
 
-// OptionsFromConfig returns the options for a configuration that was validated.
+// OptionsFromConfig returns the options for a validated configuration.
 func OptionsFromConfig(c *config.Agent, runtime *rest.Config, version string, log logr.Logger) Options {
 	namespace, name, _ := strings.Cut(c.Watchlist, "/")
 	return Options{
@@ -105,13 +107,13 @@ type Agent struct {
 	problems  *problems
 	beatNow   chan struct{} // a value makes the next heartbeat due
 
-	watchlist atomic.Pointer[protocol.Watchlist] // in force; nil before the first
-	reached   atomic.Pointer[bool]               // whether the last heartbeat was answered; nil before the first
-	// the heartbeat interval that the listener requested last; 0 if it did not
+	watchlist atomic.Pointer[protocol.Watchlist] // current watch list; nil before the first
+	reached   atomic.Pointer[bool]               // true if the last heartbeat was answered; nil before the first
+	// heartbeat interval that the last answer of the listener requested; 0 if the answer requested none
 	requested atomic.Int64
 }
 
-// New makes an agent. It sends no request.
+// New returns an Agent. New sends no request.
 func New(o Options) (*Agent, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("making an agent: %w", err)
@@ -149,7 +151,7 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// setDefaults sets defaults. The error names an option that is missing or invalid.
+// setDefaults sets the defaults of missing options. The error names the option that is missing or invalid.
 func (o *Options) setDefaults() error {
 	if o.Config == nil {
 		return errors.New("Options.Config is missing")
@@ -179,15 +181,15 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// newBootID returns a random name for this start of the agent.
+// newBootID returns a random name that identifies this start of the agent.
 func newBootID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails
 	return hex.EncodeToString(id[:])
 }
 
-// Run watches and reports until ctx ends, and sends pending events for a few seconds more. It returns an error if it
-// cannot serve.
+// Run watches resources and reports changes until ctx ends. After that, Run sends pending events for a few more
+// seconds. Run returns an error if a server of the agent cannot be started.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -229,7 +231,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// reportWatchlistError reports why the watch list cannot be read; nil clears the problem.
+// reportWatchlistError records the reason why the watch list cannot be read. nil clears the problem.
 func (a *Agent) reportWatchlistError(err error) {
 	if err == nil {
 		a.problems.set(" reading", "")
@@ -246,9 +248,9 @@ func (a *Agent) triggerHeartbeat() {
 	}
 }
 
-// heartbeatInterval returns the time between two heartbeats: that of the watch list, or a longer one that the listener
-// requests. While recent deliveries may have to be repeated, it is that of the watch list: the answer shows soon
-// whether another process of the listener took over.
+// heartbeatInterval returns the time between two heartbeats: the interval of the watch list, or a longer interval that
+// the listener requested. While recent deliveries may have to be repeated, the interval of the watch list is used. The
+// answers then show soon whether another process of the listener has replaced the former one.
 func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {

@@ -12,26 +12,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// served is how the API server serves a resource.
+// served contains the version and the kind under which the API server serves a resource.
 type served struct {
-	version string // for the watch
+	version string // version that the watch uses
 	kind    string
-	// preferred is the preferred version of the API server, for events of entries without a version.
+	// preferred is the version that the API server prefers. Events use it if the entry of the watch list has no
+	// version.
 	preferred string
 	// hasStatus is true if the kind has a status subresource.
 	hasStatus bool
 }
 
-// discovery finds out which kinds the API server serves. Answers are cached for cacheTTL, because all streams need them
-// at the same time.
+// discovery requests from the API server which kinds it serves. Answers are cached for cacheTTL, because all streams
+// need them at the same time.
 type discovery struct {
 	client rest.Interface
 
-	mu      sync.Mutex // guards what follows, and is held during a request, so that one request serves all callers
+	mu      sync.Mutex // guards answers; held during a request, so that concurrent callers share one request
 	answers map[string]answer
 }
 
-// answer is a cached answer.
+// answer is a cached answer of the API server.
 type answer struct {
 	at   time.Time
 	body []byte
@@ -65,7 +66,8 @@ func (d *discovery) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// find returns how a resource is served. The error is NotFound if it is not served.
+// find returns the version and the kind under which a resource is served. The error is NotFound if the resource is not
+// served.
 func (d *discovery) find(ctx context.Context, q query) (served, error) {
 	versions, err := d.versions(ctx, q.group)
 	if err != nil {
@@ -91,7 +93,7 @@ func (d *discovery) find(ctx context.Context, q query) (served, error) {
 	return served{}, apierrors.NewNotFound(schema.GroupResource{Group: q.group, Resource: q.resource}, "")
 }
 
-// versions returns the versions of a group, the preferred one first.
+// versions returns the versions of an API group. The preferred version is the first one.
 func (d *discovery) versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {
 		return []string{"v1"}, nil
@@ -112,7 +114,7 @@ func (d *discovery) versions(ctx context.Context, group string) ([]string, error
 	return all, nil
 }
 
-// findKind finds the kind of a resource in one version; kind is empty if the version does not have the resource.
+// findKind returns the kind of a resource in one version. The kind is empty if the version does not have the resource.
 func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, resource string) (
 	kind string, hasStatus bool, err error) {
 	path := "/apis/" + version.String()

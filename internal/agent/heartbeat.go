@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	maxProblemBytes      = 300         // of Heartbeat.Problem
-	minHeartbeatInterval = time.Second // between two heartbeats
-	maxIdlePeriod        = time.Minute // before a heartbeat: connections are closed for a longer one
+	maxProblemBytes      = 300         // maximum size of Heartbeat.Problem
+	minHeartbeatInterval = time.Second // minimum time between two heartbeats
+	maxIdlePeriod        = time.Minute // idle connections are closed if the next heartbeat is sent later
 )
 
-// sendHeartbeats sends the first heartbeat at once, then one every heartbeatInterval, and one when triggerHeartbeat is
-// called.
+// sendHeartbeats sends the first heartbeat at once, and another one after every heartbeatInterval. A call of
+// triggerHeartbeat sends a heartbeat earlier.
 func (a *Agent) sendHeartbeats(ctx context.Context) {
 	failures := 0
 	for {
@@ -59,7 +59,7 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-// sendHeartbeat sends one heartbeat. It reports whether the next one may wait for its interval.
+// sendHeartbeat sends one heartbeat. It returns true if the next heartbeat may be sent after the usual interval.
 func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
@@ -89,11 +89,12 @@ func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 		return true
 	}
 	a.recordReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
-	a.requested.Store(0) // the listener did not record it, so that the next one must not wait for a long interval
+	a.requested.Store(0) // the listener did not record the heartbeat: do not wait for a long interval
 	return answer.RetryAfter > 0
 }
 
-// recordReached logs and counts whether the listener can be reached; problem is "" if it can. Only changes are logged.
+// recordReached records in the log and the metrics whether the listener can be reached. problem is "" if it can be
+// reached. Only changes are logged.
 func (a *Agent) recordReached(problem string) {
 	reached := problem == ""
 	a.metrics.setReached(reached)
@@ -108,7 +109,8 @@ func (a *Agent) recordReached(problem string) {
 	}
 }
 
-// encodeHeartbeat returns the body. The problem is cut if the body would be too large.
+// encodeHeartbeat returns the body of a heartbeat. If the body would be too large, encodeHeartbeat cuts
+// Heartbeat.Problem.
 func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	for {
 		body, err := json.Marshal(h)
@@ -119,7 +121,7 @@ func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	}
 }
 
-// problems are the reasons why the agent does not work fully, each with a key.
+// problems is the set of reasons why the agent does not work fully. Each reason has a key.
 type problems struct {
 	changed func()
 
@@ -127,7 +129,7 @@ type problems struct {
 	all map[string]string // guarded by mu
 }
 
-// set sets the problem of a key; "" clears it.
+// set stores the problem with a key. The text "" removes the problem.
 func (p *problems) set(key, text string) {
 	p.mu.Lock()
 	changed := p.all[key] != text
@@ -142,7 +144,7 @@ func (p *problems) set(key, text string) {
 	}
 }
 
-// text returns the problems, cut to the size that fits into a heartbeat.
+// text returns all problems in one text, cut to the size that a heartbeat allows.
 func (p *problems) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +161,7 @@ func (p *problems) text() string {
 	return cut(text, maxProblemBytes-len(more)) + more
 }
 
-// cause returns the text of an error without the URL of the request, which is long and known.
+// cause returns the text of an error without the URL of the request. The URL is long, and every reader knows it.
 func cause(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err.Error()
@@ -167,7 +169,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// cut returns at most size bytes of a text, without an incomplete character at the end.
+// cut returns the beginning of a text, at most size bytes, without an incomplete character at the end.
 func cut(text string, size int) string {
 	if len(text) <= size {
 		return text

@@ -22,20 +22,20 @@ type material struct {
 	roots       *x509.CertPool
 }
 
-// use makes a Poster use the certificates.
+// use sets the certificate and the trusted roots of a Poster.
 func (m *material) use(p *outbox.Poster) { p.UseCertificate(m.roots, &m.certificate) }
 
-// identity has the content of the certificate files and reads them again when they change.
+// identity holds the content of the certificate files. It reads the files again when they change.
 type identity struct {
 	ca, certificate, key string // paths
 	log                  logr.Logger
 	problems             *problems
 
-	current atomic.Pointer[material] // nil until the files could be read
+	current atomic.Pointer[material] // nil until the files were read without an error
 }
 
-// load reads the files. It reports whether they have new content; invalid content is an error, and the former stays in
-// use.
+// load reads the files and reports whether their content has changed. Invalid content is an error; the former content
+// then stays in use.
 func (i *identity) load() (changed bool, err error) {
 	var m material
 	for n, path := range []string{i.ca, i.certificate, i.key} {
@@ -58,7 +58,7 @@ func (i *identity) load() (changed bool, err error) {
 	return true, nil
 }
 
-// watch reads the files now and every interval, and calls use when they have new content.
+// watch reads the files at once and then after every interval. When the files have new content, watch calls use.
 func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*material)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -78,7 +78,7 @@ func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*
 			failed = 0
 			i.problems.set("certificates", "")
 		}
-		if failed == 3 { // the first failures may come from files that are being written
+		if failed == 3 { // fewer failures may be caused by files that are being written
 			i.log.Error(err, "the certificate files cannot be used; those read before stay in use")
 			i.problems.set("certificates", err.Error())
 		}
@@ -90,7 +90,7 @@ func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*
 	}
 }
 
-// serverCertificate returns the certificate for the servers of the agent.
+// serverCertificate returns the certificate of the agent for its TLS servers.
 func (i *identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := i.current.Load()
 	if m == nil {

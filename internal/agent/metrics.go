@@ -9,14 +9,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// Values of the label error_reason, next to those of package outbox.
+// Values of the label error_reason that are set by this package. Package outbox sets further values.
 const (
 	reasonSubresource = "invalid-subresource"
 	reasonAddress     = "missing-address-or-contract"
 )
 
-// metrics are the metrics of the agent. Those of the Kyma project's agent have the same names, because dashboards use
-// them.
+// metrics are the metrics of the agent. Their names are the names of the metrics of the Kyma project's agent, because
+// dashboards use these names.
 type metrics struct {
 	registry        *prometheus.Registry
 	admissions      prometheus.Counter

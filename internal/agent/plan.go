@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// query is one watch on the API server.
+// query contains the parameters of one watch on the API server.
 type query struct {
 	group, version, resource string // version may be *
 	namespace, name          string
@@ -22,32 +22,34 @@ type query struct {
 // scope limits a resource to some of its objects.
 type scope struct{ namespace, name, selector string }
 
-// target is one entry of the watch list: a manager, and the changes that it gets events about.
+// target is one entry of the watch list. It contains a manager, and the selection of changes for which that manager
+// gets events.
 type target struct {
 	manager       string
-	version, kind string // as in the watch list: version may be *, kind may be empty
+	version, kind string // values of the watch list: version may be *, kind may be empty
 	field         protocol.Field
 	filter        int // index in plan.filters
 }
 
-// plan is one watch, and the targets of its events.
+// plan is one watch, and the targets that get its events.
 type plan struct {
 	query   query
-	filters []scope // of the targets, distinct and sorted; the query includes all of them
+	filters []scope // distinct, sorted scopes of the targets; the query includes all of them
 	targets []target
 }
 
-// hasSameWatch reports whether p and q differ in their targets alone.
+// hasSameWatch reports whether p and q are equal except for their targets.
 func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
 
-// plans turns a watch list into watches: one for each group, version and resource. If entries select different objects
-// of a resource, the watch includes all of them, and the filters select those of each entry. An entry for version *
-// uses the watch of an entry with a version: the objects are the same in all versions.
+// plans returns the watches for a watch list: one watch for each group, version and resource. If entries select
+// different objects of one resource, the watch includes the objects of all entries, and a filter selects the objects of
+// each entry. If a resource has an entry with a version, entries for version * share the watch of that entry: the
+// objects are the same in all versions.
 func plans(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
-	named := map[resource]string{} // the version whose watch entries for * use
+	named := map[resource]string{} // version of the watch that entries for version * share
 	for _, w := range list.Watches {
 		r := resource{group: w.Group, name: w.Resource}
 		if first := named[r]; w.Version != "*" && (first == "" || w.Version < first) {
@@ -89,7 +91,7 @@ func scopeOf(w protocol.Watch) scope {
 	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
 }
 
-// widest returns the narrowest query that includes all scopes.
+// widest returns the most specific query that includes all scopes.
 func widest(scopes []scope) (namespace, name, selector string) {
 	if len(scopes) == 1 {
 		return scopes[0].namespace, scopes[0].name, scopes[0].selector
@@ -106,10 +108,11 @@ func widest(scopes []scope) (namespace, name, selector string) {
 	return namespace, name, union(scopes)
 }
 
-// union returns a selector for all objects that match one of the selectors. It matches few others: a selector has no
-// "or", so the result has, for each label that all selectors require, all values that they require.
+// union returns a label selector that matches every object that one of the selectors matches. Label selectors have no
+// "or" between labels, so the result may match a few more objects. The result contains only the labels that all
+// selectors require. For each of these labels, it allows all values that the selectors require.
 func union(scopes []scope) string {
-	var wanted map[string]map[string]bool // required values by label; nil is any value
+	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {
 		selector, err := labels.Parse(s.selector)
 		if err != nil {

@@ -9,12 +9,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// record is what is stored of an object: enough to find out whether its spec or status has changed.
+// record is the stored state of an object. It is sufficient to detect whether the spec or the status of the object has
+// changed.
 type record struct {
 	uid, version uint64 // hashes
 	generation   int64
-	labels       uint64 // hash of labels, annotations, finalizers and whether it is being deleted
-	matched      uint64 // bit n is set if filter n matches; the last bit stands for all further filters
+	labels       uint64 // hash of labels, annotations, finalizers and whether the object is being deleted
+	matched      uint64 // bit n is set if filter n matches; all filters from 63 on share bit 63
 }
 
 // recorder makes records.
@@ -23,7 +24,7 @@ type recorder struct {
 	filters []filter
 }
 
-// filter is a scope with its parsed selector.
+// filter is a scope with the parsed form of its label selector.
 type filter struct {
 	scope
 	selector labels.Selector
@@ -77,8 +78,8 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// match returns the bits of the filters that match the object. A single filter is part of the query, so that it matches
-// always.
+// match returns the bits of the filters that match the object. If there is only one filter, it is part of the query,
+// and so it matches every object.
 func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
 		return bit(0)
@@ -99,9 +100,9 @@ type difference struct {
 	spec, status bool
 }
 
-// compare returns what has changed between two records. If hasStatus is false, the kind has no status subresource, and
-// each change may be one of the spec and the status. missed is true if there may have been several changes between the
-// two.
+// compare returns the difference between two records of an object. If hasStatus is false, the kind has no status
+// subresource, and every change may be a change of the spec and of the status. missed is true if the object may have
+// changed several times between the two records.
 func compare(before, after record, hasStatus, missed bool) difference {
 	switch {
 	case before.uid != after.uid:
@@ -115,7 +116,7 @@ func compare(before, after record, hasStatus, missed bool) difference {
 	return difference{spec: spec, status: !spec}
 }
 
-// concerns reports whether a difference is one of the field.
+// concerns reports whether a difference includes a change of the field.
 func (d difference) concerns(field protocol.Field) bool {
 	switch field {
 	case protocol.FieldSpec:

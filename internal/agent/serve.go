@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// webhook returns the server of the admission webhook.
+// webhook returns the HTTP server of the admission webhook.
 func (a *Agent) webhook() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle(admitPath, a.admission)
@@ -23,7 +23,7 @@ func (a *Agent) webhook() *http.Server {
 	}
 }
 
-// health returns the server of metrics and health.
+// health returns the HTTP server of metrics and health checks.
 func (a *Agent) health() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
@@ -39,7 +39,7 @@ func (a *Agent) health() *http.Server {
 		WriteTimeout: 30 * time.Second}
 }
 
-// checkReady returns what the agent waits for; nil if it is ready.
+// checkReady returns an error that names what the agent waits for. It returns nil if the agent is ready.
 func (a *Agent) checkReady() error {
 	if a.identity.current.Load() == nil {
 		return errors.New("waiting for the certificate files")

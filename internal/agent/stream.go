@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	pageSize            = 200              // objects of a list that are in memory at the same time
-	maxListPages        = 5_000            // of one list
-	maxRetryDelay       = 5 * time.Second  // after a failed list or watch: a missing CRD may be created at any time
-	defaultProblemDelay = 5 * time.Second  // before a failure that may pass by itself is a problem
-	maxRecords          = 60_000           // of objects, in all streams together
-	maxMetadataBytes    = 12 << 10         // of metadata in an event
-	defaultWatchTimeout = 20 * time.Minute // a watch ends after between half of and all of it
+	pageSize            = 200              // number of objects in one page of a list
+	maxListPages        = 5_000            // maximum number of pages of one list
+	maxRetryDelay       = 5 * time.Second  // after a failed request; short, because a missing CRD may be created at any time
+	defaultProblemDelay = 5 * time.Second  // after this time, a temporary failure is a problem
+	maxRecords          = 60_000           // maximum number of records of all streams together
+	maxMetadataBytes    = 12 << 10         // maximum size of the metadata in an event
+	defaultWatchTimeout = 20 * time.Minute // a watch ends at a random time between half and all of it
 )
 
-// stream is the watch of one resource, with a record of each of its objects.
+// stream is the watch of one resource. It keeps a record of each object of that resource.
 type stream struct {
 	*streams
 	plan     plan
@@ -39,22 +39,22 @@ type stream struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	targets   []target
-	served    *served // nil until discovery has found it
-	announced bool    // the start of the watch was reported: later targets get a report of their own
+	served    *served // nil until discovery has found the resource
+	announced bool    // the start of the watch was reported; targets that are added later get their own report
 
-	// What follows is for run alone; it holds mu for changes.
+	// Only run uses the fields below. It holds mu when it changes them.
 	known    map[string]record // by namespace/name
-	partial  bool              // known does not have all objects, because there are too many
-	outdated bool              // since the last list, it was reported that any object may have changed
-	listing  listing           // the list that is being read
+	partial  bool              // known is incomplete, because there are too many objects
+	outdated bool              // after the last list, the stream reported that any object may have changed
+	listing  listing           // list that is being read
 }
 
-// listing is a list that is being read.
+// listing is the state of a list that is being read.
 type listing struct {
-	first   bool   // there was no list before
-	ours    uint64 // filters of the lifecycle manager's targets
+	first   bool   // this is the first list
+	ours    uint64 // bits of the filters of the targets of the lifecycle manager
 	fresh   map[string]record
 	partial bool
 	changed []protocol.Name
@@ -72,7 +72,7 @@ func (s *stream) run(ctx context.Context) {
 	if s.plan.query.name != "" {
 		query.FieldSelector = "metadata.name=" + s.plan.query.name
 	}
-	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // it ends with ctx alone
+	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // Run returns only when ctx ends
 		Source: watch.ClientSource(s.listPage, s.openWatch), Query: query, ListSlots: s.listSlots,
 		PageSize: pageSize, MaxPages: maxListPages, MaxObjects: maxListPages * pageSize, WatchTimeout: s.timeout,
 		MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay, HealthyAfter: s.problemDelay, Retry: s.retry,
@@ -81,13 +81,13 @@ func (s *stream) run(ctx context.Context) {
 	})
 }
 
-// name returns the resource as problems name it.
+// name returns the name of the resource for the texts of problems.
 func (s *stream) name() string {
 	return schema.GroupResource{Group: s.plan.query.group, Resource: s.plan.query.resource}.String()
 }
 
-// problemKey identifies the problems of this stream: there is one stream for each version of a resource that the watch
-// list names.
+// problemKey returns the key for the problems of this stream. The key contains the version, because each version of a
+// resource in the watch list has its own stream.
 func (s *stream) problemKey() string { return s.name() + " " + s.plan.query.version }
 
 // recordOpened records that a watch is open.
@@ -96,8 +96,8 @@ func (s *stream) recordOpened() {
 	s.problems.set(s.problemKey(), "")
 }
 
-// reportFailure reports why the resource is not watched. A failure that may pass by itself is a problem only if it
-// lasts.
+// reportFailure records the reason why the resource is not watched. A temporary failure becomes a problem only after a
+// delay.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
@@ -112,8 +112,8 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// reportRemovedResource reports once that any object may have changed when the CRD of a resource was deleted. If the
-// CRD is created again, the next list shows the differences.
+// reportRemovedResource reports, when the CRD of a resource was deleted, that any object may have changed. It reports
+// this once. If the CRD is created again, the stream compares the next list with its records.
 func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *stream) reportRemovedResource() {
 	s.served = nil
 }
 
-// resource returns the client of the resource, which discovery finds before the first list, and after the resource was
-// removed.
+// resource returns the client of the resource. Discovery finds the resource before the first list, and again after the
+// resource was removed.
 func (s *stream) resource(ctx context.Context) (metadata.ResourceInterface, error) {
 	s.mu.Lock()
 	found := s.served
@@ -171,7 +171,7 @@ func (s *stream) openWatch(ctx context.Context, o metav1.ListOptions) (apiwatch.
 	return client.Watch(ctx, o)
 }
 
-// addPage records the objects of a page, and which of them differ from the former list.
+// addPage records the objects of a page of a list. It also records which of these objects differ from the former list.
 func (s *stream) addPage(items []metav1.PartialObjectMetadata, first bool) {
 	if first {
 		s.beginList()
@@ -206,7 +206,7 @@ func (s *stream) beginList() {
 	}
 }
 
-// endList reports the start of the watch, or after a former list the differences.
+// endList reports the start of the watch after the first list. After later lists, endList reports the differences.
 func (s *stream) endList(complete bool) {
 	l := s.listing
 	s.listing = listing{}
@@ -235,7 +235,8 @@ func (s *stream) endList(complete bool) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// introduction is the metadata of the objects of a resource at the start of its watch, if it fits into one event.
+// introduction is the metadata of all objects of a resource at the start of its watch. It is used only if it fits into
+// one event.
 type introduction struct {
 	objects  []metav1.ObjectMeta
 	bytes    int
@@ -289,21 +290,21 @@ func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// addressee is a manager and the kind by which it knows the resource. Each gets one event, also if several targets want
-// it.
+// addressee is a manager and the name of the kind in events for that manager. Each addressee gets one event, even if
+// several of its targets match.
 type addressee struct {
 	manager string
 	kind    metav1.GroupVersionKind
 }
 
-// reportLocked queues an event about an object for each target whose filter is in matched and whose field has changed.
-// o may be nil. The caller holds mu.
+// reportLocked queues an event about an object for each target that the change concerns: matched has the bit of the
+// filter of the target, and the field of the target has changed. o may be nil. The caller holds mu.
 func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, o *metav1.ObjectMeta, deleted bool) {
 	if matched == 0 {
 		return
 	}
 	var trimmed *metav1.ObjectMeta
-	var array [4]addressee // enough for nearly all, without the heap
+	var array [4]addressee // avoids an allocation on the heap in nearly all cases
 	done := array[:0]
 	for _, t := range s.targets {
 		if matched&bit(t.filter) == 0 || !d.concerns(t.field) {
@@ -323,9 +324,9 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	}
 }
 
-// announceLocked queues for each target that any object may have changed. The lifecycle manager gets the objects with
-// it if they fit; nil is unknown. Other managers know only events about objects: they get one for each of records, if
-// complete is true. The caller holds mu.
+// announceLocked queues an event for each target that any object may have changed. For the lifecycle manager, this
+// event contains the objects if they fit into it; nil means that they are unknown. Other managers support only events
+// about single objects. If complete is true, they get one event for each of records. The caller holds mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {
@@ -346,7 +347,7 @@ func (s *stream) announceLocked(targets []target, records map[string]record, obj
 	}
 }
 
-// introduceLocked queues an event about each object that a target wants. The caller holds mu.
+// introduceLocked queues an event about each object that matches the filter of a target. The caller holds mu.
 func (s *stream) introduceLocked(t target, to addressee, records map[string]record) {
 	for key, r := range records {
 		if r.matched&bit(t.filter) == 0 {
@@ -372,7 +373,7 @@ func (s *stream) addresseeLocked(t target) addressee {
 	return to
 }
 
-// ifSmall returns metadata that fits into an event, and nil instead of larger metadata.
+// ifSmall returns metadata unchanged if it fits into an event. It returns nil for larger metadata.
 func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if size(o) > maxMetadataBytes {
 		return nil
@@ -380,7 +381,7 @@ func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	return o
 }
 
-// size estimates the bytes of metadata in an event, without its name.
+// size estimates how many bytes the metadata of an object takes in an event, without its name.
 func size(o *metav1.ObjectMeta) int {
 	bytes := 150 * len(o.ManagedFields)
 	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
@@ -391,7 +392,8 @@ func size(o *metav1.ObjectMeta) int {
 	return bytes
 }
 
-// setTargets replaces the targets of the watch, which goes on. New targets get a report that the watch has started.
+// setTargets replaces the targets of the stream. The watch continues. New targets get a report that the watch has
+// started.
 func (s *stream) setTargets(targets []target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -400,7 +402,7 @@ func (s *stream) setTargets(targets []target) {
 		former[t] = true
 	}
 	s.targets = targets
-	if s.served == nil { // its CRD was deleted: all targets get a report when it is created again
+	if s.served == nil { // the CRD was deleted: when it is created again, all targets get a report
 		s.announced = false
 	}
 	if !s.announced {
@@ -415,7 +417,7 @@ func (s *stream) setTargets(targets []target) {
 	s.announceLocked(added, s.known, nil, !s.partial)
 }
 
-// dropRecords subtracts the records of the stream from the total.
+// dropRecords subtracts the number of records of this stream from the total of all streams.
 func (s *stream) dropRecords() {
 	s.records.Add(-int64(len(s.known)))
 	s.known = nil

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// maxLists is the number of lists that are read at the same time.
+// maxLists is the maximum number of lists that are read at the same time.
 const maxLists = 2
 
-// streams are the watches on the runtime that the watch list in force requests.
+// streams are the watches that the current watch list requests.
 type streams struct {
 	client       metadata.Interface
 	discovery    *discovery
@@ -24,20 +24,20 @@ type streams struct {
 	problems     *problems
 	metrics      *metrics
 	log          logr.Logger
-	timeout      time.Duration // of one watch
-	problemDelay time.Duration // before a failure that may pass by itself is a problem
+	timeout      time.Duration // duration of one watch
+	problemDelay time.Duration // time after which a temporary failure is reported as a problem
 	listSlots    chan struct{} // one for each list that is being read
-	records      atomic.Int64  // number of objects that are known
+	records      atomic.Int64  // number of objects with a record
 
 	wg      sync.WaitGroup
-	running map[versionedResource]*stream // for apply alone
+	running map[versionedResource]*stream // used only by apply
 }
 
-// versionedResource identifies a stream. version is as in the watch list, and may be *.
+// versionedResource is the key of a stream. version is the version in the watch list; it may be *.
 type versionedResource struct{ group, version, resource string }
 
-// apply puts a watch list in force: it ends and starts streams, and leaves alone those that stay the same. Calls must
-// not be concurrent. ctx ends the streams, too.
+// apply starts and stops streams so that they match a watch list. Streams that are the same in the new watch list keep
+// running. apply must not be called concurrently. When ctx ends, the streams end, too.
 func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	wanted := map[versionedResource]plan{}
 	recorders := map[versionedResource]*recorder{}
@@ -71,7 +71,7 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 		s.wg.Go(func() {
 			defer stop()
 			if former := stopped[r]; former != nil {
-				<-former // so that there are never two watches
+				<-former // so that a resource never has two watches
 			}
 			stream.run(ctx)
 		})

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// configMap is the part of a ConfigMap that is read.
+// configMap is the part of a ConfigMap that the agent reads.
 type configMap struct {
 	Data map[string]string `json:"data"`
 }
@@ -26,15 +26,15 @@ type configMap struct {
 type configMapWatch struct {
 	client  rest.Interface
 	name    types.NamespacedName
-	timeout time.Duration         // of one watch
-	changed func(to *configMap)   // nil if it does not exist
-	failed  func(readError error) // nil if it can be read
+	timeout time.Duration         // duration of one watch
+	changed func(to *configMap)   // called with nil if the ConfigMap does not exist
+	failed  func(readError error) // called with nil if the ConfigMap can be read
 }
 
 // run reads the ConfigMap and watches it until ctx ends.
 func (w *configMapWatch) run(ctx context.Context) {
 	var listed *configMap
-	_ = watch.Run(ctx, watch.Options[configMap]{ // it ends with ctx alone
+	_ = watch.Run(ctx, watch.Options[configMap]{ // Run returns only when ctx ends
 		Source:       watch.JSONSource[configMap](w.get),
 		Query:        metav1.ListOptions{FieldSelector: "metadata.name=" + w.name.Name},
 		WatchTimeout: w.timeout, MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay,
@@ -77,8 +77,8 @@ func (w *configMapWatch) get(ctx context.Context, query url.Values) (io.ReadClos
 	return request.Stream(ctx)
 }
 
-// applyWatchlist puts the watch list of the ConfigMap in force. If it is missing or invalid, the former one stays in
-// force.
+// applyWatchlist starts to use the watch list in the ConfigMap. If the watch list is missing or invalid, the former
+// watch list stays in use.
 func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 	const problemKey = " watch list" // sorts before all resources
 	if c == nil {

@@ -2,7 +2,7 @@ package outbox
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Values of the label error_reason of Metrics.Failed.
+// Values of the label error_reason of the counter Metrics.Failed.
 const (
 	ReasonSetup   = "request-setup"
 	ReasonRequest = "failed-request"
@@ -10,11 +10,11 @@ const (
 
 // Metrics are the metrics that a Queue and a Poster set.
 type Metrics struct {
-	// Events counts events, each once however often it is sent.
+	// Events counts events. An event that is sent several times is counted once.
 	Events prometheus.Counter
 	// Lost counts events that were dropped.
 	Lost prometheus.Counter
-	// Failed counts failed attempts by error_reason.
+	// Failed counts failed delivery attempts, by the label error_reason.
 	Failed *prometheus.CounterVec
 }
 

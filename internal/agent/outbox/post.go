@@ -27,25 +27,25 @@ type Poster struct {
 	address, contract string
 	log               logr.Logger
 	metrics           Metrics
-	answered          func(instance string) // called with the process that answered
+	answered          func(instance string) // called with the name of the listener process that answered
 
-	client atomic.Pointer[http.Client] // with the certificate in use; nil before the first
+	client atomic.Pointer[http.Client] // uses the current certificate; nil before the first certificate
 }
 
-// NewPoster returns a Poster that cannot send before UseCertificate. answered is called with the name of the process
-// that answered.
+// NewPoster returns a Poster. It cannot send requests before UseCertificate is called. The function answered is called
+// with the name of the listener process that answered.
 func NewPoster(address, contract string, log logr.Logger, m Metrics, answered func(instance string)) *Poster {
 	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered}
 }
 
-// UseCertificate makes new connections use a certificate and trusted roots. Open connections with the former ones are
-// closed when they are idle.
+// UseCertificate sets the client certificate and the trusted roots for new connections. Open connections with the
+// former certificate are closed when they are idle.
 func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certificate) {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
-			// The certificate is sent whatever roots the listener requests: a refusal is a better error than a missing
-			// certificate.
+			// The client certificate is sent even if the listener requests certificates of other roots: a refused
+			// certificate causes a more useful error than a missing certificate.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate,
 				error) {
 				return certificate, nil
@@ -71,19 +71,19 @@ func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certifica
 // Reply is an answer of the listener.
 type Reply struct {
 	Status        int
-	RetryAfter    time.Duration // the time in which it wants no request, 0 if it did not say
-	NextHeartbeat time.Duration // the time until it wants the next heartbeat, 0 if it did not say
+	RetryAfter    time.Duration // minimum delay of the next request, 0 if the listener sent none
+	NextHeartbeat time.Duration // requested delay of the next heartbeat, 0 if the listener sent none
 }
 
-// CloseIdleConnections closes connections that carry no request. An open one costs the listener as much memory as its
-// record of the runtime.
+// CloseIdleConnections closes the connections that carry no request. In the listener, an open connection takes as much
+// memory as the record of a runtime.
 func (p *Poster) CloseIdleConnections() {
 	if client := p.client.Load(); client != nil {
 		client.CloseIdleConnections()
 	}
 }
 
-// Post sends a body and returns the answer, whatever its status. An error means that there was no answer.
+// Post sends a body and returns the answer, whatever its status code is. An error means that there was no answer.
 func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a Reply, err error) {
 	client := p.client.Load()
 	if client == nil {
@@ -106,18 +106,19 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 		return a, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be reused
 	a = Reply{
 		Status: response.StatusCode, RetryAfter: seconds(response, "Retry-After", time.Minute),
 		NextHeartbeat: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
-	if response.StatusCode == http.StatusOK { // other answers come from processes that did not act on the request
+	if response.StatusCode == http.StatusOK { // a process that sent another status did not act on the request
 		p.answered(response.Header.Get(protocol.HeaderInstance))
 	}
 	return a, nil
 }
 
-// seconds returns the value of a header in seconds, limited; 0 if it is missing or invalid.
+// seconds returns the duration in a header whose value is a number of seconds. A longer duration is cut to the limit.
+// seconds returns 0 if the header is missing or invalid.
 func seconds(r *http.Response, header string, limit time.Duration) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(header))
 	if err != nil || n <= 0 {
@@ -126,8 +127,9 @@ func seconds(r *http.Response, header string, limit time.Duration) time.Duration
 	return time.Duration(min(n, int(limit/time.Second))) * time.Second
 }
 
-// smallReads is a body that is read, and so sent, in small pieces. The listener keeps a buffer for each connection that
-// is as large as the largest TLS record that it received, which matters with ten thousand agents.
+// smallReads is a request body that is read and sent in small pieces. The listener keeps a buffer for each connection.
+// That buffer is as large as the largest TLS record that the listener received. With ten thousand agents, small records
+// save much memory.
 type smallReads struct{ of *bytes.Reader }
 
 // Read implements [io.Reader].
@@ -136,7 +138,8 @@ func (p *smallReads) Read(into []byte) (int, error) {
 	return p.of.Read(into[:min(len(into), size)])
 }
 
-// Deliver makes one attempt to deliver an event. An event that is too large, or refused, is sent without metadata.
+// Deliver makes one attempt to deliver an event. An event that is too large is sent without metadata. A refused event
+// is sent again without metadata.
 func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) Result {
 	body, err := json.Marshal(e)
 	if err == nil && len(body) > protocol.MaxEventBytes {

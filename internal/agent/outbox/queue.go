@@ -10,20 +10,21 @@
 //
 // # How it works
 //
-// A Queue has one lane for each manager, and in it at most one entry for each object, with its newest event. The first
-// event of an object is sent at once, further ones at most every 500 ms. Events are delivered at least once: a failed
-// one is sent again, with a back-off, until the listener accepts or refuses it.
+// A Queue has one lane for each manager. A lane has at most one entry for each object: the newest event about that
+// object. The first event about an object is sent at once. Further events about the same object are sent at most every
+// 500 ms. Events are delivered at least once: an event that could not be delivered is sent again, with back-off, until
+// the listener accepts or refuses it.
 //
-// Memory is limited. When there are too many entries, all entries of a resource are replaced by one event that any of
-// its objects may have changed. When there is no room for that either, the event is lost, and counted for the next
-// heartbeat.
+// Memory is limited. When there are too many entries, one event replaces all entries of a resource. This event means
+// that any object of the resource may have changed. When there is no room for that event either, it is lost. The next
+// heartbeat then reports that events were lost.
 //
-// When another process of the listener answers than before, events that were delivered in the last minute are delivered
-// again, because the former process may have ended before it acted on them.
+// When another process of the listener answers than before, the events of the last minute are delivered again. The
+// former process may have ended before it acted on them.
 //
 // # What it does not do
 //
-// It does not survive the process: an agent that starts reports the start of each watch.
+// A Queue does not store events on disk. An agent that starts again reports the start of each watch instead.
 package outbox
 
 import (
@@ -38,71 +39,72 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Limits of a Queue.
+// The limits of a Queue.
 const (
-	// MinRetryDelay is the delay after the first failure.
+	// MinRetryDelay is the delay of the next attempt after the first failure.
 	MinRetryDelay = 250 * time.Millisecond
-	maxRetryDelay = 15 * time.Second // after many failures
+	maxRetryDelay = 15 * time.Second // maximum delay, reached after many failures
 
-	minEventInterval = 500 * time.Millisecond // between two events about one object to one manager
-	// before the last answer: deliveries in it are repeated to a new listener
+	minEventInterval = 500 * time.Millisecond // minimum time between two events about one object to one manager
+	// a delivery within this time before the last answer is repeated to a new listener process
 	redeliveryPeriod = time.Minute
-	drainTimeout     = 3 * time.Second // for pending events when the agent ends
-	maxLanes         = 64              // managers
-	// pending events for one manager: the listener accepts 100 a second from a runtime
+	drainTimeout     = 3 * time.Second // time to send pending events when the agent ends
+	maxLanes         = 64              // maximum number of managers
+	// maximum number of pending events for one manager; the listener accepts 100 a second from a runtime
 	maxLaneEntries     = 1000
-	maxMetadataEntries = 500 // pending events that contain metadata
-	maxRequests        = 15  // at the same time; the listener accepts 16 from a runtime, and heartbeats need one
+	maxMetadataEntries = 500 // maximum number of pending events that contain metadata
+	maxRequests        = 15  // concurrent requests; the listener accepts 16 from a runtime, and heartbeats need one
 )
 
 // Result is the result of one attempt to deliver an event.
 type Result struct {
-	// Delivered is true if the listener accepted the event, Refused if it never will. If neither is true, the event has
-	// to be sent again.
+	// Delivered is true if the listener accepted the event. Refused is true if the listener will never accept the
+	// event. If both are false, the event has to be sent again.
 	Delivered, Refused bool
-	// RetryAfter is the time in which the listener wants no request, 0 if it did not say. Throttled is true if only the
-	// rate was too high.
+	// RetryAfter is the time for which the listener requests a pause, or 0 if it requests none. Throttled is true if
+	// the only reason for the pause is a too high rate of requests.
 	RetryAfter time.Duration
 	Throttled  bool
 }
 
-// Queue holds events that are to be delivered, and remembers recent deliveries. Safe for concurrent use.
+// Queue holds the events that are to be delivered, and records recent deliveries. Safe for concurrent use.
 //
-// After a failed request the lane of a manager is paused, longer after each failure, and then sends one entry; when
-// that is delivered, all others follow. An entry that fails while others are delivered has a back-off of its own.
+// After a failed request, the lane of the manager pauses. The pause grows with each failure. After the pause, the lane
+// sends one entry. When that entry is delivered, the lane sends all others. If an entry fails while others are
+// delivered, only that entry is delayed by a back-off.
 type Queue struct {
 	bootID  string
-	limit   int // of pending entries of all lanes
+	limit   int // maximum number of pending entries of all lanes
 	metrics Metrics
 	wakeUp  chan struct{} // has a value when an entry may be due
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	lanes     map[string]*lane
-	pending   int // entries of all lanes
+	pending   int // number of entries of all lanes
 	sending   int
 	order     uint64
-	instances []string  // processes of the listener that have answered, the newest last
-	answered  time.Time // when one of them answered last
+	instances []string  // listener processes that have answered, the newest last
+	answered  time.Time // time of the last answer
 }
 
-// lane has the events for one manager.
+// lane holds the events for one manager.
 type lane struct {
 	manager  string
 	entries  map[key]*entry
-	waiting  schedule // the entries that are not being sent
+	waiting  schedule // entries that are not being sent
 	sending  int
-	failures int       // in a row
-	paused   time.Time // no request is sent before
+	failures int       // consecutive failures
+	paused   time.Time // no request is sent before this time
 	sequence uint64
-	lost     int // events that were dropped, and not replaced by an event about their resource
+	lost     int // number of dropped events that no event about the resource replaces
 
 	delivered map[key]delivery
-	log       []logged // of deliveries, oldest first; a second delivery is a second entry
-	// resources whose deliveries were forgotten early for lack of memory, and when they were made
+	log       []logged // deliveries, oldest first; a second delivery is a second element
+	// resources with delivery records that were removed early to save memory; the value is the time of the delivery
 	forgotten map[key]time.Time
 }
 
-// key identifies the object of an event. Without a name, it is the whole resource.
+// key identifies the object of an event. A key without a name identifies the whole resource.
 type key struct {
 	kind                      metav1.GroupVersionKind
 	resource, namespace, name string
@@ -115,12 +117,12 @@ func (k key) resourceKey() key { return key{kind: k.kind, resource: k.resource} 
 type entry struct {
 	key      key
 	event    protocol.Event
-	at       time.Time // not to be sent before
+	at       time.Time // the event is not sent before this time
 	order    uint64
-	index    int // in the schedule, -1 while it is being sent
+	index    int // index in the schedule, -1 while the event is being sent
 	attempts int
 	repeat   time.Duration // see Change.RepeatAfter
-	next     *Change       // a newer event that was added while this one is being sent
+	next     *Change       // newer event that was added while this event is being sent
 }
 
 // Change is an event to deliver.
@@ -128,10 +130,10 @@ type Change struct {
 	Event protocol.Event
 	// Delay is the time before the event is sent.
 	Delay time.Duration
-	// RepeatAfter, if positive, delivers the event a second time, so long after the first.
+	// RepeatAfter, if positive, is the time after the first delivery at which the event is delivered a second time.
 	RepeatAfter time.Duration
 
-	redelivery bool // it was delivered before
+	redelivery bool // the event was delivered before
 }
 
 // delivery is a recent delivery of an event about an object.
@@ -141,21 +143,22 @@ type delivery struct {
 	deleted  bool
 }
 
-// logged is a delivery in the log. It is obsolete if an event about the object was delivered later.
+// logged is an element of the log of deliveries. It is obsolete if another event about the same object was delivered
+// later.
 type logged struct {
 	key key
 	at  time.Time
 }
 
-// New returns an empty queue of at most limit pending events. bootID identifies this process in each report.
+// New returns an empty Queue with at most limit pending events. bootID identifies this process in every event.
 func New(bootID string, limit int, m Metrics) *Queue {
 	return &Queue{bootID: bootID, limit: limit, metrics: m, wakeUp: make(chan struct{}, 1), lanes: map[string]*lane{}}
 }
 
-// BootID returns the boot ID of the events.
+// BootID returns the boot ID that events contain.
 func (q *Queue) BootID() string { return q.bootID }
 
-// Limit returns the number of events that may be pending.
+// Limit returns the maximum number of pending events.
 func (q *Queue) Limit() int { return q.limit }
 
 func keyOf(e protocol.Event) key {
@@ -175,7 +178,8 @@ func (q *Queue) Add(manager string, c Change) {
 	q.dispatchSoon()
 }
 
-// laneLocked returns the lane of a manager, made if needed; nil if there are too many.
+// laneLocked returns the lane of a manager. If there is no lane, laneLocked makes one. It returns nil if there are too
+// many lanes.
 func (q *Queue) laneLocked(manager string) *lane {
 	l := q.lanes[manager]
 	if l == nil && len(q.lanes) < maxLanes {
@@ -194,7 +198,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 &&
 		c.Delay == 0 && c.RepeatAfter == 0 {
-		// the event about the resource is sent later and includes this change
+		// the event about the resource is sent later than this change, and so includes it
 		whole.event.ObjectsComplete, whole.event.Objects = false, nil
 		return
 	}
@@ -227,12 +231,12 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 }
 
-// resourceEvent returns the event that any object of a resource may have changed.
+// resourceEvent returns an event that means: any object of the resource may have changed.
 func resourceEvent(k key) protocol.Event {
 	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, WatchStarted: true}
 }
 
-// withoutMetadata returns an event without metadata, to save memory.
+// withoutMetadata returns a copy of an event without metadata, to save memory.
 func withoutMetadata(e protocol.Event) protocol.Event {
 	e.Object, e.ObjectsComplete, e.Objects = nil, false, nil
 	return e
@@ -246,8 +250,8 @@ func (q *Queue) pushLocked(l *lane, e *entry) {
 	heap.Push(&l.waiting, e)
 }
 
-// replaceLocked replaces the event of an entry by a newer one. The sequence number stays: no event was delivered with
-// it yet.
+// replaceLocked replaces the event of an entry by a newer event. The sequence number does not change, because no event
+// with that number was delivered yet.
 func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
@@ -271,16 +275,16 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room by replacing the entries of all objects of a resource by one event about the resource: that
-// of the key, or if that has no entries, the one with most entries. It reports whether there is room for an event about
-// the resource of the key.
+// collapseLocked makes room in a lane: one event about a resource replaces the entries of all objects of that resource.
+// It chooses the resource of the key. If that resource has no entries, it chooses the resource with the most entries.
+// collapseLocked reports whether there is room for an event about the resource of the key.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
 	}
 	var most key
 	var in *lane
-	count := 1 // replacing one entry by another makes no room
+	count := 1 // replacing one entry by one event makes no room
 	for _, other := range q.lanes {
 		if other != l && len(l.entries) >= maxLaneEntries {
 			continue
@@ -310,7 +314,7 @@ func (q *Queue) collapseLocked(l *lane, k key) bool {
 	return true
 }
 
-// dropLocked removes the waiting entries of all objects of a resource and returns their number.
+// dropLocked removes the waiting entries of all objects of a resource. It returns the number of removed entries.
 func (q *Queue) dropLocked(l *lane, whole key) int {
 	var kept schedule
 	dropped := 0
@@ -329,7 +333,7 @@ func (q *Queue) dropLocked(l *lane, whole key) int {
 	return dropped
 }
 
-// Run sends events when they are due until ctx ends, and then pending events for up to drainTimeout.
+// Run sends events at their due time until ctx ends. After that, Run sends pending events for at most drainTimeout.
 func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manager string, e protocol.Event) Result) {
 	sends, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -361,7 +365,8 @@ func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manag
 	}
 }
 
-// dispatch starts requests for the events that are due. It returns when the next one is due, zero if none is known.
+// dispatch starts requests for the events that are due. It returns the time when the next event is due, or zero if
+// there is none.
 func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
 	q.mu.Lock()
@@ -386,8 +391,8 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	return due, q.pending
 }
 
-// requestLimitLocked returns the number of requests that a lane may have at the same time: half of those that other
-// lanes leave, so that some are left for another lane, and one after a failure.
+// requestLimitLocked returns the maximum number of concurrent requests of a lane. It is half of the requests that the
+// other lanes do not use. The other half stays available for another lane. After a failure the limit is one request.
 func (q *Queue) requestLimitLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
@@ -396,7 +401,7 @@ func (q *Queue) requestLimitLocked(l *lane) int {
 	return (left + 1) / 2
 }
 
-// finish records the result of an attempt.
+// finish records the result of an attempt to deliver an entry.
 func (q *Queue) finish(l *lane, e *entry, o Result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -420,13 +425,13 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 	case e.next != nil:
 		q.addLocked(l, *e.next)
 	case e.repeat > 0 && o.Delivered:
-		e.event.ObjectsComplete, e.event.Objects = false, nil // they are outdated by then
+		e.event.ObjectsComplete, e.event.Objects = false, nil // the objects are outdated when the event is repeated
 		q.addLocked(l, Change{Event: e.event, Delay: e.repeat, redelivery: true})
 	}
 }
 
-// retryLocked puts an entry back after a failed attempt. If others were delivered since its last failure, the entry has
-// a back-off of its own; otherwise the lane is paused.
+// retryLocked puts an entry back into the lane after a failed attempt. If other entries were delivered since the last
+// failure of the entry, only that entry is delayed by a back-off. Otherwise the whole lane is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
@@ -451,11 +456,12 @@ func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 		}
 	}
 	q.order++
-	e.order = q.order // behind the others
+	e.order = q.order // behind the other entries
 	heap.Push(&l.waiting, e)
 }
 
-// State returns the last sequence number, and the numbers of pending and lost events, of a manager.
+// State returns three numbers for a manager: the last sequence number, the number of pending events, and the number of
+// lost events.
 func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -472,8 +478,8 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// HeartbeatDelivered records that a heartbeat with this number of lost events was delivered. It ends the pause of the
-// lane, because the control plane can be reached.
+// HeartbeatDelivered records that a heartbeat that reported this number of lost events was delivered. It also ends the
+// pause of the lane, because the control plane can be reached.
 func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -491,7 +497,7 @@ func (q *Queue) Size() float64 {
 	return float64(q.pending)
 }
 
-// dispatchSoon makes Run look for events that are due.
+// dispatchSoon makes Run check at once for events that are due.
 func (q *Queue) dispatchSoon() {
 	select {
 	case q.wakeUp <- struct{}{}:

@@ -16,9 +16,10 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 	q.forgetLocked(l)
 }
 
-// forgetLocked forgets deliveries that were made longer than redeliveryPeriod before the last answer, and the oldest
-// ones if there are too many. While the listener does not answer, no delivery is forgotten for its age: the process
-// that accepted it may have ended before it acted on it.
+// forgetLocked removes the records of old deliveries. A delivery is old if it was made longer than redeliveryPeriod
+// before the last answer of the listener. If there are too many records, forgetLocked also removes the oldest ones.
+// While the listener does not answer, no record is removed for its age: the process that accepted the delivery may have
+// ended before it acted on the event.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
@@ -41,16 +42,16 @@ func (q *Queue) forgetLocked(l *lane) {
 	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// ListenerAnswered records which process of the listener answered. A new one may replace one that ended before it acted
-// on recent deliveries, so these are delivered again. A listener that does not send its instance cannot be recognised
-// as new.
+// ListenerAnswered records which process of the listener answered. If it is a new process, recent events are delivered
+// again: the former process may have ended before it acted on them. A listener that does not send its instance name
+// cannot be recognised as a new process.
 func (q *Queue) ListenerAnswered(instance string) {
 	const maxInstances = 16
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	isKnown := instance == "" || slices.Contains(q.instances, instance)
 	if !isKnown {
-		isKnown = len(q.instances) == 0 // the first one replaces no other
+		isKnown = len(q.instances) == 0 // the first process does not replace another one
 		q.instances = append(q.instances, instance)
 		if len(q.instances) > maxInstances {
 			q.instances = q.instances[1:]
@@ -68,8 +69,8 @@ func (q *Queue) ListenerAnswered(instance string) {
 	}
 }
 
-// HasUndeliveredOrRecent reports whether events are pending, or were delivered so recently that a new listener gets
-// them again.
+// HasUndeliveredOrRecent reports whether events are pending, or were delivered recently. Recently delivered events are
+// delivered again to a new process of the listener.
 func (q *Queue) HasUndeliveredOrRecent() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,7 +82,7 @@ func (q *Queue) HasUndeliveredOrRecent() bool {
 	return false
 }
 
-// redeliverLocked queues recent deliveries again, except those of objects with a pending event.
+// redeliverLocked queues recently delivered events again. It skips objects that have a pending event.
 func (q *Queue) redeliverLocked(l *lane) {
 	now := time.Now()
 	for k := range l.forgotten {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Backoff returns the delay after a number of failures in a row: between half of and all of a time that doubles.
+// Backoff returns the delay after a number of consecutive failures. The maximum of the delay doubles with each failure.
+// The delay is a random time between half of that maximum and all of it.
 func Backoff(failures int) time.Duration {
 	d := min(maxRetryDelay, MinRetryDelay<<min(failures-1, 10))
 	return d/2 + rand.N(d/2)
@@ -19,7 +20,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// schedule is a heap of entries by the time when they are due.
+// schedule is a heap of entries, ordered by the time when they are due.
 type schedule []*entry
 
 // Len implements heap.Interface.
