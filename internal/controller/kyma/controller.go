@@ -1,4 +1,4 @@
-// Package kyma reconciles Kymas: the desired modules of one runtime, and their state.
+// Package kyma reconciles Kymas: the desired modules of one runtime, and the state of these modules.
 //
 // # Use
 //
@@ -7,19 +7,22 @@
 //
 // # How it works
 //
-// A reconcile reads the requested modules from the Kyma in the runtime, resolves each module to a version, creates or
-// updates one Manifest per module, deletes the Manifests of modules that are no longer requested, and writes one status
-// to both copies of the Kyma. The steps of installation and deletion are the two lists in [Reconciler.Reconcile]. A
-// reconcile is triggered by a change of the Kyma here or in the runtime, of one of its Manifests, of a release or
-// template that it uses, of its access Secret, or of the connection to the runtime; see triggers.go.
+// A reconcile reads the requested modules from the Kyma in the runtime and resolves each module to a version. It
+// creates or updates one Manifest per module, and deletes the Manifests of modules that are no longer requested. At the
+// end it writes the status to both copies of the Kyma: in the control plane and in the runtime. The steps of
+// installation and deletion are the two lists in [Reconciler.Reconcile].
 //
-// Three parts have packages of their own: package catalog keeps the copy of the catalog in the runtime, package
-// agentdelivery keeps its agent delivered, and package maintenance holds the maintenance policy.
+// A reconcile is triggered by a change of one of these: the Kyma in the control plane or in the runtime, a Manifest of
+// the Kyma, a release or template that the Kyma uses, the access Secret, the connection to the runtime. See
+// triggers.go.
+//
+// Three parts have packages of their own. Package catalog keeps the catalog copy in the runtime. Package agentdelivery
+// keeps the agent of the runtime delivered. Package maintenance holds the maintenance policy.
 //
 // # What it does not do
 //
-// It applies no object of a module: the controller of Manifests does. It never changes the spec of a Kyma after it was
-// created.
+// The package applies no object of a module: the controller of Manifests does. The package never changes the spec of a
+// Kyma that already exists.
 package kyma
 
 import (
@@ -57,68 +60,74 @@ import (
 
 // Options are the dependencies and settings of the controller.
 type Options struct {
-	// Client reads from the cache and sees its own writes.
+	// Client reads from the cache, and its reads include its own writes.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
+	// Urgent is the set of runtimes that a person waits for. All controllers share it. It is required.
 	Urgent *queueing.Urgent
-	// Trigger adds Kymas to the queue of the controller, for parts of the manager that are made before it. Default one
-	// of its own.
+	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are made before the controller use
+	// it. By default the controller makes its own.
 	Trigger *queueing.Trigger
 	// Reviews has the names of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
-	// made before the controller add to it. Default one of its own.
+	// made before the controller add Kymas to it. By default the controller makes its own.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// Registry reads component descriptors.
 	Registry *registry.Registry
-	// Namespace holds Kymas, Manifests, templates and releases.
+	// Namespace is the namespace of Kymas, Manifests, templates and releases.
 	Namespace string
-	// InCluster says that the runtime is the control plane itself: the spec of the Kyma has the requested modules, and
-	// there is no second copy.
+	// InCluster means that the runtime is the control plane itself. Then the spec of the Kyma has the requested
+	// modules, and there is no second copy of the Kyma.
 	InCluster bool
-	// Base are the base objects of every runtime: its namespace and the CRDs of what its admin sees. Not needed with
-	// InCluster.
+	// Base has the base objects of every runtime: the namespace, and the CRDs that the admin of the runtime needs. With
+	// InCluster it is not required.
 	Base *render.Bundle
-	// PullSecret names a Secret in Namespace that every runtime gets a copy of. "" means none.
+	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
+	// no pull Secret.
 	PullSecret string
-	// PullSecrets holds that Secret. Needed with PullSecret, but not with InCluster.
+	// PullSecrets is the cache that has the Secret PullSecret. It is required if PullSecret is set. With InCluster it
+	// is not required.
 	PullSecrets cache.Cache
-	// Events records events on Kymas; nil: no events.
+	// Events records events on Kymas. nil means that no events are recorded.
 	Events events.EventRecorder
-	// Restricted are the modules that are only for Kymas that their ModuleReleaseMeta selects.
+	// Restricted lists the restricted modules: a Kyma may use such a module only if the ModuleReleaseMeta of the module
+	// selects the Kyma.
 	Restricted []string
-	// PolicyConfigMap names a ConfigMap in Namespace with the maintenance policy. Client has to cache it. "": the
-	// policy is in PolicyFile.
+	// PolicyConfigMap is the name of a ConfigMap in Namespace with the maintenance policy. Client has to cache this
+	// ConfigMap. "" means that the policy is in PolicyFile.
 	PolicyConfigMap string
-	// PolicyFile is the path of the file with the maintenance policy; it need not exist. "": there is no policy.
+	// PolicyFile is the path of the file with the maintenance policy. The file need not exist. If PolicyFile and
+	// PolicyConfigMap are both "", there is no policy.
 	PolicyFile string
-	// MinMaintenanceWindow is how much of a maintenance window has to be left for an update to start.
+	// MinMaintenanceWindow is the minimum remaining time of a maintenance window: an update starts only if at least
+	// this much is left.
 	MinMaintenanceWindow time.Duration
-	// CatalogSpread is the period over which the reconciles after a change that concerns many runtimes are spread.
+	// CatalogSpread is the period over which reconciles are spread after a change that affects many runtimes.
 	CatalogSpread time.Duration
 	// AuditInterval is the time between two comparisons of the catalog copy in a runtime that is not watched.
 	AuditInterval time.Duration
-	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be unavailable before the deletion
-	// is given up with a tombstone. 0 means that it is waited for without a limit, as with InCluster.
+	// DeletionDeadline limits how long the deletion of a Kyma waits for an unavailable runtime. After this time the
+	// deletion is given up, and a tombstone is written. 0 means that there is no limit. With InCluster there is never a
+	// limit.
 	DeletionDeadline time.Duration
-	// Live writes tombstones; Client would cache them. Needed with DeletionDeadline.
+	// Live writes tombstones without a cache: Client would cache them. It is required if DeletionDeadline is set.
 	Live client.Writer
 	// Concurrency is the number of Kymas that are reconciled at the same time.
 	Concurrency int
-	// RateLimiter delays retries after an error.
+	// RateLimiter returns the delay of a retry after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
-	// Agents say how runtimes get their agents. The zero value is for runtimes without agents.
+	// Agents are the options of the agent delivery. With the zero value, runtimes have no agents.
 	Agents agentdelivery.Options
-	// MaxNewRuntimes is the number of runtimes that get their first modules at the same time, and of those that lose
-	// all of them; 0 is no limit.
+	// MaxNewRuntimes is the number of runtimes that may get their first modules at the same time. It is also the number
+	// of runtimes that may lose all modules at the same time. 0 means that there is no limit.
 	MaxNewRuntimes int
-	// Shards say which runtimes this replica reconciles. nil: all.
+	// Shards decides which runtimes this replica reconciles. nil means all runtimes.
 	Shards *shard.Keeper
-	// Certain reads from the API server. Needed with Shards.
+	// Certain reads from the API server. It is required if Shards is set.
 	Certain client.Reader
-	// RuntimeMetrics adds the metrics with one series per runtime and module.
+	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
-	// AfterStep is called after each step, see loop.Options; nil in production.
+	// AfterStep is called after each step, see loop.Options. In production it is nil.
 	AfterStep func(step string)
 }
 
@@ -128,10 +137,10 @@ type Reconciler struct {
 	catalog   *catalog.Copies
 	agents    *agentdelivery.Agents
 	policies  *maintenance.Policies
-	ownWrites ownWrites           // to Manifests
-	starting  *queueing.Admission // of runtimes that get their first modules
-	ending    *queueing.Admission // of runtimes that lose all modules
-	rollout   *queueing.Admission // of Kymas that are reconciled because of a change for many
+	ownWrites ownWrites           // writes to Manifests
+	starting  *queueing.Admission // admits runtimes that get their first modules
+	ending    *queueing.Admission // admits runtimes that lose all modules
+	rollout   *queueing.Admission // admits Kymas to reconcile after a change that affects many
 
 	mu    sync.Mutex
 	known map[string]*record // guarded by mu; by name of the Kyma
@@ -224,34 +233,35 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// run is one reconcile of one Kyma: its inputs, and what its steps have found and done.
+// run has the inputs and the results of one reconcile of one Kyma.
 type run struct {
 	*Reconciler
-	kyma *v1beta2.Kyma // as read; its status is changed through status.go only
-	now  time.Time     // of the whole reconcile
+	kyma *v1beta2.Kyma // as read; only status.go changes its status
+	now  time.Time     // the time of the reconcile, the same in all steps
 
 	runtime   *runtimes.Runtime            // set by connect; nil without a connection
-	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; in-cluster the Kyma itself
-	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of this Kyma, by name
-	// set by resolve, completed by install: requested ones in the order of spec, then those to be removed
+	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; with InCluster, kyma
+	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of the Kyma, by name
+	// set by resolve, completed by install: first the requested modules in the order of spec, then the modules to be
+	// removed
 	modules   []plan.Module
 	agentPlan agentdelivery.Plan // set by watchlist
-	found     findings           // for the status
+	found     findings           // the input of the status
 	deletion  deletion           // set by the steps of a deletion
 }
 
-// findings are what the steps of a reconcile have found, for the status.
+// findings are the results of the steps from which the status is derived.
 type findings struct {
-	paused        bool // set by sync: the runtime is left as it is
+	paused        bool // set by sync: the Kyma is paused, nothing in the runtime is changed
 	baseSynced    bool // set by sync: the runtime has its base objects and its Kyma
 	resolved      bool // set by resolve: run.modules has all modules
 	catalogSynced bool // set by catalog: the runtime has its catalog copy
-	// set by sync: the status of a new Kyma will change within a moment, so that it need not be saved
+	// set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now
 	isTransient   bool
-	policyProblem error // why the maintenance policy that was read last is not in force; nil if it is
+	policyProblem error // why the last read maintenance policy is not in force; or nil
 }
 
-// Reconcile brings one Kyma to its desired state.
+// Reconcile brings the modules of one Kyma to their desired state.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	defer func() { result.Priority = r.Urgent.RequeuePriority(req.Name) }()
 	defer r.rollout.Release(req.Name)
@@ -273,7 +283,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.isReleased(kyma) {
-		return reconcile.Result{}, nil // it is deleted; the event of the cache triggers the next reconcile
+		return reconcile.Result{}, nil // the Kyma is deleted; the event of its deletion triggers the next reconcile
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), found: findings{policyProblem: r.policies.Problem()}}
 	options := loop.Options{
@@ -299,7 +309,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	case kyma.SkipsReconciliation():
 		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportNotReconciled})
 	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
-		return reconcile.Result{}, nil // its admission enqueues it
+		return reconcile.Result{}, nil // the admission enqueues the Kyma later
 	}
 	defer func() {
 		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
@@ -322,7 +332,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "requeue", Do: n.requeue})
 }
 
-// adopt adds our finalizer and label to the Kyma, so that it is not deleted before its runtime is cleaned up.
+// adopt adds our finalizer and label to the Kyma. The finalizer keeps the Kyma until its runtime is cleaned up.
 func (n *run) adopt(ctx context.Context) error {
 	agentdelivery.TakeOver(n.kyma, n.now)
 	return loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
@@ -333,8 +343,8 @@ func (n *run) adopt(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime. It makes no request. After a failure nothing is retried: the pool reports
-// when that may help.
+// connect gets the connection to the runtime from the pool. It makes no request. A failure is not retried: the pool
+// notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
@@ -345,12 +355,12 @@ func (n *run) connect(ctx context.Context) error {
 		return err
 	}
 	n.runtime = rt
-	n.edit(func(*record) {}) // from now on the runtime is known
+	n.edit(func(*record) {}) // creates the record of the runtime
 	return nil
 }
 
-// planAgent computes what is delivered for the agent. The status, with the list of its objects, is saved after this
-// step.
+// planAgent computes what has to be delivered for the agent. The status lists the objects of the agent. It is saved
+// after this step.
 func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil
@@ -359,7 +369,7 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 	return err
 }
 
-// deliverAgent delivers the agent, or removes it if agents are disabled.
+// deliverAgent delivers the agent. If agents are disabled, it removes the agent.
 func (n *run) deliverAgent(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil
@@ -381,8 +391,8 @@ func (n *run) agentTarget() agentdelivery.Target {
 	return t
 }
 
-// requeue requests the next reconcile: after the poll interval of the runtime, or earlier, when a slow module has to be
-// explained in the status or a maintenance window opens.
+// requeue requests the next reconcile after the poll interval of the runtime. The next reconcile comes earlier if the
+// status will have to explain a slow module, or if a maintenance window opens.
 func (n *run) requeue(context.Context) error {
 	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	for _, m := range n.modules {

@@ -27,18 +27,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// remoteRef identifies the one Kyma of every runtime.
+// remoteRef identifies the Kyma in a runtime. Every runtime has one Kyma.
 var remoteRef = apply.Ref{
 	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: "Kyma",
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// metadataOwner is the field manager of the labels and annotations that we write to the Kyma in the runtime.
+// metadataOwner is the field manager for our labels and annotations on the Kyma in the runtime.
 const metadataOwner = "kyma-sync-context"
 
-// sync reads the Kyma in the runtime, whose spec has the requested modules, and creates what the runtime lacks:
-// namespace, CRDs, pull Secret and the Kyma with our labels. If nothing is missing this costs one read: the Kyma is
-// annotated with the digest of the base objects.
+// sync reads the Kyma in the runtime, whose spec has the requested modules. It creates the objects that the runtime
+// lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime lacks nothing, sync costs one read,
+// because the Kyma is annotated with the digest of the base objects.
 func (n *run) sync(ctx context.Context) error {
 	if n.InCluster {
 		n.remote, n.found.baseSynced = n.kyma, true
@@ -75,15 +75,15 @@ func (n *run) sync(ctx context.Context) error {
 	return nil
 }
 
-// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec was changed since the status
-// was last reported: the person who changed it waits for it.
+// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma was changed after
+// the last report of the status. The person who changed the spec waits for the result.
 func (n *run) markUrgentIfEdited() {
 	if n.remote.Generation != n.remote.Status.ObservedGeneration {
 		n.Urgent.Mark(n.kyma.Name)
 	}
 }
 
-// keepPaused uses the Kyma in the runtime as it is, and changes nothing there.
+// keepPaused uses the Kyma in the runtime without any change in the runtime.
 func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
 	if remote == nil {
 		return reconcile.TerminalError(b)
@@ -94,9 +94,9 @@ func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.B
 	return nil
 }
 
-// awaitServed turns a NotServedError into an answer that reconciles again: soon at first, then more slowly. Other
-// errors are returned unchanged. As runtimes usually serve a new kind within 200 ms, the status of a new Kyma is not
-// saved for newKymaDelay.
+// awaitServed turns a NotServedError into a result that requeues the Kyma: after a short time at first, then after
+// longer times. Other errors are returned unchanged. Runtimes usually serve a new kind within 200 ms. Therefore the
+// status of a new Kyma is not saved during the first newKymaDelay.
 func (n *run) awaitServed(err error) error {
 	const newKymaDelay = 2 * time.Second
 	notServed, ok := errors.AsType[*catalog.NotServedError](err)
@@ -114,7 +114,7 @@ func (n *run) awaitServed(err error) error {
 	return loop.Later(loop.PollDelay(n.now, since), notServed.What)
 }
 
-// readRemote returns the Kyma in the runtime, nil if it does not exist.
+// readRemote returns the Kyma in the runtime, or nil if it does not exist.
 func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	u, err := n.runtime.Get(ctx, remoteRef)
 	if catalog.IsAbsent(err) {
@@ -126,8 +126,8 @@ func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	return asKyma(u)
 }
 
-// createRemote creates the Kyma in the runtime with the channel and modules that it requested last, or with those of
-// the Kyma in the control plane.
+// createRemote creates the Kyma in the runtime with the channel and modules that the Kyma in the runtime requested
+// last. If no last request is stored, it uses the spec of the Kyma in the control plane.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	spec, restored := initialRequest(n.kyma)
 	remote := &v1beta2.Kyma{
@@ -144,13 +144,13 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 	delete(fields, "status")
 	_, err = n.runtime.Create(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
 	if catalog.IsAbsent(err) {
-		n.catalog.ResendBase(n.catalogTarget()) // CRDs that were sent before may have been deleted
+		n.catalog.ResendBase(n.catalogTarget()) // somebody may have deleted the CRDs
 		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
-	remote.Generation = 1                      // like that of every new object
+	remote.Generation = 1                      // the generation of every new object
 	n.agents.CompareDelivered(n.agentTarget()) // the agent may have been deleted, too
 	if restored {
 		n.event(corev1.EventTypeNormal, v1beta2.EventKymaRestored,
@@ -161,7 +161,7 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 	return remote, nil
 }
 
-// remoteLabels are our labels on the Kyma in the runtime.
+// remoteLabels returns our labels on the Kyma in the runtime.
 func (n *run) remoteLabels() map[string]string {
 	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,
 		v1beta2.LabelWatchedBy: v1beta2.WatchedByKyma}
@@ -173,7 +173,7 @@ func (n *run) remoteLabels() map[string]string {
 	return labels
 }
 
-// remoteAnnotations are our annotations on the Kyma in the runtime, but for the digest of the catalog copy.
+// remoteAnnotations returns our annotations on the Kyma in the runtime, without the digest of the catalog copy.
 func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 	return map[string]string{
 		v1beta2.AnnotationOwnedBy:           n.kyma.Namespace + "/" + n.kyma.Name,
@@ -181,7 +181,7 @@ func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 	}
 }
 
-// labelRemote sets our labels and annotations on the Kyma in the runtime. Those of others stay.
+// labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of others stay.
 func (n *run) labelRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
 	if err != nil {
@@ -214,10 +214,11 @@ func (n *run) catalogTarget() catalog.Target {
 	return t
 }
 
-// recordCatalogDigest annotates the Kyma in the runtime with the digest of the catalog copy that the runtime has.
+// recordCatalogDigest writes the digest of the catalog copy in the runtime into an annotation of the Kyma in the
+// runtime.
 func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
-	n.noteRemote() // before it is sent, so that its event is recognised
+	n.noteRemote() // before the request, so that its event is recognised as an own write
 	body, err := json.Marshal(
 		map[string]any{"metadata": map[string]any{
 			"annotations": map[string]string{v1beta2.AnnotationCatalogDigest: digest}}})
@@ -230,7 +231,8 @@ func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	return nil
 }
 
-// publish copies the status to the Kyma in the runtime if it differs, without what is for the control plane only.
+// publish copies the status to the Kyma in the runtime if the status there differs. The copy lacks the fields that are
+// only for the control plane.
 func (n *run) publish(ctx context.Context) error {
 	if n.kyma.Status.State != v1beta2.StateProcessing {
 		n.Urgent.Clear(n.kyma.Name)
@@ -259,11 +261,11 @@ func (n *run) publish(ctx context.Context) error {
 	return nil
 }
 
-// subscriberKey identifies the subscriber for the Kyma of a runtime.
+// subscriberKey returns the key of the subscriber for the Kyma in a runtime.
 func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 
-// subscribe subscribes to changes of the connection and of the Kyma in the runtime; with replay, also to those that
-// were missed before.
+// subscribe subscribes to changes of the connection and of the Kyma in the runtime. With replay, it also requests an
+// event for changes that were missed before.
 func (n *run) subscribe(replay bool) {
 	var interests []runtimes.Interest
 	if !n.InCluster {
@@ -278,8 +280,8 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
-// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. Changes of the status of the
-// Kyma there are our own.
+// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. The function ignores events in
+// which only the status of the Kyma in the runtime has changed, because those are own writes.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		class := queueing.Event
@@ -288,7 +290,7 @@ func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Even
 				return
 			}
 			class = queueing.Person
-			r.Urgent.Mark(key.Name) // also for a reconcile that is running already, with the priority of the fleet
+			r.Urgent.Mark(key.Name) // also raises the priority of a reconcile that is already running
 		}
 		r.Trigger.Add(class, 0, reconcile.Request{NamespacedName: key})
 	}
@@ -302,7 +304,7 @@ func asKyma(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
 	return k, nil
 }
 
-// includes reports whether all has every pair of some.
+// includes reports whether the map all has every key and value of the map some.
 func includes(all, some map[string]string) bool {
 	for k, v := range some {
 		if got, ok := all[k]; !ok || got != v {
