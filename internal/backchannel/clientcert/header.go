@@ -12,12 +12,13 @@ import (
 	"strings"
 )
 
-// Header carries the client certificate that an ingress has received.
+// Header is the name of the header with the client certificate that an ingress has received.
 const Header = "X-Forwarded-Client-Cert"
 
-// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy: elements separated by commas, each
-// with pairs key=value separated by semicolons; values may be quoted. The first Cert counts; it is a PEM block in URL
-// encoding. Chain contains the intermediate certificates and may repeat the certificate.
+// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header has elements that are
+// separated by commas. An element has pairs key=value that are separated by semicolons. Values may be quoted.
+// ParseHeader uses the first Cert in the header. It is a PEM block in URL encoding. Chain has the intermediate
+// certificates, and may also contain the client certificate.
 func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {
 		return nil, nil, errors.New("it is missing")
@@ -43,7 +44,7 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	return leaf, between, nil
 }
 
-// pairs returns the first Cert of a header, and the Chain of the same element.
+// pairs returns the first Cert of a header and the Chain of the same element.
 func pairs(header string) (cert, chain string) {
 	for rest := header; rest != ""; {
 		key, value, after, end := nextPair(rest)
@@ -64,7 +65,7 @@ func pairs(header string) (cert, chain string) {
 	return cert, chain
 }
 
-// nextPair splits the first pair off a header. end reports whether the pair is the last one of its element.
+// nextPair splits the first pair off a header. end is true if the pair is the last one of its element.
 func nextPair(header string) (key, value, rest string, end bool) {
 	quoted := false
 	stop := len(header)
@@ -88,7 +89,7 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
 }
 
-// parseEncoded parses PEM blocks in URL encoding: at least one, at most MaxChain.
+// parseEncoded parses PEM blocks in URL encoding. There must be at least one block and at most MaxChain.
 func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {
@@ -129,12 +130,12 @@ func FormatHeader(chain [][]byte) string {
 	return b.String()
 }
 
-// encode formats certificates as PEM in URL encoding. A space is %20, which parsers of forms and of paths both
-// understand.
+// encode formats certificates as PEM in URL encoding. A space is encoded as %20, which parsers of forms and parsers of
+// paths both accept.
 func encode(chain [][]byte) string {
 	var text bytes.Buffer
 	for _, der := range chain {
-		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: der}) // a buffer does not fail
+		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: der}) // writing to a buffer cannot fail
 	}
 	return strings.ReplaceAll(url.QueryEscape(text.String()), "+", "%20")
 }

@@ -31,38 +31,40 @@ import (
 )
 
 const (
-	// maxVerified limits the verified certificates that are cached for one set of roots. One takes about 400 bytes.
+	// maxVerified limits the verified certificates that are cached for one set of roots. One cached certificate takes
+	// about 400 bytes.
 	maxVerified = 16384
-	// MaxChain and maxChainBytes limit the certificates that a client may send.
+	// MaxChain limits the number of certificates that a client may send. maxChainBytes limits their total size.
 	MaxChain      = 8
 	maxChainBytes = 32768
 )
 
-// Error explains why a certificate is refused.
+// Error is the reason why a certificate is refused.
 type Error struct {
-	// Reason is a word for metrics.
+	// Reason is one word that is used as a label of metrics.
 	Reason string
-	// Message is one line for the client.
+	// Message is one line that is sent to the client.
 	Message string
 }
 
-// Error implements error.
+// Error implements the interface error.
 func (e *Error) Error() string { return e.Message }
 
 // Certificate is a client certificate that was verified.
 type Certificate struct {
 	// ID identifies the runtime or peer.
 	ID protocol.Identity
-	// Issued is the time of issue; for certificates of other authorities it is the begin of their validity.
+	// Issued is the time of issue. For certificates of other authorities, it is the time at which their validity
+	// begins.
 	Issued time.Time
-	// Roots is the set of roots that has verified it.
+	// Roots is the set of roots with which the certificate was verified.
 	Roots *Roots
 
-	from  time.Time // when the whole chain is valid
+	from  time.Time // the whole chain is valid between from and until
 	until time.Time
 }
 
-// Check returns an error if the certificate is not valid at this time.
+// Check returns an error if the certificate is not valid at the time now.
 func (c *Certificate) Check(now time.Time) *Error {
 	switch {
 	case now.After(c.until):
@@ -73,16 +75,16 @@ func (c *Certificate) Check(now time.Time) *Error {
 	return nil
 }
 
-// Verifier verifies client certificates against roots that may change. Safe for concurrent use.
+// Verifier verifies client certificates with roots that may change. It is safe for concurrent use.
 type Verifier struct {
 	roots   func() []*x509.Certificate
 	current atomic.Pointer[Roots]
 }
 
-// NewVerifier returns a Verifier. The function returns the current roots; it is called for each request.
+// NewVerifier returns a Verifier. The function roots returns the current roots. It is called for each request.
 func NewVerifier(roots func() []*x509.Certificate) *Verifier { return &Verifier{roots: roots} }
 
-// Current returns the current roots: the same value as long as they do not change.
+// Current returns the current roots. It returns the same value as long as the roots do not change.
 func (v *Verifier) Current() *Roots {
 	roots := v.roots()
 	r := v.current.Load()
@@ -100,17 +102,17 @@ func (v *Verifier) Current() *Roots {
 	return fresh
 }
 
-// Roots is one set of roots with the certificates that it has verified. Safe for concurrent use.
+// Roots is one set of roots, together with the certificates that were verified with it. It is safe for concurrent use.
 type Roots struct {
-	// Pool has the roots.
+	// Pool is the pool of the root certificates.
 	Pool *x509.CertPool
 
 	roots    []*x509.Certificate
 	mu       sync.RWMutex
-	verified map[[sha256.Size]byte]*Certificate // guarded by mu; by certificate, or by header
+	verified map[[sha256.Size]byte]*Certificate // guarded by mu; the key is a hash of certificate or header
 }
 
-// Verify verifies the certificate of a client with its intermediate certificates.
+// Verify verifies the certificate of a client. The intermediate certificates complete its chain.
 func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate,
 	now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256(leaf.Raw)
@@ -125,7 +127,7 @@ func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	return c, c.Check(now)
 }
 
-// VerifyHeader verifies the certificate in a header, see [ParseHeader].
+// VerifyHeader verifies the certificate in a header, which [ParseHeader] parses.
 func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256([]byte(header))
 	if c := r.cached(key); c != nil {
@@ -143,14 +145,14 @@ func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error
 	return c, c.Check(now)
 }
 
-// cached returns the certificate that was cached with a key, nil if there is none.
+// cached returns the cached certificate for a key, or nil if there is none.
 func (r *Roots) cached(key [sha256.Size]byte) *Certificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.verified[key]
 }
 
-// cache stores a verified certificate, and evicts an arbitrary other one if there are too many.
+// cache stores a verified certificate. If there are too many, it evicts an arbitrary other one.
 func (r *Roots) cache(key [sha256.Size]byte, c *Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +202,7 @@ func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	return best, nil
 }
 
-// explain returns why a certificate was not verified.
+// explain returns the reason why a certificate could not be verified.
 func explain(leaf *x509.Certificate, err error, now time.Time) *Error {
 	switch {
 	case now.After(leaf.NotAfter):
@@ -230,8 +232,8 @@ func BadHeader(why string) *Error {
 	return &Error{"bad_header", "the header " + Header + " does not identify the sender: " + why}
 }
 
-// LimitChain refuses, during the handshake, certificate chains that would occupy much memory as long as the connection
-// is open. It has the signature of VerifyPeerCertificate in [crypto/tls.Config].
+// LimitChain refuses certificate chains that are too long. It is called during the handshake, because a chain occupies
+// memory as long as the connection is open. It has the signature of VerifyPeerCertificate in [crypto/tls.Config].
 func LimitChain(raw [][]byte, _ [][]*x509.Certificate) error {
 	n := 0
 	for _, c := range raw {

@@ -1,4 +1,4 @@
-// Package delivery delivers the agent to a runtime, corrects changes of it, and gives it its certificate.
+// Package delivery delivers the agent and its certificate to a runtime, and reverts changes of the delivered objects.
 //
 // # Use
 //
@@ -42,23 +42,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options are the same for all runtimes.
+// Options configure a Delivery. They are the same for all runtimes.
 type Options struct {
 	// Issuer issues certificates.
 	Issuer authority.Issuer
-	// Roots returns the root certificates that agents and listener trust now.
+	// Roots returns the root certificates that agents and listener currently trust.
 	Roots func() []*x509.Certificate
 	// Image is the agent's image.
 	Image string
-	// Address is host:port by which agents reach the listener.
+	// Address is the host:port with which agents reach the listener.
 	Address string
-	// MemoryLimit and CPULimit are quantities.
+	// MemoryLimit and CPULimit are the resource limits of the agent, as quantities.
 	MemoryLimit, CPULimit string
-	// DNSNames are added to certificates.
+	// DNSNames are additional DNS names in all certificates.
 	DNSNames []string
-	// PullSecret is the Secret in the runtime that the image is pulled with; "" is none.
+	// PullSecret is the name of the image pull Secret in the runtime. "" means that there is none.
 	PullSecret string
-	// AuditInterval is the time between two comparisons of all delivered objects with the runtime.
+	// AuditInterval is the time between two comparisons of all delivered objects with the desired ones.
 	AuditInterval time.Duration
 }
 
@@ -67,13 +67,14 @@ type Delivery struct {
 	Options
 
 	mu      sync.Mutex
-	bundles map[string]*render.Bundle // guarded by mu; by bundleKey
+	bundles map[string]*render.Bundle // guarded by mu; the key is the result of bundleKey
 }
 
-// bundlesLimit is the number of cached bundles. Runtimes differ by their modules, of which there are few combinations.
+// bundlesLimit is the maximum number of cached bundles. The bundles of two runtimes differ if their modules differ, and
+// there are few combinations of modules.
 const bundlesLimit = 128
 
-// New checks the options.
+// New checks the options and returns a Delivery.
 func New(o Options) (*Delivery, error) {
 	if o.Issuer == nil || o.Roots == nil || o.Image == "" || o.Address == "" || o.AuditInterval <= 0 {
 		return nil, fmt.Errorf(
@@ -84,50 +85,50 @@ func New(o Options) (*Delivery, error) {
 
 // Request describes the agent of one runtime.
 type Request struct {
-	// Kyma stands for the runtime.
+	// Kyma is the Kyma of the runtime.
 	Kyma *v1beta2.Kyma
-	// Server is the address of the runtime's API server.
+	// Server is the URL of the API server of the runtime.
 	Server string
 	// Watchlist is the watch list of the agent.
 	Watchlist protocol.Watchlist
 	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore revokes certificates that were issued earlier; zero revokes none.
+	// NotBefore revokes the certificates that were issued before this time. Zero revokes no certificate.
 	NotBefore time.Time
 }
 
-// Memory is what is known of one runtime between reconciles. Losing it costs patches that change nothing. The zero
-// value is ready for use.
+// Memory is the state of one runtime that is kept in memory between reconciles. If it is lost, the next Deliver sends
+// patches that change nothing. The zero value is ready for use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
 	audited  time.Time
 }
 
-// Plan is what is to be delivered to one runtime.
+// Plan has the objects that must be delivered to one runtime.
 type Plan struct {
 	request Request
-	bundle  *render.Bundle // shared
+	bundle  *render.Bundle // shared between runtimes
 }
 
-// Digest identifies the objects of the plan, without the certificate.
+// Digest returns a digest of the objects in the plan, without the certificate.
 func (p Plan) Digest() string { return p.bundle.Digest }
 
-// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the runtime, unless that was done
-// within the period.
+// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the desired ones. It has no effect
+// if the last comparison was within the period.
 func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
 	if time.Since(m.audited) >= period {
 		m.audited = time.Time{}
 	}
 }
 
-// AssumeCompared assumes that the delivered objects are unchanged, as if they had been compared now.
+// AssumeCompared has the same effect as a comparison now that finds all delivered objects unchanged.
 func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 
 // owner is the field manager of the delivered objects.
 const owner = v1beta2.FieldOwner
 
-// Plan computes what is to be delivered and lists its objects in s. Save s before Deliver is called.
+// Plan computes the objects that must be delivered, and lists them in s. Save s before you call Deliver.
 func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
@@ -143,7 +144,7 @@ func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
 	return Plan{request: r, bundle: bundle}, nil
 }
 
-// IsDelivered reports whether, according to s, the runtime has what is to be delivered for a request.
+// IsDelivered reports whether the status s shows that everything was delivered for a request.
 func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
@@ -152,7 +153,7 @@ func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) 
 	return s.Digest == bundle.Digest, nil
 }
 
-// bundleFor returns the bundle for a request, from the cache if possible.
+// bundleFor returns the bundle for a request. It uses the cache if possible.
 func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
 	key := d.bundleKey(r)
 	d.mu.Lock()
@@ -174,7 +175,7 @@ func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
 	return bundle, nil
 }
 
-// bundleKey returns a text that is the same for requests with the same bundle.
+// bundleKey returns the cache key of the bundle for a request. Requests with the same key have the same bundle.
 func (d *Delivery) bundleKey(r Request) string {
 	key := r.Watchlist.Digest() + " " + portOf(r.Server)
 	if len(r.Webhooks) > 0 {
@@ -183,8 +184,9 @@ func (d *Delivery) bundleKey(r Request) string {
 	return key
 }
 
-// Deliver applies the plan to the runtime and issues a certificate if needed. Without changes it makes no request, but
-// for a comparison once in AuditInterval. It returns what it waits for, "" if everything is delivered.
+// Deliver applies the plan to the runtime and issues a certificate if necessary. If nothing has changed, it sends no
+// request, except for one comparison per AuditInterval. It returns the reason why the caller must wait, or "" if
+// everything is delivered.
 func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (
 	waitsFor string, err error) {
 	audit := time.Since(m.audited) >= d.AuditInterval*7/8
@@ -211,7 +213,7 @@ func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Mem
 	return "", nil
 }
 
-// send applies the objects and deletes those that no longer belong to the agent.
+// send applies the objects, and deletes objects that were delivered before and are no longer part of the agent.
 func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory, s *v1beta2.AgentStatus) (
 	waitsFor string, err error) {
 	result, err := c.Apply(ctx, set, &m.applied)
@@ -239,7 +241,8 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 	return "", nil
 }
 
-// ensureCertificate issues and delivers a certificate if the runtime has none, or one that has to be replaced.
+// ensureCertificate issues and delivers a certificate if the runtime has no certificate or if its certificate must be
+// replaced.
 func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool,
 	s *v1beta2.AgentStatus) (waitsFor string, err error) {
 	stale, why := d.Issuer.Stale(held(s), r.NotBefore)
@@ -287,7 +290,7 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	return "", nil
 }
 
-// held returns the certificate that was delivered last, as the status describes it.
+// held returns the record of the last delivered certificate. The record is in the status.
 func held(s *v1beta2.AgentStatus) authority.Held {
 	c := s.Certificate
 	if c == nil {
@@ -297,7 +300,7 @@ func held(s *v1beta2.AgentStatus) authority.Held {
 		Issued: c.Issued.Time, NotAfter: c.NotAfter.Time}
 }
 
-// RenewalTime returns when the certificate has to be renewed; zero if there is none.
+// RenewalTime returns the time at which the certificate must be renewed. It returns zero if there is no certificate.
 func (d *Delivery) RenewalTime(s *v1beta2.AgentStatus) time.Time {
 	if s.Certificate == nil {
 		return time.Time{}
@@ -314,7 +317,7 @@ func (d *Delivery) roots() []byte {
 	return all
 }
 
-// dnsNames returns the DNS names in the certificate of a runtime, beside those of its Service.
+// dnsNames returns the DNS names in the certificate of a runtime, other than those of the Service of the agent.
 func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
 	names := slices.Clone(d.DNSNames)
 	if domain := k.Annotations[v1beta2.AnnotationSKRDomain]; domain != "" {
@@ -323,7 +326,8 @@ func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
 	return names
 }
 
-// CommonName returns the common name in the certificate of a runtime: its runtime ID, or else the name of its Kyma.
+// CommonName returns the common name in the certificate of a runtime. It is the runtime ID, or the name of the Kyma if
+// there is no runtime ID.
 func CommonName(k *v1beta2.Kyma) string {
 	if id := k.Labels[v1beta2.LabelRuntimeID]; id != "" {
 		return id
@@ -331,10 +335,10 @@ func CommonName(k *v1beta2.Kyma) string {
 	return k.Name
 }
 
-// serialAnnotation has the serial number of the certificate in a Secret.
+// serialAnnotation is the annotation of the Secret with the serial number of the certificate.
 const serialAnnotation = "operator.kyma-project.io/certificate-serial"
 
-// hasCertificate reports whether the certificate that was delivered last exists in the runtime.
+// hasCertificate reports whether the last delivered certificate still exists in the runtime.
 func (d *Delivery) hasCertificate(ctx context.Context, c *apply.Cluster, serial string) (bool, error) {
 	u, err := c.Get(ctx, Refs([]v1beta2.Resource{secretRef()})[0])
 	if loop.Reason(err) == apply.ObjectNotFound {
@@ -376,7 +380,7 @@ func refsOf(b *render.Bundle) []v1beta2.Resource {
 	return refs
 }
 
-// Refs returns references to the objects in a list of the status.
+// Refs converts a list of objects in the status into references.
 func Refs(synced []v1beta2.Resource) []apply.Ref {
 	refs := make([]apply.Ref, len(synced))
 	for i, r := range synced {

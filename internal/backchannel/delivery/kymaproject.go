@@ -2,9 +2,9 @@ package delivery
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// KymaProjectObjects returns the objects that the Kyma project's lifecycle-manager creates in a runtime for its
-// watcher. Ours have the same names. With this list in the status, they are updated or deleted like objects that we
-// have delivered before.
+// KymaProjectObjects returns the objects that the lifecycle-manager of the Kyma project creates in a runtime for its
+// watcher. Our objects have the same names. If this list is in the status, these objects are updated or deleted like
+// objects that we have delivered.
 func KymaProjectObjects() []v1beta2.Resource {
 	all := []v1beta2.Resource{
 		secretRef(),

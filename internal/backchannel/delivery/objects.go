@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Names of the delivered objects. They are the names of the Kyma project, which its dashboards and alerts use.
+// Names of the delivered objects. The Kyma project uses the same names, and its dashboards and alerts depend on them.
 const (
 	name          = "skr-webhook"
 	roleName      = "kyma-skr-webhook" // the prefix shows the owner, because cluster roles have no namespace
@@ -30,7 +30,7 @@ const (
 //go:embed objects.yaml
 var objectsYAML []byte
 
-// build returns the objects that a runtime gets, without the certificate.
+// build returns the objects that are delivered to a runtime, except the certificate.
 func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 	objects, err := render.Parse(objectsYAML)
 	if err != nil {
@@ -88,7 +88,7 @@ func isClusterScoped(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// fillDeployment fills in image, limits and the address of the listener.
+// fillDeployment sets the image, the limits and the address of the listener in the Deployment.
 func (d *Delivery) fillDeployment(o map[string]any) error {
 	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
@@ -111,8 +111,8 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 	return set(o, containers, "spec", "template", "spec", "containers")
 }
 
-// fillPolicy fills in the ports of the API server and the listener, so that the agent can reach them. Their addresses
-// are not known here.
+// fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can reach
+// them. The policy has no addresses, because they are not known here.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -134,7 +134,7 @@ func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	return set(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
 }
 
-// portOf returns the port of a URL, "" if it has none.
+// portOf returns the port of a URL, or "" if the URL has no port.
 func portOf(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -143,7 +143,7 @@ func portOf(server string) string {
 	return u.Port()
 }
 
-// rulesFor returns rules of a role that allow to list and watch what is on the watch list, and nothing else.
+// rulesFor returns the rules of a role that allows to list and watch the resources on the watch list, and nothing else.
 func rulesFor(list protocol.Watchlist) []any {
 	byGroup := map[string][]string{}
 	for _, w := range list.Watches {
@@ -160,22 +160,23 @@ func rulesFor(list protocol.Watchlist) []any {
 	return rules
 }
 
-// Webhook is a resource for which the API server of the runtime calls the agent, instead of the agent watching it.
+// Webhook describes a resource whose changes the API server of the runtime reports to the agent. The agent does not
+// watch this resource.
 type Webhook struct {
-	// Name is unique among webhooks and has at least two dots.
+	// Name is the name of the webhook. It is unique among webhooks and has at least two dots.
 	Name string
-	// Manager receives the events.
+	// Manager is the name of the manager that receives the events.
 	Manager string
-	// Group, Version and Resource are the resource; Version * is any.
+	// Group, Version and Resource identify the resource. Version * means any version.
 	Group, Version, Resource string
-	// Status says that only changes of the status are reported.
+	// Status limits the events to changes of the status.
 	Status bool
-	// Labels are the labels that objects must have. Empty is all objects.
+	// Labels are the labels that an object must have for an event. If empty, all objects have events.
 	Labels map[string]string
 }
 
-// webhooksFor returns the webhook configurations for the API server of the runtime. No webhook refuses a request, also
-// when the agent is not available.
+// webhooksFor returns the webhook configurations for the API server of the runtime. No webhook refuses a request, even
+// if the agent is not available.
 func webhooksFor(hooks []Webhook, ca []byte) []any {
 	var all []any
 	for _, h := range hooks {
