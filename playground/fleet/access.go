@@ -13,9 +13,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Ask sends a request past network, credentials, faults and counters, as the admin of the cluster with the given
-// User-Agent, and returns the answer's status and body. uri is a path and a query. Watches, and questions about what is
-// served, cannot be asked.
+// Ask sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the body of
+// the answer. The request bypasses the network, credentials, faults and counters. uri is a path and a query. Ask does
+// not support watches and discovery.
 func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code int, answer []byte, err error) {
 	r, err := c.do(c.fleet.life, method, uri, contentType, agent, body)
 	if r == nil {
@@ -27,7 +27,7 @@ func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code
 	return r.code, r.raw, nil
 }
 
-// Get reads an object, nil if there is none. A cluster-wide one has no namespace.
+// Get returns an object, or nil if there is none. The namespace is empty for a cluster-scoped object.
 func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name string) (
 	*unstructured.Unstructured, error) {
 	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
@@ -48,7 +48,7 @@ func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name stri
 	return u, nil
 }
 
-// Metadata reads what identifies an object, nil if there is none.
+// Metadata returns the identifying metadata of an object, or nil if there is none.
 func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (
 	*metav1.PartialObjectMetadata, error) {
 	c.mu.Lock()
@@ -64,7 +64,8 @@ func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string
 	return m, nil
 }
 
-// Names returns the objects of a resource as "namespace/name", or "name", in order.
+// Names returns the names of the objects of a resource, in order. The form is "namespace/name", or "name" if the
+// resource is cluster-scoped.
 func (c *Cluster) Names(resource schema.GroupResource) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,21 +76,22 @@ func (c *Cluster) Names(resource schema.GroupResource) []string {
 	return all
 }
 
-// Objects returns how many objects the cluster has.
+// Objects returns the number of objects in the cluster.
 func (c *Cluster) Objects() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.objects)
 }
 
-// Version returns the resourceVersion of the last change: two that are equal say that nothing was written in between.
+// Version returns the resourceVersion of the last change. If two calls return the same value, nothing was written
+// between them.
 func (c *Cluster) Version() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int(c.version)
 }
 
-// Apply applies an object by server-side apply with force, as somebody at the cluster would.
+// Apply applies an object by server-side apply with force, as a user of the cluster would.
 func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	k := c.kindFor(&body{apiVersion: o.GetAPIVersion(), kind: o.GetKind()})
 	if k == nil {
@@ -108,8 +110,8 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	return nil
 }
 
-// Edit reads an object, lets edit change it, and writes it, as somebody at the cluster would with kubectl edit; again
-// if somebody else has written it meanwhile. A subresource such as "status" may be given after the resource's name:
+// Edit reads an object, calls edit to change it, and writes it, as a user would with kubectl edit. If the write
+// conflicts with another write, Edit starts again. The resource's name may have a subresource such as "status":
 // "kymas/status".
 func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name string,
 	edit func(*unstructured.Unstructured)) error {
@@ -146,7 +148,7 @@ func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, na
 	return err
 }
 
-// Delete deletes an object in the background. That it does not exist is no error.
+// Delete deletes an object with propagation policy Background. It returns no error if the object does not exist.
 func (c *Cluster) Delete(resource schema.GroupVersionResource, namespace, name string) error {
 	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
 	if k == nil {

@@ -55,8 +55,8 @@ import (
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 )
 
-// installBuiltins returns the API server's own handler of all built-in kinds, over storage that holds one object for
-// the time of one request, and the schemas that CustomResourceDefinitions refer to.
+// installBuiltins returns the API server's own handler of all built-in kinds, and the schemas to which
+// CustomResourceDefinitions refer. The handler's storage holds one object for the duration of one request.
 func installBuiltins() (*genericapiserver.GenericAPIServer, map[string]*spec.Schema, error) {
 	s, err := newServer()
 	if err != nil {
@@ -101,12 +101,12 @@ func installBuiltins() (*genericapiserver.GenericAPIServer, map[string]*spec.Sch
 	return s, definitions.StaticOpenAPISpec, nil
 }
 
-// newServer returns a server that has no handlers yet and will never listen.
+// newServer returns an API server without handlers. The server never listens.
 func newServer() (*genericapiserver.GenericAPIServer, error) {
 	config := genericapiserver.NewConfig(legacyscheme.Codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.ExternalAddress = "127.0.0.1:443"
-	config.LoopbackClientConfig = &restclient.Config{Host: "127.0.0.1:1"} // nothing here calls it
+	config.LoopbackClientConfig = &restclient.Config{Host: "127.0.0.1:1"} // no code uses this address
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	config.BuildHandlerChainFunc = func(h http.Handler, _ *genericapiserver.Config) http.Handler { return h }
 	config.EnableIndex, config.EnableMetrics, config.EnableProfiling, config.SkipOpenAPIInstallation = false, false,
@@ -118,7 +118,7 @@ func newServer() (*genericapiserver.GenericAPIServer, error) {
 	return config.Complete(nil).New("fleet", genericapiserver.NewEmptyDelegate())
 }
 
-// coreGroup puts the core group together as the API server does, but for what needs kubelets or a proxy.
+// coreGroup returns the core group as the API server builds it, without the parts that need kubelets or a proxy.
 func coreGroup() (*genericapiserver.APIGroupInfo, error) {
 	group, err := (&corerest.GenericConfig{}).NewRESTStorage(
 		controlplane.DefaultAPIResourceConfigSource(), storageOptions{})
@@ -158,7 +158,8 @@ func coreGroup() (*genericapiserver.APIGroupInfo, error) {
 	return &group, err
 }
 
-// admissionGroup has webhooks and validating policies; nobody calls or follows them here.
+// admissionGroup returns the group of webhook configurations and admission policies. The fleet stores these objects,
+// but does not call or enforce them.
 func admissionGroup() (*genericapiserver.APIGroupInfo, error) {
 	group := genericapiserver.NewDefaultAPIGroupInfo("admissionregistration.k8s.io", legacyscheme.Scheme,
 		legacyscheme.ParameterCodec, legacyscheme.Codecs)
@@ -186,7 +187,7 @@ func admissionGroup() (*genericapiserver.APIGroupInfo, error) {
 	return &group, err
 }
 
-// definitionGroup has CustomResourceDefinitions.
+// definitionGroup returns the group of CustomResourceDefinitions.
 func definitionGroup() (*genericapiserver.APIGroupInfo, error) {
 	group := genericapiserver.NewDefaultAPIGroupInfo("apiextensions.k8s.io", apiextensionsapiserver.Scheme,
 		metav1.ParameterCodec, apiextensionsapiserver.Codecs)
@@ -202,29 +203,29 @@ func definitionGroup() (*genericapiserver.APIGroupInfo, error) {
 	return &group, nil
 }
 
-// everything enables every resource that a group has.
+// everything is an API server configuration that enables every resource of a group.
 type everything struct{}
 
-// ResourceEnabled implements the API server's question for configuration.
+// ResourceEnabled implements the API server's interface for resource configuration.
 func (everything) ResourceEnabled(schema.GroupVersionResource) bool { return true }
 
-// AnyResourceForGroupEnabled implements the API server's question for configuration.
+// AnyResourceForGroupEnabled implements the API server's interface for resource configuration.
 func (everything) AnyResourceForGroupEnabled(string) bool { return true }
 
-// ResourceExplicitlyEnabled implements the API server's question for configuration.
+// ResourceExplicitlyEnabled implements the API server's interface for resource configuration.
 func (everything) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return false }
 
-// VersionExplicitlyEnabled implements the API server's question for configuration.
+// VersionExplicitlyEnabled implements the API server's interface for resource configuration.
 func (everything) VersionExplicitlyEnabled(schema.GroupVersion) bool { return false }
 
-// addresses hands out addresses for Services, from 10.96.0.0/12. Clusters of a fleet have the same ones, and nothing is
-// ever taken.
+// addresses allocates addresses from 10.96.0.0/12 for Services. All clusters of a fleet share the sequence of
+// addresses. It does not record which addresses are in use.
 type addresses struct{ last atomic.Uint32 }
 
-// Allocate agrees to any address.
+// Allocate accepts every address.
 func (*addresses) Allocate(net.IP) error { return nil }
 
-// AllocateNext hands out the next address.
+// AllocateNext returns the next address.
 func (a *addresses) AllocateNext() (net.IP, error) {
 	return binary.BigEndian.AppendUint32(nil, 10<<24|96<<16|(a.last.Add(1)+10)&0xfffff), nil
 }
@@ -235,7 +236,7 @@ func (*addresses) Release(net.IP) error { return nil }
 // ForEach has nothing to visit.
 func (*addresses) ForEach(func(net.IP)) {}
 
-// CIDR returns the range.
+// CIDR returns the range of the addresses.
 func (*addresses) CIDR() net.IPNet {
 	return net.IPNet{IP: net.IPv4(10, 96, 0, 0).To4(), Mask: net.CIDRMask(12, 32)}
 }
@@ -243,7 +244,7 @@ func (*addresses) CIDR() net.IPNet {
 // IPFamily returns IPv4.
 func (*addresses) IPFamily() api.IPFamily { return api.IPv4Protocol }
 
-// Has knows no address.
+// Has returns false for every address.
 func (*addresses) Has(net.IP) bool { return false }
 
 // Destroy does nothing.
@@ -252,16 +253,16 @@ func (*addresses) Destroy() {}
 // EnableMetrics does nothing.
 func (*addresses) EnableMetrics() {}
 
-// DryRun returns itself, because it keeps nothing.
+// DryRun returns the allocator itself, because the allocator records nothing.
 func (a *addresses) DryRun() ipallocator.Interface { return a }
 
-// ports hands out node ports in the same way.
+// ports allocates node ports in the same way as addresses allocates addresses.
 type ports struct{ last atomic.Uint32 }
 
-// Allocate agrees to any port.
+// Allocate accepts every port.
 func (*ports) Allocate(int) error { return nil }
 
-// AllocateNext hands out the next port of 30000 to 32767.
+// AllocateNext returns the next port of the range 30000 to 32767.
 func (p *ports) AllocateNext() (int, error) { return 30000 + int(p.last.Add(1)%2768), nil }
 
 // Release does nothing.
@@ -270,7 +271,7 @@ func (*ports) Release(int) error { return nil }
 // ForEach has nothing to visit.
 func (*ports) ForEach(func(int)) {}
 
-// Has knows no port.
+// Has returns false for every port.
 func (*ports) Has(int) bool { return false }
 
 // Destroy does nothing.

@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// counters count requests by verb and resource, and bytes.
+// counters counts requests by verb and resource, and bytes.
 type counters struct {
 	in, out atomic.Int64
 
 	mu              sync.Mutex
-	requests        []tally // guarded by mu, as all that follows
-	marked          []tally // at the last mark
+	requests        []tally // guarded by mu, as all following fields
+	marked          []tally // the counts at the last mark
 	markIn, markOut int64
 }
 
-// tally is how many requests of a sort there were.
+// tally is the number of requests of one sort. A sort is a verb and a resource.
 type tally struct {
-	sort  uint32 // of sorts
+	sort  uint32 // a number of sorts
 	count uint32
 }
 
-// sorts number what is counted, so that a cluster does not keep names.
+// sorts assigns a number to each pair of verb and resource, so that the clusters need not keep the names.
 type sorts struct {
 	mu    sync.RWMutex
 	known map[[2]string]uint32 // verb and resource; guarded by mu
@@ -46,19 +46,20 @@ func (s *sorts) of(verb, resource string) uint32 {
 	if s.known == nil {
 		s.known = map[[2]string]uint32{}
 	}
-	id = uint32(len(s.names)) //nolint:gosec // a few hundred
+	id = uint32(len(s.names)) //nolint:gosec // there are a few hundred sorts
 	s.known[key] = id
 	s.names = append(s.names, strings.TrimSpace(verb+" "+resource))
 	return id
 }
 
-// Counts are requests and bytes.
+// Counts has numbers of requests and of bytes.
 type Counts struct {
-	// Requests by verb and resource, as in "apply deployments.apps" or "get discovery". Verbs are those of Kubernetes,
-	// and apply for server-side apply. What was not served is "unauthorized", "unknown" for a path that does not exist,
-	// or what a Fault did: "cut", "throttled", "failed".
+	// Requests is the number of requests by verb and resource. The keys have the form "apply deployments.apps" or "get
+	// discovery". The verbs are the verbs of Kubernetes, and apply for server-side apply. Requests that were not served
+	// have a key of one word. It is "unauthorized", "unknown" for a path that does not exist, or the effect of a Fault:
+	// "cut", "throttled" or "failed".
 	Requests map[string]int
-	// In and Out are bytes on the wire, with TLS, from the cluster's point of view.
+	// In and Out are the bytes that the cluster received and sent. They are counted on the wire, with TLS.
 	In, Out int64
 }
 
@@ -71,7 +72,7 @@ func (c Counts) Total() int {
 	return n
 }
 
-// Writes returns the number of requests that may change something.
+// Writes returns the number of requests that may change an object.
 func (c Counts) Writes() int {
 	n := 0
 	for name, count := range c.Requests {
@@ -95,7 +96,7 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
-// total returns the number of requests of all sorts but one.
+// total returns the number of requests of all sorts except the sort but.
 func (c *counters) total(but uint32) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,31 +137,31 @@ func (c *counters) read(s *sorts, since bool) Counts {
 	return counts
 }
 
-// count counts a request of this cluster and of the fleet.
+// count adds a request to the counters of the cluster and of the fleet.
 func (c *Cluster) count(verb, resource string) {
 	sort := c.fleet.sorts.of(verb, resource)
 	c.counts.add(sort)
 	c.fleet.total.add(sort)
 }
 
-// Counts returns what was asked of the cluster so far.
+// Counts returns the counts of the cluster since the fleet was opened.
 func (c *Cluster) Counts() Counts { return c.counts.read(&c.fleet.sorts, false) }
 
-// Requests returns how many requests were made of the cluster so far, without those refused with 401. It is cheaper
-// than Counts.
+// Requests returns the number of requests to the cluster since the fleet was opened, without those that were refused
+// with 401. It is cheaper than Counts.
 func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.of("", "unauthorized")) }
 
-// Mark begins a new count for Since.
+// Mark starts a new period for Since.
 func (c *Cluster) Mark() { c.counts.mark() }
 
-// Since returns what was asked of the cluster after Mark.
+// Since returns the counts of the cluster since the last call of Mark.
 func (c *Cluster) Since() Counts { return c.counts.read(&c.fleet.sorts, true) }
 
-// Counts returns what was asked of all clusters so far.
+// Counts returns the counts of all clusters since the fleet was opened.
 func (f *Fleet) Counts() Counts { return f.total.read(&f.sorts, false) }
 
-// Mark begins a new count for Since, of the fleet; each cluster has its own.
+// Mark starts a new period for Since of the fleet. The periods of the clusters do not change.
 func (f *Fleet) Mark() { f.total.mark() }
 
-// Since returns what was asked of all clusters after Mark.
+// Since returns the counts of all clusters since the last call of Mark of the fleet.
 func (f *Fleet) Since() Counts { return f.total.read(&f.sorts, true) }

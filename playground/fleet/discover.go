@@ -27,19 +27,19 @@ type builtinVersion struct {
 	list           metav1.APIResourceList
 }
 
-// document is an answer to a question about what is served.
+// document is an answer of the discovery API.
 type document struct {
 	data []byte
-	etag string // of aggregated discovery only
+	etag string // only for aggregated discovery
 }
 
-// documents are made when they are first asked for.
+// documents is a cache of discovery answers. Each document is made when it is first requested.
 type documents struct {
 	mu  sync.Mutex
-	all map[string]*document // by path, with a star for aggregated; guarded by mu
+	all map[string]*document // by path, with a star for aggregated discovery; guarded by mu
 }
 
-// get returns a document, made by make if it is not there.
+// get returns a document from the cache. If the document is missing, get calls make and adds the result.
 func (d *documents) get(key string, make func() *document) *document {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *documents) get(key string, make func() *document) *document {
 	return made
 }
 
-// askBuiltins learns from the handlers what they serve, in both forms.
+// askBuiltins reads the discovery of the built-in kinds from the handlers, aggregated and not aggregated.
 func (f *Fleet) askBuiltins(ctx context.Context) error {
 	ask := func(path, accept string, into any) error {
 		a, err := run(ctx, f.handler, &transaction{}, http.MethodGet, path, http.Header{"Accept": {accept}}, nil)
@@ -110,7 +110,7 @@ func (f *Fleet) groupsOf(s *surface) []apidiscoveryv2.APIGroupDiscovery {
 	return groups
 }
 
-// addVersions adds what a definition serves to the versions of its group, the newest stable one first.
+// addVersions adds the versions of a definition to the versions of its group. The newest stable version comes first.
 func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) []apidiscoveryv2.APIVersionDiscovery {
 	for _, v := range d.crd.Spec.Versions {
 		if !v.Served {
@@ -131,7 +131,7 @@ func addVersions(versions []apidiscoveryv2.APIVersionDiscovery, d *definition) [
 	return versions
 }
 
-// describe is a resource of a definition in aggregated discovery.
+// describe returns the entry of a definition in aggregated discovery.
 func describe(d *definition, v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
 	names := &d.crd.Status.AcceptedNames
 	r := apidiscoveryv2.APIResourceDiscovery{
@@ -164,7 +164,7 @@ func customVerbs(d *definition) metav1.Verbs {
 	return metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 }
 
-// document returns what a cluster answers at a path of discovery, nil if there is nothing.
+// document returns a cluster's answer for a path of discovery. It returns nil if the path does not exist.
 func (c *Cluster) document(path string, aggregated bool) *document {
 	s := c.surface.Load()
 	key := path
@@ -197,7 +197,7 @@ func (c *Cluster) document(path string, aggregated bool) *document {
 	})
 }
 
-// groupDocument is what is served at /api/v1, /apis/GROUP or /apis/GROUP/VERSION.
+// groupDocument returns the document for /api/v1, /apis/GROUP or /apis/GROUP/VERSION.
 func (f *Fleet) groupDocument(s *surface, parts []string) *document {
 	if parts[0] == "api" {
 		parts = []string{"apis", "", parts[1]}
@@ -230,7 +230,7 @@ func (f *Fleet) groupDocument(s *surface, parts []string) *document {
 	return encodeDocument(list, false)
 }
 
-// plainGroup is a group in discovery that is not aggregated.
+// plainGroup returns a group in the form of discovery that is not aggregated.
 func plainGroup(g apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	plain := metav1.APIGroup{Name: g.Name}
 	for _, v := range g.Versions {
@@ -241,7 +241,7 @@ func plainGroup(g apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	return plain
 }
 
-// plainResources are the resources of a definition in discovery that is not aggregated.
+// plainResources returns the resources of a definition in the form of discovery that is not aggregated.
 func plainResources(d *definition, version string) []metav1.APIResource {
 	names, namespaced := &d.crd.Status.AcceptedNames, d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped
 	var all []metav1.APIResource
@@ -270,7 +270,7 @@ func plainResources(d *definition, version string) []metav1.APIResource {
 	return all
 }
 
-// encodeDocument encodes a document, with an ETag if it is aggregated.
+// encodeDocument encodes a document. If tagged is set, the document has an ETag.
 func encodeDocument(content any, tagged bool) *document {
 	data, err := json.Marshal(content)
 	if err != nil {

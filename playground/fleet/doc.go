@@ -6,49 +6,52 @@
 //	f, err := fleet.Open(ctx, fleet.Options{Clusters: 10_000, Seed: 1})
 //	defer f.Close()
 //	c := f.Cluster(7)
-//	c.Kubeconfig()                                   // for whom it is to be registered
+//	c.Kubeconfig()                                   // credentials, to register the cluster
 //	c.Edit(kymas, "kyma-system", "default", change)  // as the cluster's admin would
 //	c.Fault(fleet.Fault{Dead: fleet.BlackHole})      // until c.Heal()
-//	c.Rotate()                                       // other credentials from now on
-//	f.Mark(); …; f.Since()                           // what was asked meanwhile, by verb and resource
+//	c.Rotate()                                       // replaces the credentials
+//	f.Mark(); …; f.Since()                           // counts of requests since Mark, by verb and resource
 //
 // # How it works
 //
-// What a request does is decided by the API server's own code: defaults, validation, server-side apply with its
-// managedFields, patches, preconditions, finalizers, status, definitions of custom resources with schemas, pruning and
-// CEL. All of that runs in the handlers of k8s.io/kubernetes (builtin.go) and of the API extensions (kind.go), over
-// storage that holds one object for the time of one request (storage.go). So a request is a function: of the object as
-// it is and of what is sent, to the object as it will be and the answer.
+// The API server's own code decides the result of a request: defaults, validation, server-side apply with
+// managedFields, patches, preconditions, finalizers, status, and CRDs with schemas, pruning and CEL. This code runs in
+// the handlers of k8s.io/kubernetes (builtin.go) and of the API extensions (kind.go). Their storage holds one object,
+// for the duration of one request (storage.go). So a request is a function: its inputs are the present object and the
+// request, and its results are the new object and the answer.
 //
-// Thousands of clusters ask for the same thing. Where they differ (UIDs, times, versions, names of their own as
-// [Options].Varying says), objects and requests have tokens in place of values before they reach the handlers, and gaps
-// afterwards (body.go). Equal objects of all clusters are one body with gaps, kept once; a cluster keeps a reference
-// and the values (store.go). And an outcome is remembered (write.go): the same request that meets the same body again
-// costs a look-up in place of a millisecond of the handlers.
+// Thousands of clusters send the same requests. Clusters differ in UIDs, times, versions, and the names that
+// [Options].Varying lists. Before objects and requests reach the handlers, tokens replace these values; after the
+// handlers, gaps replace the tokens (body.go). Equal objects of all clusters share one body with gaps. A cluster keeps
+// only a reference to the body and the values for the gaps (store.go). The results of requests are cached (write.go):
+// the same request for the same body costs a look-up, where the handlers need a millisecond.
 //
-// Reading is ours: lists with pages and selectors, metadata only, other versions (read.go); watches, which read a log
-// of the cluster's newest changes at their own pace (watch.go); discovery (discover.go). So are the few controllers
-// without which nothing would become ready or end (settle.go, status.go): definitions are established, workloads become
-// available after a while, Jobs complete, claims are bound, owners take what they own with them, namespaces and
-// definitions end with what is in them. One timer serves all clusters; an idle cluster has no goroutine.
+// Package fleet itself implements reads: lists with pages and selectors, metadata only, and other versions (read.go).
+// It implements watches, each of which reads the log of the cluster's newest changes at its own pace (watch.go), and
+// discovery (discover.go). It also implements the few controllers without which no object would become ready or
+// disappear (settle.go, status.go): CRDs become established, workloads become available after a delay, Jobs complete,
+// claims are bound, dependents are deleted with their owners, and namespaces and CRDs are deleted with their contents.
+// One timer serves all clusters. An idle cluster has no goroutine.
 //
-// All clusters share one listening socket on the loopback device: each has an address of its own in 127.0.0.0/8, and
-// the address that a client has connected to identifies the cluster (listen.go). Certificates are issued in the
-// handshake.
+// All clusters share one listening socket on the loopback device. Each cluster has its own address in 127.0.0.0/8, and
+// the address to which a client has connected identifies the cluster (listen.go). Certificates are issued during the
+// TLS handshake.
 //
-// Faults are decided by the seed, the cluster and the number of the request (fault.go), so that a run can be repeated.
+// The seed, the index of the cluster and the number of the request decide which requests a fault hits (fault.go). So a
+// run can be repeated.
 //
-// The conformance test makes some two hundred requests to a simulated cluster and to a real API server and compares the
-// answers, and lets the apply engine of this project install, heal and remove a module at both.
+// The conformance test sends about two hundred requests to a simulated cluster and to a real API server, and compares
+// the answers. It also makes the apply engine of this project install, heal and remove a module in both.
 //
 // # What it does not do
 //
-// There is no authorization: whoever has the token has all rights. Admission is NamespaceLifecycle alone: no webhooks,
-// policies, quotas or priorities. There are no nodes, and no pods or ReplicaSets behind a workload. Namespaces come
-// without service account and root certificate, roles of the system are not there, APIServices are not made of
-// definitions. Tables, protobuf, CBOR, OpenAPI, compression, logs, proxies, tokens, evictions and reviews are not
-// served. A list shows the present, whatever resourceVersion is asked for, and so do its later pages. Definitions never
-// conflict over names, and are converted by the strategy None only. Services get addresses that are not checked. A
-// refused connection is reset after it was made, unless each cluster has its own port. Events do not expire. Entries of
-// the memo and definitions once seen are kept.
+// There is no authorization: every client with the token has all rights. The only admission plugin is
+// NamespaceLifecycle: there are no webhooks, policies, quotas or priorities. There are no nodes, and a workload has no
+// pods or ReplicaSets. Namespaces have no default service account and no root certificate. System roles do not exist,
+// and CRDs do not create APIServices. Tables, protobuf, CBOR, OpenAPI, compression, logs, proxies, tokens, evictions
+// and reviews are not served. A list shows the present state, even if the request names an older resourceVersion. Later
+// pages of a list also show the present state. CRDs never conflict over names, and support only the conversion strategy
+// None. Services get addresses without a check for duplicates. A refused connection is first accepted and then reset,
+// unless each cluster has its own port. Events do not expire. Cached results and CRDs that were once seen stay in
+// memory.
 package fleet

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// admin is who all requests come from, as far as the handlers are concerned.
+// admin is the user of all requests in the handlers.
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
 
 var requestInfo = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api")}
 
-// answer is what a handler answered.
+// answer records the answer of a handler.
 type answer struct {
 	code   int
 	header http.Header
@@ -52,8 +52,8 @@ func (a *answer) AddWarning(agent, text string) {
 
 var _ warning.Recorder = &answer{}
 
-// run lets the API server's handlers answer a request over the one object of a transaction, and returns what they
-// answered.
+// run passes a request to the API server's handlers, with the one object of a transaction as their storage. It returns
+// the handlers' answer.
 func run(ctx context.Context, handler http.Handler, t *transaction, method, uri string, header http.Header,
 	body []byte) (*answer, error) {
 	a := &answer{header: http.Header{}}

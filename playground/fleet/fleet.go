@@ -19,57 +19,59 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Options say what to open. Only Clusters is needed.
+// Options configure a fleet. Only Clusters is required.
 type Options struct {
-	// Clusters is how many there are, at most 1,000,000.
+	// Clusters is the number of clusters, at most 1,000,000.
 	Clusters int
-	// Seed decides tokens, UIDs and which requests meet a fault: equal seeds, equal fleets.
+	// Seed decides the tokens, the UIDs, and the requests that a fault hits. Fleets with equal seeds are equal.
 	Seed uint64
-	// Ready is how long a workload takes to become available after it was created or changed. 0 means 100 ms.
+	// Ready is the time from the creation or change of a workload until it is available. 0 means 100 ms.
 	Ready time.Duration
-	// Operators look after custom resources.
+	// Operators simulate the operators of modules. Each one sets the status of custom resources of one kind.
 	Operators []Operator
-	// Varying are keys of strings that differ from cluster to cluster though the objects are otherwise equal, such as
-	// labels. They only save memory and time. nil means the label and the annotation by which the manager names a
+	// Varying lists the keys of strings that differ between clusters in otherwise equal objects, such as labels. The
+	// list only saves memory and time. nil means the label and the annotation in which the manager writes the name of a
 	// Manifest.
 	Varying []string
-	// History is how many changes a cluster remembers for watches, for five minutes. 0 means 1,000.
+	// History is the number of changes that a cluster keeps for watches. 0 means 1,000. A cluster drops all of them
+	// after five minutes without a change.
 	History int
 	// Bookmarks is the time between two bookmarks of a watch. 0 means one minute.
 	Bookmarks time.Duration
-	// OwnPorts gives each cluster a listener and a port of 127.0.0.1, in place of an address of its own behind one
-	// listener. It costs a file descriptor and a goroutine per cluster. Where there is no network 127.0.0.0/8 (that is,
-	// not on Linux) it is always so.
+	// OwnPorts gives each cluster its own listener and its own port of 127.0.0.1. Without OwnPorts all clusters share
+	// one listener, and each cluster has its own address. OwnPorts costs a file descriptor and a goroutine per cluster.
+	// On systems other than Linux there is no network 127.0.0.0/8, so OwnPorts is always on.
 	OwnPorts bool
-	// Changed is called with every change of an object, in the order of a cluster's changes, unless it is nil. The
-	// cluster is locked meanwhile: it must neither block nor ask the cluster.
+	// Changed, if not nil, is called for every change of an object, in the order of the cluster's changes. The cluster
+	// is locked during the call, so Changed must neither block nor call methods of the cluster.
 	Changed func(Change)
 }
 
-// Change says that an object of a cluster was created, changed or deleted.
+// Change is the creation, change or deletion of an object of a cluster.
 type Change struct {
 	// Cluster is the index of the cluster.
 	Cluster int
-	// Resource, Namespace and Name say which object; what is cluster-wide has no namespace.
+	// Resource, Namespace and Name identify the object. Namespace is empty for a cluster-scoped object.
 	Resource        schema.GroupResource
 	Namespace, Name string
-	// Deleted says that it is gone.
+	// Deleted is true if the object was deleted.
 	Deleted bool
-	// Last is, of what was deleted, its last metadata as the JSON of a PartialObjectMetadata.
+	// Last is set for a deleted object: its last metadata as the JSON of a PartialObjectMetadata.
 	Last []byte
 	// Version is the resourceVersion of the change.
 	Version int
 }
 
-// Operator sets status.state of custom resources to Ready.
+// Operator simulates the operator of a module: it sets status.state of custom resources.
 type Operator struct {
-	// Kind it looks after, in all versions.
+	// Kind is the kind of the custom resources, in all versions.
 	Kind schema.GroupKind
-	// Namespace and Deployment that must be available first. Empty: none.
+	// Namespace and Deployment name a Deployment that must be available before State is set. Empty: no Deployment is
+	// required.
 	Namespace, Deployment string
-	// After is how long it takes, after the resource was created or changed.
+	// After is the time from the creation or change of the custom resource until State is set.
 	After time.Duration
-	// State that it sets. Empty means Ready.
+	// State is the value for status.state. Empty means Ready.
 	State string
 }
 
@@ -79,13 +81,13 @@ type Fleet struct {
 	seed     uint64
 	now      func() time.Time
 	clusters []*Cluster
-	life     context.Context // ends with Close; requests of controllers have it
+	life     context.Context // canceled by Close; the context of requests by controllers
 	end      context.CancelFunc
 
-	handler         http.Handler // of built-in kinds
+	handler         http.Handler // the API server's handler of built-in kinds
 	schemas         map[string]*spec.Schema
 	builtins        map[kindKey]*kind // never changes after Open
-	builtinKinds    map[string]*kind  // the same, by apiVersion and kind
+	builtinKinds    map[string]*kind  // the same kinds, by apiVersion and kind
 	builtinVersions []builtinVersion
 	legacy          apidiscoveryv2.APIGroupDiscoveryList
 	groups          []apidiscoveryv2.APIGroupDiscovery
@@ -104,9 +106,9 @@ type Fleet struct {
 	wg        sync.WaitGroup
 }
 
-// Open starts a fleet. It is ready when Open returns. The context bounds its life, which Close ends.
+// Open starts a fleet. The fleet is ready when Open returns. The fleet ends when the context ends or Close is called.
 //
-// It fails if an address cannot be listened on.
+// Open fails if it cannot listen on an address.
 func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	if o.Clusters < 0 || o.Clusters > 1_000_000 {
 		return nil, fmt.Errorf("opening a fleet of %d clusters: choose 0 to 1000000", o.Clusters)
@@ -162,7 +164,7 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	return f, nil
 }
 
-// Close stops all clusters and returns when no connection and no goroutine is left.
+// Close stops all clusters. It returns when no connection and no goroutine is left.
 func (f *Fleet) Close() error {
 	f.end()
 	err := f.network.close()
@@ -170,23 +172,25 @@ func (f *Fleet) Close() error {
 	return err
 }
 
-// Len returns the number of clusters, and Cluster the one with an index from 0.
+// Len returns the number of clusters.
 func (f *Fleet) Len() int { return len(f.clusters) }
 
 // Cluster returns the cluster with an index from 0 to Len()-1.
 func (f *Fleet) Cluster(i int) *Cluster { return f.clusters[i] }
 
-// Stats say what a fleet holds.
+// Stats counts the contents of a fleet.
 type Stats struct {
-	// Objects in all clusters, and Bodies that they share.
+	// Objects is the number of objects in all clusters. Bodies is the number of different bodies that these objects
+	// share.
 	Objects, Bodies int
-	// Connections that are open, Watches that run.
+	// Connections is the number of open connections. Watches is the number of running watches.
 	Connections, Watches int
-	// Remembered and Computed answers to requests that may write.
+	// Remembered is the number of write requests whose result came from the cache. Computed is the number of write
+	// requests that the handlers answered.
 	Remembered, Computed int
 }
 
-// Stats counts what the fleet holds. It looks at every cluster.
+// Stats returns the counts of the fleet. It visits every cluster.
 func (f *Fleet) Stats() Stats {
 	s := Stats{Bodies: f.bodies.len(), Connections: int(f.network.connections.Load()),
 		Watches: int(f.network.watches.Load())}
@@ -201,7 +205,7 @@ func (f *Fleet) Stats() Stats {
 	return s
 }
 
-// populate makes the clusters, with the namespaces that every cluster has.
+// populate creates the clusters, with the namespaces that every cluster has.
 func (f *Fleet) populate() error {
 	f.clusters = make([]*Cluster, f.options.Clusters)
 	empty, err := f.surfaces.of(nil)
@@ -231,35 +235,35 @@ type Cluster struct {
 	fleet   *Fleet
 	index   int
 	surface atomic.Pointer[surface]
-	fault   atomic.Pointer[trouble] // nil for none
-	rotated atomic.Uint32           // how often credentials were replaced
-	valid   atomic.Pointer[string]  // the token, once it was asked for
+	fault   atomic.Pointer[trouble] // the present fault; nil if there is none
+	rotated atomic.Uint32           // number of calls of Rotate
+	valid   atomic.Pointer[string]  // the valid token; nil until it is first needed
 
 	mu        sync.Mutex
-	objects   []*object     // in the order of their keys; guarded by mu, as all that follows
+	objects   []*object     // in the order of their keys; guarded by mu, as all following fields
 	log       []event       // the newest changes, for watches
-	logged    time.Time     // when the last of them was
+	logged    time.Time     // time of the last change in log
 	forgotten uint32        // version of the newest change that is no longer in log
-	version   uint32        // of the last change
-	changed   chan struct{} // closed at the next change; nil if nobody waits
-	tasks     []dueTask     // what its controllers will do, and when
-	wakeAt    time.Time     // when agenda has it; zero if it has not
+	version   uint32        // resourceVersion of the last change
+	changed   chan struct{} // closed at the next change; nil if no watch waits
+	tasks     []dueTask     // the planned tasks of controllers
+	wakeAt    time.Time     // time of the cluster's entry in agenda; zero if there is no entry
 	connected []*connection // open connections
-	port      *ownPort      // with Options.OwnPorts
+	port      *ownPort      // only with Options.OwnPorts
 
 	counts counters
 }
 
-// Name is unique in the fleet, and the same for the same index.
+// Name returns the name of the cluster. It is unique in the fleet, and the same in every fleet for the same index.
 func (c *Cluster) Name() string { return fmt.Sprintf("runtime-%05d", c.index) }
 
-// Index is its place in the fleet, from 0.
+// Index returns the index of the cluster in the fleet, from 0.
 func (c *Cluster) Index() int { return c.index }
 
-// URL is the address of its API server.
+// URL returns the address of the cluster's API server.
 func (c *Cluster) URL() string { return "https://" + c.address() }
 
-// token returns the bearer token that is valid now.
+// token returns the bearer token that is valid at present.
 func (c *Cluster) token() string {
 	if known := c.valid.Load(); known != nil {
 		return *known
@@ -271,7 +275,7 @@ func (c *Cluster) token() string {
 	return token
 }
 
-// Kubeconfig returns access with all rights, by a bearer token that is valid until Rotate.
+// Kubeconfig returns a kubeconfig with all rights. Its bearer token is valid until Rotate is called.
 func (c *Cluster) Kubeconfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -282,8 +286,8 @@ users: [{name: %[1]s, user: {token: %[4]s}}]
 `, c.Name(), c.URL(), c.fleet.network.authority, c.token())
 }
 
-// Rotate replaces the credentials. Requests with the old ones get 401 from now on, on open connections too; watches go
-// on. Kubeconfig returns the new ones.
+// Rotate replaces the credentials. From then on, requests with the old credentials are answered with 401, also on open
+// connections. Running watches continue. Kubeconfig returns the new credentials.
 func (c *Cluster) Rotate() {
 	c.rotated.Add(1)
 	c.valid.Store(nil)
@@ -291,7 +295,7 @@ func (c *Cluster) Rotate() {
 
 var errListen = errors.New("no address is left")
 
-// address returns host and port.
+// address returns host and port of the cluster's API server.
 func (c *Cluster) address() string {
 	if c.port != nil {
 		return c.port.address
@@ -299,13 +303,14 @@ func (c *Cluster) address() string {
 	return net.JoinHostPort(addressOf(c.index), c.fleet.network.port)
 }
 
-// addressOf returns the address of 127.0.0.0/8 that a cluster has: 127.16.0.1 for the first one.
+// addressOf returns the address of a cluster in 127.0.0.0/8. The first cluster has 127.16.0.1.
 func addressOf(index int) string {
 	n := 16<<16 + index + 1
 	return fmt.Sprintf("127.%d.%d.%d", n>>16, n>>8&255, n&255)
 }
 
-// indexOf is the reverse of addressOf; it is negative for other addresses.
+// indexOf returns the index of the cluster that has an address. It returns a negative number if no cluster can have
+// this address.
 func indexOf(ip net.IP) int {
 	four := ip.To4()
 	if four == nil || four[0] != 127 {

@@ -21,15 +21,15 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 )
 
-// kind is a resource in one version, as all clusters of a fleet that serve it share it.
+// kind is a resource in one version. All clusters of a fleet that serve this resource share the kind.
 type kind struct {
 	resource         resourceID           // the same for all versions
-	storage          schema.GroupResource // what the handlers call it
+	storage          schema.GroupResource // the resource's name in the handlers
 	group, version   string
 	plural, kind     string
 	listKind         string
 	namespaced       bool
-	custom           bool // of a CustomResourceDefinition
+	custom           bool // defined by a CustomResourceDefinition
 	subresources     []string
 	selectableFields []string
 	handler          http.Handler
@@ -39,7 +39,7 @@ func (k *kind) apiVersion() string {
 	return schema.GroupVersion{Group: k.group, Version: k.version}.String()
 }
 
-// name is what counters and messages call the resource.
+// name returns the name of the resource in counters and messages.
 func (k *kind) name() string {
 	return schema.GroupResource{Group: k.group, Resource: k.plural}.String()
 }
@@ -64,15 +64,15 @@ func (k *kind) path(namespace, name, subresource string) string {
 	return b.String()
 }
 
-// kindKey finds a kind in a path.
+// kindKey identifies a kind by the parts of a path.
 type kindKey struct{ group, version, plural string }
 
-// resourceIDs number the resources that any cluster of a fleet has ever had.
+// resourceIDs assigns a number to each resource that any cluster of the fleet has ever had.
 type resourceIDs struct {
 	mu    sync.Mutex
 	known map[schema.GroupResource]resourceID // guarded by mu
 	names []string                            // guarded by mu
-	all   []schema.GroupResource              // guarded by mu; as names
+	all   []schema.GroupResource              // guarded by mu; same order as names
 }
 
 func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
@@ -80,7 +80,7 @@ func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
 	defer r.mu.Unlock()
 	id, ok := r.known[resource]
 	if !ok {
-		id = resourceID(len(r.names)) //nolint:gosec // a fleet has hundreds
+		id = resourceID(len(r.names)) //nolint:gosec // a fleet has hundreds of resources
 		r.known[resource] = id
 		r.names = append(r.names, resource.String())
 		r.all = append(r.all, resource)
@@ -88,22 +88,22 @@ func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
 	return id
 }
 
-// name is the reverse of of.
+// name returns the resource with an ID. It is the reverse of the method of.
 func (r *resourceIDs) name(id resourceID) schema.GroupResource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all[id]
 }
 
-// definition is a CustomResourceDefinition, as far as serving its kind is concerned.
+// definition holds the parts of a CustomResourceDefinition that are needed to serve its kind.
 type definition struct {
-	key         string // of all that matters
+	key         string // identifies all parts that matter for serving
 	crd         *apiextensionsv1.CustomResourceDefinition
 	established bool
 	terminating bool
 }
 
-// readDefinition reads a CustomResourceDefinition.
+// readDefinition decodes a CustomResourceDefinition.
 func readDefinition(text []byte) *definition {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if json.Unmarshal(text, crd) != nil {
@@ -124,7 +124,7 @@ func readDefinition(text []byte) *definition {
 	return d
 }
 
-// settled reports whether the accepted names are the wanted ones.
+// settled reports whether the accepted names in the status equal the names in the spec.
 func (d *definition) settled() bool {
 	names := &d.crd.Status.AcceptedNames
 	return d.established && names.Plural == d.crd.Spec.Names.Plural && names.Kind == d.crd.Spec.Names.Kind &&
@@ -132,7 +132,7 @@ func (d *definition) settled() bool {
 		slices.Equal(names.Categories, d.crd.Spec.Names.Categories)
 }
 
-// surface is what a cluster serves beyond the built-in kinds. Clusters with the same definitions share one.
+// surface is the set of custom kinds that a cluster serves. Clusters with the same CRDs share one surface.
 type surface struct {
 	definitions []*definition // by name
 	kinds       map[kindKey]*kind
@@ -140,7 +140,7 @@ type surface struct {
 	documents   documents
 }
 
-// surfaces are all surfaces of a fleet, and the kinds they are made of.
+// surfaces holds all surfaces of a fleet, and the kinds in them.
 type surfaces struct {
 	fleet *Fleet
 	mu    sync.Mutex
@@ -148,7 +148,7 @@ type surfaces struct {
 	kinds map[string][]*kind  // by the key of the definition; guarded by mu
 }
 
-// of returns the surface of some definitions, which are in the order of their names.
+// of returns the surface for a list of definitions. The list must be in the order of the names.
 func (s *surfaces) of(definitions []*definition) (*surface, error) {
 	var b strings.Builder
 	for _, d := range definitions {
@@ -178,11 +178,11 @@ func (s *surfaces) of(definitions []*definition) (*surface, error) {
 	return made, nil
 }
 
-// customKinds lets the API server's own handler of custom resources serve one definition.
+// customKinds returns the kinds of one definition. The API server's own handler of custom resources serves them.
 func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
 	crd := d.crd.DeepCopy()
 	crd.UID = types.UID(d.key)
-	long := metav1.NewTime(time.Unix(0, 0)) // the handler waits after a definition was established
+	long := metav1.NewTime(time.Unix(0, 0)) // the handler waits for a time after a CRD becomes established
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
 		{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: long},
 		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: long},
@@ -226,18 +226,18 @@ func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
 	return kinds, nil
 }
 
-// admitAll is no admission.
+// admitAll is an admission plugin that allows every request.
 type admitAll struct{}
 
 // Handles implements admission.Interface.
 func (admitAll) Handles(admission.Operation) bool { return false }
 
-// aliases are resources that show the objects of another one.
+// aliases has the resources that show the objects of another resource.
 var aliases = map[schema.GroupResource]schema.GroupResource{
 	{Group: "events.k8s.io", Resource: "events"}: {Resource: "events"},
 }
 
-// learnBuiltins makes kinds of what the handlers say they serve.
+// learnBuiltins makes the built-in kinds from the discovery answers of the handlers.
 func (f *Fleet) learnBuiltins() {
 	for _, version := range f.builtinVersions {
 		for _, r := range version.list.APIResources {
@@ -264,7 +264,7 @@ func (f *Fleet) learnBuiltins() {
 	}
 }
 
-// kindOf returns the kind that a cluster serves at a place, nil if none.
+// kindOf returns the kind that a cluster serves for a key. It returns nil if the cluster serves no such kind.
 func (c *Cluster) kindOf(key kindKey) *kind {
 	if k := c.fleet.builtins[key]; k != nil {
 		return k
@@ -275,7 +275,7 @@ func (c *Cluster) kindOf(key kindKey) *kind {
 	return nil
 }
 
-// kindFor returns the kind of an object, nil if it is no longer served.
+// kindFor returns the kind of an object. It returns nil if the cluster no longer serves the kind.
 func (c *Cluster) kindFor(v *body) *kind {
 	key := v.apiVersion + " " + v.kind
 	if k := c.fleet.builtinKinds[key]; k != nil {
@@ -284,7 +284,7 @@ func (c *Cluster) kindFor(v *body) *kind {
 	return c.surface.Load().byKind[key]
 }
 
-// resurfaceLocked makes the cluster serve what its definitions say.
+// resurfaceLocked replaces the cluster's surface by the surface of its present CRDs.
 func (c *Cluster) resurfaceLocked() {
 	var definitions []*definition
 	for _, o := range c.rangeLocked(c.fleet.definitionResource, "") {
@@ -294,7 +294,7 @@ func (c *Cluster) resurfaceLocked() {
 	}
 	s, err := c.fleet.surfaces.of(definitions)
 	if err != nil {
-		return // the handlers have accepted a definition that they cannot serve
+		return // the handlers accepted a CRD that they cannot serve
 	}
 	c.surface.Store(s)
 }

@@ -23,12 +23,12 @@ import (
 	"time"
 )
 
-// network is how clients reach the clusters of a fleet.
+// network holds the listeners and the server of a fleet.
 type network struct {
 	server      *http.Server
 	shared      net.Listener // nil with Options.OwnPorts
 	port        string
-	authority   string // certificate, as a kubeconfig has it
+	authority   string // CA certificate, in the form of a kubeconfig
 	ca          *x509.Certificate
 	caKey, key  *ecdsa.PrivateKey
 	connections atomic.Int64
@@ -36,7 +36,7 @@ type network struct {
 	serving     sync.WaitGroup
 }
 
-// listen makes the fleet reachable.
+// listen starts the listeners of the fleet.
 func (f *Fleet) listen() error {
 	n := &f.network
 	if err := n.makeAuthority(); err != nil {
@@ -47,7 +47,7 @@ func (f *Fleet) listen() error {
 		ReadHeaderTimeout: time.Minute,
 		IdleTimeout:       10 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // clients that go away, and faults that are wanted
+		ErrorLog:          log.New(io.Discard, "", 0), // it would log closed connections and intended faults
 		BaseContext:       func(net.Listener) context.Context { return f.life },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
@@ -78,7 +78,7 @@ func (f *Fleet) listen() error {
 
 // serve accepts connections until the listener is closed.
 func (n *network) serve(l net.Listener) {
-	n.serving.Go(func() { _ = n.server.ServeTLS(l, "", "") }) // ends with the listener
+	n.serving.Go(func() { _ = n.server.ServeTLS(l, "", "") }) // returns when the listener is closed
 }
 
 // ownPort is the listener of one cluster.
@@ -101,7 +101,7 @@ func (f *Fleet) listenEach() error {
 	return nil
 }
 
-// listen opens the port, the same one each time.
+// listen opens the port. The number of the port is the same each time.
 func (p *ownPort) listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *ownPort) listen() error {
 	return nil
 }
 
-// close closes the port, so that connections are refused.
+// close closes the port, so that the operating system refuses connections.
 func (p *ownPort) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,7 @@ func (p *ownPort) close() error {
 	return err
 }
 
-// close ends all connections and returns when nothing serves any more.
+// close closes all connections. It returns when the server has stopped.
 func (n *network) close() error {
 	if n.server == nil {
 		return nil
@@ -142,7 +142,7 @@ func (n *network) close() error {
 	return err
 }
 
-// makeAuthority makes the authority, and the one key that all servers have.
+// makeAuthority makes the certificate authority and the one key that all servers share.
 func (n *network) makeAuthority() (err error) {
 	if n.caKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return err
@@ -163,7 +163,8 @@ func (n *network) makeAuthority() (err error) {
 	return err
 }
 
-// certificate makes the certificate of the cluster that a client has connected to. That costs less than to keep it.
+// certificate makes the certificate of the cluster to which a client has connected. To make it for each handshake costs
+// less than to keep it in memory.
 func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	local, ok := hello.Conn.LocalAddr().(*net.TCPAddr)
 	if !ok {
@@ -181,14 +182,14 @@ func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: n.key}, nil
 }
 
-// door accepts connections and finds out which cluster they are for.
+// door is a listener that finds the cluster for each connection.
 type door struct {
 	net.Listener
 	fleet   *Fleet
-	cluster *Cluster // nil if the address identifies it
+	cluster *Cluster // nil if the address of the connection identifies the cluster
 }
 
-// Accept implements net.Listener. It never fails for the sake of one connection.
+// Accept implements net.Listener. A failure of one connection does not make it fail.
 func (d *door) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.Listener.Accept()
@@ -196,7 +197,7 @@ func (d *door) Accept() (net.Conn, error) {
 			if errors.Is(err, net.ErrClosed) || d.fleet.life.Err() != nil {
 				return nil, err
 			}
-			select { // most likely no file descriptor is left
+			select { // the most likely cause: no file descriptor is left
 			case <-time.After(10 * time.Millisecond):
 			case <-d.fleet.life.Done():
 			}
@@ -207,7 +208,7 @@ func (d *door) Accept() (net.Conn, error) {
 			c = d.fleet.at(conn.LocalAddr())
 		}
 		if c == nil {
-			_ = conn.Close() // an address that no cluster has
+			_ = conn.Close() // no cluster has this address
 			continue
 		}
 		own := &connection{Conn: conn, cluster: c, closed: make(chan struct{})}
@@ -227,7 +228,7 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// at returns the cluster with an address, nil if there is none.
+// at returns the cluster with an address. It returns nil if no cluster has this address.
 func (f *Fleet) at(address net.Addr) *Cluster {
 	tcp, ok := address.(*net.TCPAddr)
 	if !ok {
@@ -241,7 +242,7 @@ func (f *Fleet) at(address net.Addr) *Cluster {
 
 type connectionKey struct{}
 
-// serve hands a request to the cluster that its connection belongs to.
+// serve passes a request to the cluster of its connection.
 func (f *Fleet) serve(w http.ResponseWriter, r *http.Request) {
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if !ok {
@@ -251,7 +252,8 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request) {
 	c.cluster.ServeHTTP(w, r)
 }
 
-// connection is a connection to a cluster. It counts bytes, and stands still while the cluster is a black hole.
+// connection is a connection to a cluster. It counts bytes. It blocks reads and writes while the cluster is a black
+// hole.
 type connection struct {
 	net.Conn
 	cluster *Cluster
@@ -277,7 +279,7 @@ func (c *connection) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// hold waits while the cluster swallows everything.
+// hold blocks while the cluster is a black hole.
 func (c *connection) hold() {
 	for {
 		t := c.cluster.fault.Load()
@@ -315,22 +317,22 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// reset ends a connection so that the other side gets an error at once.
+// reset closes a connection with a TCP reset, so that the other side gets an error at once.
 func (c *connection) reset() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // it is closed in any case
+		_ = tcp.SetLinger(0) // the connection is closed in any case
 	}
-	_ = c.Close() // the client may have gone
+	_ = c.Close() // the client may have closed it
 }
 
-// Connections returns how many connections to the cluster are open.
+// Connections returns the number of open connections to the cluster.
 func (c *Cluster) Connections() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.connected)
 }
 
-// Cut ends all connections to the cluster.
+// Cut closes all connections to the cluster.
 func (c *Cluster) Cut() {
 	c.mu.Lock()
 	all := slices.Clone(c.connected)

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// sharedNetwork reports whether every address of 127.0.0.0/8 is there.
+// sharedNetwork is true where the loopback device has every address of 127.0.0.0/8.
 const sharedNetwork = true
 
 // listenShared opens one port on all addresses of the loopback device, and on no other device.

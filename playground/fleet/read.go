@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unmarshal reads JSON, or YAML if the content type says so.
+// unmarshal decodes JSON, or YAML if the content type is YAML.
 func unmarshal(data []byte, contentType string, into any) error {
 	if strings.HasSuffix(contentType, "yaml") {
 		return yaml.Unmarshal(data, into)
@@ -28,7 +28,7 @@ func unmarshal(data []byte, contentType string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// get answers with one object.
+// get returns the answer to a GET of one object.
 func (c *Cluster) get(ctx context.Context, k *kind, p place) *reply {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,12 +44,12 @@ func (c *Cluster) get(ctx context.Context, k *kind, p place) *reply {
 	return &reply{code: http.StatusOK, object: shown}
 }
 
-// convert returns an object in the version of a kind, which is mostly how it is stored.
+// convert returns an object in the version of k. In most cases this is the stored version.
 func (c *Cluster) convert(ctx context.Context, o *object, k *kind) (*object, error) {
 	if o.body.apiVersion == k.apiVersion() {
 		return o, nil
 	}
-	// The values do not matter: each gap gets a token of its own.
+	// Conversion does not depend on the values, so each gap gets a token of its own.
 	from := &sources{times: make([]uint32, len(o.values.times)), vars: make([]string, len(o.values.vars)+1)}
 	stand := *o
 	stand.values = &values{times: from.times, vars: from.vars[1:]}
@@ -74,7 +74,7 @@ func (c *Cluster) convert(ctx context.Context, o *object, k *kind) (*object, err
 		born: o.born, resource: o.resource}, nil
 }
 
-// selection is which objects of a collection are wanted.
+// selection decides which objects of a collection a request selects.
 type selection struct {
 	kind      *kind
 	namespace string
@@ -82,7 +82,7 @@ type selection struct {
 	fields    fields.Selector
 }
 
-// selectionOf reads the selectors of a request. A refusal is what to answer if they are wrong.
+// selectionOf parses the selectors of a request. If a selector is invalid, it returns the answer as refusal.
 func selectionOf(k *kind, p place, query url.Values) (s selection, refusal *reply) {
 	s = selection{kind: k, namespace: p.namespace, labels: labels.Everything(), fields: fields.Everything()}
 	var err error
@@ -103,7 +103,7 @@ func selectionOf(k *kind, p place, query url.Values) (s selection, refusal *repl
 	return s, nil
 }
 
-// fieldLabel checks and translates a field that is selected by.
+// fieldLabel checks and converts the label and value of a field selector.
 func (k *kind) fieldLabel(label, value string) (string, string, error) {
 	switch {
 	case label == "metadata.name", label == "metadata.namespace" && k.namespaced,
@@ -119,7 +119,7 @@ func (k *kind) fieldLabel(label, value string) (string, string, error) {
 		Kind: k.kind}, label, value)
 }
 
-// matches reports whether an object is wanted.
+// matches reports whether the selection includes an object.
 func (s *selection) matches(c *Cluster, o *object) bool {
 	if o == nil || o.resource != s.kind.resource || s.namespace != "" && o.body.namespace != s.namespace {
 		return false
@@ -130,7 +130,7 @@ func (s *selection) matches(c *Cluster, o *object) bool {
 	return s.fields.Empty() || s.fields.Matches(fieldsOf{c, o})
 }
 
-// fieldsOf lets selectors look at the fields of an object.
+// fieldsOf implements fields.Fields for an object, so that field selectors can match it.
 type fieldsOf struct {
 	*Cluster
 	*object
@@ -165,14 +165,14 @@ func (f fieldsOf) Get(field string) string {
 	}
 }
 
-// page is where a page of a list begins.
+// page is the content of a continue token: the position in a collection at which a page begins.
 type page struct {
 	start   string
-	version int64 // of the list
+	version int64 // resourceVersion of the list
 }
 
-// serveList answers with a collection, or a page of it. Later pages show it as it is then, not as it was when the first
-// was read.
+// serveList answers with a collection, or with a page of it. A later page shows the present state of the collection,
+// not the state at the time of the first page.
 func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
@@ -213,11 +213,11 @@ type list struct {
 	objects   []*object
 	version   int64
 	next      string
-	remaining int // behind this page; negative if not known
+	remaining int // number of objects behind this page; negative if not known
 	forgotten uint32
 }
 
-// listLocked collects a page.
+// listLocked returns one page of a collection.
 func (c *Cluster) listLocked(ctx context.Context, s *selection, after page, limit int) list {
 	l := list{version: int64(c.version), remaining: -1, forgotten: c.forgotten}
 	if after.start != "" {
@@ -255,7 +255,7 @@ func continueKey(o *object) string {
 	return o.body.namespace + "/" + o.body.name
 }
 
-// appendList appends a page as JSON.
+// appendList appends the JSON of a page.
 func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte {
 	if metadata {
 		dst = append(dst, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
@@ -289,7 +289,8 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte 
 	return append(dst, ']', '}')
 }
 
-// serveDeleteCollection deletes what is selected, one after the other, and answers with what it was.
+// serveDeleteCollection deletes the selected objects one after the other. The answer lists the objects as they were
+// before.
 func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	s, refusal := selectionOf(k, p, r.URL.Query())
 	if refusal != nil {

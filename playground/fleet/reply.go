@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// failure answers with a Status.
+// failure returns a reply with a Status.
 func failure(s metav1.Status) *reply {
 	s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	s.Status = metav1.StatusFailure
@@ -19,7 +19,7 @@ func failure(s metav1.Status) *reply {
 	return &reply{code: int(s.Code), raw: data}
 }
 
-// status changes the Status of a failure.
+// status calls change with the Status of a failure and encodes the result.
 func (r *reply) status(change func(*metav1.Status)) {
 	var s metav1.Status
 	if json.Unmarshal(r.raw, &s) == nil {
@@ -44,7 +44,7 @@ func badRequest(message string) *reply {
 	return failure(metav1.Status{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: message})
 }
 
-// expired says that changes since a resourceVersion are no longer known.
+// expired returns the Status for a resourceVersion whose later changes are no longer in the log.
 func expired(message string) metav1.Status {
 	return metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
 		Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: message}

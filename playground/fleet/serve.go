@@ -19,17 +19,17 @@ import (
 
 const (
 	jsonType = "application/json"
-	// maxBody is what a body may have, as in an API server.
+	// maxBody is the maximum size of a request body, as in an API server.
 	maxBody = 3 << 20
 )
 
-// place is what a path means.
+// place is the parsed path of a resource.
 type place struct {
 	key                          kindKey
 	namespace, name, subresource string
 }
 
-// parsePath reads the path of a resource. It is no resource if plural is empty.
+// parsePath parses the path of a resource. plural is empty if the path names no resource.
 func parsePath(path string) (p place, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -40,7 +40,8 @@ func parsePath(path string) (p place, ok bool) {
 	default:
 		return p, false
 	}
-	// namespaces/NAME/PLURAL is a namespace of its own in two cases: the subresources of a namespace.
+	// In namespaces/NAME/PLURAL, the namespace itself is the object if PLURAL is one of the two subresources of a
+	// namespace.
 	if len(parts) >= 3 && parts[0] == "namespaces" &&
 		(p.key.group != "" || parts[2] != "status" && parts[2] != "finalize") {
 		p.namespace, parts = parts[1], parts[2:]
@@ -87,12 +88,13 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func serves(k *kind, subresource string) bool { return slices.Contains(k.subresources, subresource) }
 
-// notServed answers as an API server does for paths that it does not know, in a group that it knows or not.
+// notServed answers a request for an unknown path as an API server does. The answer depends on whether the group is
+// known.
 func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	if slices.ContainsFunc(f.builtinVersions, func(v builtinVersion) bool { return v.group == group }) {
 		w.Header()["Content-Type"] = []string{jsonType}
 		w.WriteHeader(http.StatusNotFound)
-		// the client may have gone
+		// the client may have disconnected
 		_, _ = io.WriteString(
 			w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}`)
 		return
@@ -100,10 +102,10 @@ func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusNotFound)
-	_, _ = io.WriteString(w, "404 page not found\n") // the client may have gone
+	_, _ = io.WriteString(w, "404 page not found\n") // the client may have disconnected
 }
 
-// authenticated reports whether a request has the token that is valid now.
+// authenticated reports whether a request has the token that is valid at present.
 func (c *Cluster) authenticated(r *http.Request) bool {
 	if t := c.fault.Load(); t != nil && t.Expired {
 		return false
@@ -112,14 +114,14 @@ func (c *Cluster) authenticated(r *http.Request) bool {
 	return ok && got == c.token()
 }
 
-// servePlain answers what is not about resources.
+// servePlain answers requests for paths that are not resources.
 func (c *Cluster) servePlain(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	switch path {
 	case "/healthz", "/readyz", "/livez":
 		c.count("get", path[1:])
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "ok") // the client may have gone
+		_, _ = io.WriteString(w, "ok") // the client may have disconnected
 		return
 	case "/version":
 		c.count("get", "version")
@@ -157,7 +159,7 @@ func (c *Cluster) servePlain(w http.ResponseWriter, r *http.Request) {
 	c.write(w, http.StatusOK, contentType, d.data)
 }
 
-// groupIn returns the group that a path is about; what is no group if there is none.
+// groupIn returns the API group in a path. If the path has no group, the result is not the name of any group.
 func groupIn(path string) string {
 	parts := strings.Split(path, "/")
 	switch {
@@ -169,7 +171,7 @@ func groupIn(path string) string {
 	return "/"
 }
 
-// buffers hold answers while they are made.
+// buffers is a pool of buffers in which answers are built.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // serveResource answers a request about objects.
@@ -230,7 +232,7 @@ func verbOf(method, contentType string) string {
 	return strings.ToLower(method)
 }
 
-// agentOf returns what the handlers make a field manager of.
+// agentOf returns the part of a User-Agent that the handlers use as the name of the field manager.
 func agentOf(userAgent string) string {
 	agent, _, _ := strings.Cut(userAgent, "/")
 	return agent
@@ -259,7 +261,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// handle lets a request do what it asks.
+// handle runs a request and returns the answer.
 func (c *Cluster) handle(ctx context.Context, r *request) (*reply, error) {
 	if r.method == http.MethodPost && r.subresource == "" {
 		r.name = nameIn(r.body, r.contentType)
@@ -269,7 +271,7 @@ func (c *Cluster) handle(ctx context.Context, r *request) (*reply, error) {
 	return c.writeLocked(ctx, r)
 }
 
-// do sends a request past network, credentials, faults and counters.
+// do runs a request and bypasses the network, credentials, faults and counters.
 func (c *Cluster) do(ctx context.Context, method, uri, contentType, agent string, body []byte) (*reply, error) {
 	path, _, _ := strings.Cut(uri, "?")
 	p, ok := parsePath(path)
@@ -291,11 +293,11 @@ func (c *Cluster) do(ctx context.Context, method, uri, contentType, agent string
 	return answer, nil
 }
 
-// Refusal is an error that a cluster has answered.
+// Refusal is the error for an answer of a cluster that is a failure.
 type Refusal struct {
-	// Code is the HTTP status.
+	// Code is the HTTP status of the answer.
 	Code int
-	// Body is a Status in JSON, mostly.
+	// Body is the body of the answer, in most cases a Status in JSON.
 	Body []byte
 }
 
@@ -303,7 +305,7 @@ func (r *Refusal) Error() string {
 	return "the cluster answers " + strconv.Itoa(r.Code) + ": " + string(r.Body)
 }
 
-// isNotFound reports whether an error says that there is no such object.
+// isNotFound reports whether an error means that an object does not exist.
 func isNotFound(err error) bool {
 	r, ok := errors.AsType[*Refusal](err)
 	return ok && r.Code == http.StatusNotFound
@@ -314,7 +316,7 @@ func isConflict(err error) bool {
 	return ok && r.Code == http.StatusConflict
 }
 
-// nameIn returns the name of the object in a body, "" if there is none that could be read.
+// nameIn returns the name of the object in a body. It returns "" if it finds no name.
 func nameIn(body []byte, contentType string) string {
 	var o struct {
 		Metadata struct {
@@ -327,7 +329,7 @@ func nameIn(body []byte, contentType string) string {
 	return o.Metadata.Name
 }
 
-// send writes a reply in the form that accept asks for.
+// send writes a reply in the form that the header Accept requests.
 func (c *Cluster) send(w http.ResponseWriter, r *reply, accept string) {
 	for _, text := range r.warnings {
 		w.Header().Add("Warning", text)
@@ -355,7 +357,7 @@ func (c *Cluster) send(w http.ResponseWriter, r *reply, accept string) {
 		data = c.appendObject(data, r.object)
 	}
 	c.write(w, r.code, jsonType, data)
-	*b = *bytes.NewBuffer(data) // keep what has grown
+	*b = *bytes.NewBuffer(data) // keep the grown array for reuse
 }
 
 // wantsMetadata reports whether a client prefers metadata only.
@@ -364,12 +366,12 @@ func wantsMetadata(accept string) bool {
 	return strings.Contains(first, "as=PartialObjectMetadata")
 }
 
-// write writes an answer.
+// write sends an answer and its headers.
 func (c *Cluster) write(w http.ResponseWriter, code int, contentType string, data []byte) {
 	h := w.Header()
 	h["Content-Type"] = []string{contentType}
 	h["Content-Length"] = []string{strconv.Itoa(len(data))}
 	h["Cache-Control"] = []string{"no-cache, private"}
 	w.WriteHeader(code)
-	_, _ = w.Write(data) //nolint:gosec // the client may have gone; and it is no browser
+	_, _ = w.Write(data) //nolint:gosec // the client may have disconnected; and it is no browser
 }

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// watcher is one running watch. It reads the log of its cluster at its own pace; nothing is queued for it.
+// watcher is one running watch. It reads the log of its cluster at its own pace, so there is no queue of events.
 type watcher struct {
 	*Cluster
 	selection
 	metadata, bookmarks bool
-	at                  uint32 // version up to which all was sent
+	at                  uint32 // all events up to this version were sent
 	w                   http.ResponseWriter
 	flush               func()
 	buffer              []byte
 }
 
-// serveWatch sends what happens to a collection until the client goes, the time is over, or the log no longer reaches
-// back.
+// serveWatch sends the events of a collection. It ends when the client disconnects, when the timeout is over, or when
+// the log no longer has the next event.
 func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
@@ -33,7 +33,7 @@ func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p 
 		c.send(w, refusal, jsonType)
 		return
 	}
-	flush := func() { _ = http.NewResponseController(w).Flush() } // the client may have gone
+	flush := func() { _ = http.NewResponseController(w).Flush() } // the client may have disconnected
 	version, err := strconv.ParseUint("0"+query.Get("resourceVersion"), 10, 32)
 	if err != nil {
 		c.send(w, badRequest("invalid resource version: "+err.Error()), jsonType)
@@ -60,7 +60,7 @@ func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p 
 	v.run(ctx)
 }
 
-// begin sends what was there before, if that is asked for. It reports whether to go on.
+// begin sends the initial objects, if the request asks for them. It reports whether the watch continues.
 func (v *watcher) begin(ctx context.Context, query url.Values) bool {
 	initial := query.Get("sendInitialEvents") == "true"
 	if v.at > 0 && !initial {
@@ -87,7 +87,7 @@ func (v *watcher) begin(ctx context.Context, query url.Values) bool {
 	return v.send()
 }
 
-// run sends events as they come.
+// run sends events as they occur.
 func (v *watcher) run(ctx context.Context) {
 	period := v.fleet.options.Bookmarks
 	pause := time.NewTimer(period/2 + rand.N(period))
@@ -130,7 +130,8 @@ func (v *watcher) run(ctx context.Context) {
 	}
 }
 
-// report appends an event as the selection sees it: what begins to match was added, what ends to was deleted.
+// report appends an event with the type that the selection requires. An object that begins to match is ADDED, and an
+// object that no longer matches is DELETED.
 func (v *watcher) report(ctx context.Context, e *event) {
 	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
 	switch {
@@ -145,7 +146,7 @@ func (v *watcher) report(ctx context.Context, e *event) {
 	}
 }
 
-// append adds an event to what is sent next.
+// append adds an event to the buffer for the next send.
 func (v *watcher) append(ctx context.Context, what string, o *object) {
 	shown, err := v.convert(ctx, o, v.kind)
 	if err != nil {
@@ -160,7 +161,7 @@ func (v *watcher) append(ctx context.Context, what string, o *object) {
 	v.buffer = append(v.buffer, '}', '\n')
 }
 
-// bookmark appends where the watch stands.
+// bookmark appends a bookmark with the present version of the watch.
 func (v *watcher) bookmark(annotations string) {
 	kind, apiVersion := v.kind.kind, v.kind.apiVersion()
 	if v.metadata {
@@ -180,13 +181,13 @@ func (v *watcher) tooOld(forgotten uint32) bool {
 	return false
 }
 
-// send writes what was appended, and reports whether the client is still there.
+// send writes the buffer to the client. It reports whether the client is still connected.
 func (v *watcher) send() bool {
 	if len(v.buffer) == 0 {
 		return true
 	}
 	_, err := v.w.Write(v.buffer)
 	v.flush()
-	v.buffer = nil // a watch is idle most of its life
+	v.buffer = nil // release the memory: a watch is idle most of the time
 	return err == nil
 }

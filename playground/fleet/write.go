@@ -28,25 +28,26 @@ type request struct {
 	body                         []byte
 }
 
-// sources are the values that a request has to do with, for the gaps of what comes out of it.
+// sources are the values of a request and of its object. They fill the gaps of the object and the answer that the
+// request produces.
 type sources struct {
 	now   uint32
-	times []uint32 // of the object as it was, each once, in their order
-	vars  []string // the object's UID, then all others, each once
+	times []uint32 // the times of the object before the request, each once, in ascending order
+	vars  []string // the object's UID, then all other strings, each once
 
-	version, otherVersion string // of the object, and one that the request names
-	tie                   bool   // the object was last changed in this second
+	version, otherVersion string // the object's resourceVersion, and another one in the request
+	tie                   bool   // the object was last changed in the present second
 }
 
-// outcome is what came of a request, whichever cluster it came from: equal requests that meet equal objects have equal
-// outcomes.
+// outcome is the result of a request, without the values of one cluster. Equal requests to equal objects have equal
+// outcomes, so clusters share them.
 type outcome struct {
 	code     int
 	warnings []string
-	stored   *shape // what the object became; nil if it was not written
+	stored   *shape // the object that the request has written; nil if it wrote nothing
 	deleted  bool
-	response *shape // nil if the answer is the object
-	raw      []byte // an answer that is no object, with tokens
+	response *shape // the object in the answer; nil if the answer is the stored object
+	raw      []byte // an answer that is not an object, with tokens
 	header   http.Header
 }
 
@@ -70,7 +71,8 @@ func (s *sources) fill(made *shape) *values {
 	return v
 }
 
-// timeIndex returns the index of a time, and varIndex that of a string, which is added if it is new.
+// timeIndex returns the index of a time in s.times. varIndex returns the index of a string in s.vars, and adds the
+// string if it is new.
 func (s *sources) timeIndex(at uint32) int { return slices.Index(s.times, at) }
 
 func (s *sources) varIndex(value string) int { return indexOrAddString(&s.vars, value) }
@@ -83,7 +85,7 @@ func indexOrAddString(list *[]string, value string) int {
 	return len(*list) - 1
 }
 
-// sourcesOf begins the sources of a request with the object as it is.
+// sourcesOf returns new sources with the values of the present object.
 func (c *Cluster) sourcesOf(live *object) *sources {
 	s := &sources{now: uint32(c.fleet.now().Unix()), vars: []string{""}} //nolint:gosec // until 2106
 	if live == nil {
@@ -101,17 +103,17 @@ func (c *Cluster) sourcesOf(live *object) *sources {
 	return s
 }
 
-// pattern says which of the object's gaps hold equal values, and in which order its times are.
+// pattern describes which gaps of the object hold equal values, and the order of the object's times.
 func (s *sources) pattern(live *object) string {
 	if live == nil {
 		return ""
 	}
 	b := make([]byte, 0, 8)
 	for _, at := range live.values.times {
-		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few
+		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few values
 	}
 	for _, v := range live.values.vars {
-		b = append(b, byte(s.varIndex(v))) //nolint:gosec // an object has few
+		b = append(b, byte(s.varIndex(v))) //nolint:gosec // an object has few values
 	}
 	if s.tie {
 		b = append(b, '=')
@@ -119,7 +121,7 @@ func (s *sources) pattern(live *object) string {
 	return string(b)
 }
 
-// appendTokens appends an object as the handlers get it: with tokens in its gaps.
+// appendTokens appends the JSON of an object with tokens in its gaps. The handlers receive objects in this form.
 func (s *sources) appendTokens(dst []byte, o *object) []byte {
 	v, from := o.body, 0
 	for _, g := range v.gaps {
@@ -139,7 +141,7 @@ func (s *sources) appendTokens(dst []byte, o *object) []byte {
 	return append(dst, v.text[from:]...)
 }
 
-// memo keeps outcomes: the newer ones, and those of before that were asked for again.
+// memo is a cache of outcomes. It has two generations: the newer outcomes, and older outcomes that were used again.
 type memo struct {
 	mu           sync.Mutex
 	young, old   map[memoKey]*outcome // guarded by mu
@@ -154,7 +156,7 @@ type memoKey struct {
 	body                            [sha256.Size]byte
 }
 
-// memoSize is how many outcomes each generation of the memo holds.
+// memoSize is the capacity of each generation of the memo, in outcomes.
 const memoSize = 8192
 
 func (m *memo) get(key memoKey) *outcome {
@@ -187,7 +189,7 @@ func (m *memo) addLocked(key memoKey, o *outcome) {
 	m.young[key] = o
 }
 
-// writeLocked lets a request change, or ask for, one object, and returns the answer.
+// writeLocked runs a request that reads or writes one object, and returns the answer.
 func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 	var live *object
 	if r.name != "" {
@@ -201,7 +203,7 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 	o, err := c.outcomeOf(ctx, r, live, from, body)
 	for err == nil && r.name == "" && o.stored != nil && c.findLocked(r.kind.resource, o.stored.body.namespace,
 		o.stored.body.name) != nil {
-		o, err = c.outcomeOf(ctx, r, live, from, body) // a name that was made up is taken
+		o, err = c.outcomeOf(ctx, r, live, from, body) // the generated name already exists
 	}
 	if err != nil {
 		return nil, err
@@ -209,7 +211,8 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 	return c.commitLocked(r, live, from, o), nil
 }
 
-// outcomeOf finds or works out what comes of a request. body has tokens where from has values.
+// outcomeOf returns the outcome of a request from the memo, or from the handlers. body has tokens in place of the
+// values in from.
 func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources,
 	body []byte) (*outcome, error) {
 	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent,
@@ -217,7 +220,7 @@ func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from 
 	if live != nil {
 		key.live = live.body
 	}
-	// the handlers make a name, another one each time
+	// the handlers generate a different name for each request
 	once := r.name == "" || bytes.Contains(body, []byte(`"generateName"`))
 	if !once {
 		if known := c.fleet.memo.get(key); known != nil {
@@ -247,7 +250,7 @@ func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from 
 	return o, nil
 }
 
-// conclude makes an outcome of what a handler answered and stored.
+// conclude makes an outcome from the answer of a handler and from the object that the handler stored.
 func (f *Fleet) conclude(a *answer, t *transaction, live *object, now string) *outcome {
 	o := &outcome{code: a.code, warnings: a.header["Warning"]}
 	if t.written && a.code < http.StatusMultipleChoices {
@@ -271,7 +274,7 @@ func (f *Fleet) conclude(a *answer, t *transaction, live *object, now string) *o
 	return o
 }
 
-// reply is an answer to a request: an object as it is now, or some bytes.
+// reply is an answer to a request: an object, or some bytes.
 type reply struct {
 	code     int
 	object   *object
@@ -280,7 +283,7 @@ type reply struct {
 	warnings []string
 }
 
-// commitLocked does what an outcome says to this cluster.
+// commitLocked applies an outcome to this cluster: it stores the object and returns the answer.
 func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outcome) *reply {
 	now := live
 	switch {
@@ -304,7 +307,7 @@ func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outco
 	return answer
 }
 
-// replace puts values into a text with tokens, such as a message.
+// replace replaces the tokens of a text, such as a message, by values.
 func (s *sources) replace(data []byte) []byte {
 	if bytes.Contains(data, []byte(varToken)) {
 		for i, value := range s.vars {
@@ -324,8 +327,8 @@ func (s *sources) replace(data []byte) []byte {
 	return data
 }
 
-// tokenize returns the body of a request with tokens where a cluster differs from others, so that equal requests look
-// alike.
+// tokenize returns the body of a request. Tokens replace the values that differ between clusters, so that equal
+// requests have equal bodies.
 func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	body := r.body
 	if i := skipSpace(body, 0); strings.HasSuffix(r.contentType, "yaml") && (i == len(body) || body[i] != '{') {
@@ -338,7 +341,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 		body = alignVersions(body, live, from)
 	}
 	body = c.fleet.tokenizeStrings(body, from)
-	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) { // in managedFields that came back
+	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) { // in managedFields that the client read and sent back
 		for i, value := range from.vars {
 			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...),
 				append(bytes.Clone(nested), varTokenOf(i)...))
@@ -347,7 +350,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	return body
 }
 
-// tokenizeStrings puts tokens in place of UIDs, and of what else differs between clusters as Options.Varying says.
+// tokenizeStrings replaces UIDs and the strings of Options.Varying by tokens.
 func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	var out []byte
 	done, next := 0, make([]int, len(f.varying))
@@ -397,8 +400,8 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	return append(out, body[done:]...)
 }
 
-// alignVersions replaces the resourceVersion that a request names by one that says the same to the handlers, and times
-// that the object has by their tokens.
+// alignVersions replaces the resourceVersion in a request by a fixed one that has the same meaning for the handlers. It
+// replaces times that the object has by their tokens.
 func alignVersions(body []byte, live *object, from *sources) []byte {
 	var content any
 	if utiljson.Unmarshal(body, &content) != nil {
@@ -426,7 +429,7 @@ func alignVersions(body []byte, live *object, from *sources) []byte {
 	return data
 }
 
-// alignObject does so in an object, or in options of a deletion.
+// alignObject does the same as alignVersions in an object or in the options of a deletion.
 func alignObject(content map[string]any, live *object, from *sources) {
 	for _, place := range []string{"metadata", "preconditions"} {
 		m, ok := content[place].(map[string]any)
@@ -473,7 +476,8 @@ func alignVersion(version string, live *object, from *sources) string {
 	return strconv.FormatUint(versionOther, 10)
 }
 
-// admitLocked does what the admission plugin NamespaceLifecycle does.
+// admitLocked implements the checks of the admission plugin NamespaceLifecycle. It returns nil if the request is
+// allowed.
 func (c *Cluster) admitLocked(r *request, live *object) *reply {
 	if r.method == http.MethodDelete {
 		if r.kind.resource == c.fleet.namespaceResource &&
