@@ -46,7 +46,7 @@ func (s *sorts) of(verb, resource string) uint32 {
 	if s.known == nil {
 		s.known = map[[2]string]uint32{}
 	}
-	id = uint32(len(s.names)) //nolint:gosec // there are a few hundred sorts
+	id = uint32(len(s.names)) //nolint:gosec // a few hundred
 	s.known[key] = id
 	s.names = append(s.names, strings.TrimSpace(verb+" "+resource))
 	return id

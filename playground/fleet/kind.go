@@ -80,7 +80,7 @@ func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
 	defer r.mu.Unlock()
 	id, ok := r.known[resource]
 	if !ok {
-		id = resourceID(len(r.names)) //nolint:gosec // a fleet has hundreds of resources
+		id = resourceID(len(r.names)) //nolint:gosec // a fleet has hundreds
 		r.known[resource] = id
 		r.names = append(r.names, resource.String())
 		r.all = append(r.all, resource)

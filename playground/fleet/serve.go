@@ -373,5 +373,5 @@ func (c *Cluster) write(w http.ResponseWriter, code int, contentType string, dat
 	h["Content-Length"] = []string{strconv.Itoa(len(data))}
 	h["Cache-Control"] = []string{"no-cache, private"}
 	w.WriteHeader(code)
-	_, _ = w.Write(data) //nolint:gosec // the client may have disconnected; and it is no browser
+	_, _ = w.Write(data) //nolint:gosec // the client may have gone; and it is no browser
 }

@@ -110,10 +110,10 @@ func (s *sources) pattern(live *object) string {
 	}
 	b := make([]byte, 0, 8)
 	for _, at := range live.values.times {
-		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few values
+		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few
 	}
 	for _, v := range live.values.vars {
-		b = append(b, byte(s.varIndex(v))) //nolint:gosec // an object has few values
+		b = append(b, byte(s.varIndex(v))) //nolint:gosec // an object has few
 	}
 	if s.tie {
 		b = append(b, '=')

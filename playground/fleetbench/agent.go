@@ -23,15 +23,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// What real agents do, too.
+// Timing of a simulated agent. The real agent has the same values.
 const (
-	spacing   = 500 * time.Millisecond // between two events about one object
+	spacing   = 500 * time.Millisecond // minimum time between two events for one object
 	beatGap   = time.Second            // between two heartbeats
-	longWait  = time.Minute            // between two heartbeats: no connection is kept for that
-	lastRetry = 15 * time.Second       // back-off
+	longWait  = time.Minute            // if heartbeats are this far apart, the connection is closed between them
+	lastRetry = 15 * time.Second       // maximum back-off
 )
 
-// What the manager delivers for its agent.
+// Names of objects that the manager delivers to a cluster for its agent.
 const (
 	agentName     = "skr-webhook"
 	agentSecret   = "skr-webhook-tls"
@@ -44,28 +44,28 @@ var (
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 )
 
-// agent is the one of one cluster.
+// agent is the simulated agent of one cluster.
 type agent struct {
 	*agents
 
 	cluster *fleet.Cluster
 
 	mu     sync.Mutex
-	heard  []fleet.Change // guarded by mu, as all that follows
-	queued bool           // somebody will take its turn
-	taken  bool           // somebody does, and takes another one if it is queued
+	heard  []fleet.Change // changes that were not yet processed; guarded by mu, as all following fields
+	queued bool           // the agent waits in agents.work
+	taken  bool           // a goroutine runs turn, and repeats it if queued is set
 	timer  *time.Timer
 
-	beaten atomic.Int64 // when the last heartbeat was answered, in Unix nanoseconds
+	beaten atomic.Int64 // time of the last answered heartbeat, in Unix nanoseconds
 
-	// What follows is for whoever takes its turn.
-	running   bool // there is something to run with
+	// Only the goroutine that runs turn uses the following fields.
+	running   bool // the agent has a certificate and a watch list, and its Deployment is available
 	boot      string
-	identity  uint64 // hash of the Secret in use
+	identity  uint64 // hash of the Secret with the present certificate
 	tls       *tls.Config
-	digest    string        // of the watch list in force
-	interval  time.Duration // between two heartbeats, as the watch list says
-	answer    answer        // the last one
+	digest    string        // of the present watch list
+	interval  time.Duration // time between two heartbeats, from the watch list
+	answer    answer        // the last answer of the listener
 	watches   map[schema.GroupResource][]watchFor
 	known     map[subject]record
 	pending   map[subject]*pendingEvent
@@ -79,30 +79,30 @@ type agent struct {
 	wire      *wire
 }
 
-// subject is what an event is about; without a name, it is all of a resource.
+// subject is the object of an event. An empty name means all objects of a resource.
 type subject struct {
 	resource        schema.GroupResource
 	namespace, name string
 }
 
-// pendingEvent is a report that is due at its time.
+// pendingEvent is an event that waits for its due time.
 type pendingEvent struct {
 	due     time.Time
 	number  uint64
-	whole   bool // Began
-	first   bool // and with what is there
+	whole   bool // an event of type Began
+	first   bool // the event lists the existing objects
 	deleted bool
-	last    []byte // metadata of what was deleted
+	last    []byte // metadata of the deleted object
 }
 
-// deliveredEvent was reported recently.
+// deliveredEvent is an event that the listener accepted recently.
 type deliveredEvent struct {
 	at time.Time
 	subject
 	deleted bool
 }
 
-// hear takes note of a change.
+// hear adds a change to the queue of the agent.
 func (a *agent) hear(change fleet.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,7 +120,7 @@ func (a *agent) queueLocked() {
 	}
 }
 
-// turn does what is to be done, and sets the timer for what is to be done later.
+// turn processes all that is due for the agent. Then it sets the timer for the next due time.
 func (a *agent) turn(ctx context.Context) {
 	a.mu.Lock()
 	a.queued, a.taken = false, true
@@ -153,7 +153,7 @@ func (a *agent) turn(ctx context.Context) {
 	a.timer.Reset(wait)
 }
 
-// look finds out what changes mean: another certificate, another watch list, or something to report.
+// look processes changes. A change can bring a new certificate, a new watch list, or an event.
 func (a *agent) look(heard []fleet.Change) {
 	setUp := false
 	for _, c := range heard {
@@ -175,8 +175,8 @@ func (a *agent) look(heard []fleet.Change) {
 	}
 }
 
-// setUp takes certificate and watch list from the cluster, as they are mounted and watched there. Without them, or
-// without its Deployment being available, there is no agent.
+// setUp reads the certificate and the watch list from the cluster. A real agent mounts the one and watches the other.
+// The agent does not run if one of them is missing or if its Deployment is not available.
 func (a *agent) setUp() {
 	get := func(resource schema.GroupVersionResource, name string) map[string]any {
 		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)
@@ -207,7 +207,7 @@ func (a *agent) setUp() {
 
 var seed = maphash.MakeSeed()
 
-// identify uses the certificate in a Secret from the next connection on.
+// identify makes new connections use the certificate of a Secret.
 func (a *agent) identify(secret map[string]any) {
 	data, _, _ := unstructured.NestedStringMap(secret, "data")
 	files := map[string][]byte{}
@@ -219,7 +219,7 @@ func (a *agent) identify(secret map[string]any) {
 			return
 		}
 		files[key] = file
-		_, _ = h.Write(file) // a hash takes everything
+		_, _ = h.Write(file) // writing to a hash never fails
 	}
 	if h.Sum64() == a.identity {
 		return
@@ -237,7 +237,7 @@ func (a *agent) identify(secret map[string]any) {
 	a.hangUp()
 }
 
-// quit is the end of the agent, until it is set up again.
+// quit stops the agent. setUp can start it again.
 func (a *agent) quit() {
 	a.hangUp()
 	a.running, a.identity, a.tls, a.digest, a.sequence, a.instance = false, 0, nil, "", 0, ""
@@ -253,7 +253,7 @@ func (a *agent) hangUp() {
 	}
 }
 
-// speak sends what is due, and returns when something else is; zero: never.
+// speak sends the due heartbeats and events. It returns the next due time, or zero if there is none.
 func (a *agent) speak(ctx context.Context) time.Time {
 	if !a.running || a.tls == nil || ctx.Err() != nil {
 		return time.Time{}
@@ -276,7 +276,7 @@ func (a *agent) speak(ctx context.Context) time.Time {
 	return a.next()
 }
 
-// next returns when the next thing is due.
+// next returns the next due time.
 func (a *agent) next() time.Time {
 	next := a.nextBeat
 	for _, e := range a.pending {
@@ -288,7 +288,7 @@ func (a *agent) next() time.Time {
 	return next
 }
 
-// forget drops reports that are too old to be repeated.
+// forget drops delivered events that are too old to be repeated.
 func (a *agent) forget() {
 	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > a.memory {
 		a.delivered = a.delivered[1:]
@@ -318,11 +318,11 @@ func (a *agent) beat(ctx context.Context) bool {
 	return true
 }
 
-// send makes a request, over a new connection if there is none. It reports whether the listener has taken it; if not,
-// retryAt says when to go on.
+// send sends a request. If there is no connection, it opens one. It reports whether the listener has accepted the
+// request. If not, retryAt is the time of the next attempt.
 func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	got, err := answer{}, error(nil)
-	for range 2 { // a connection that was open may have ended meanwhile
+	for range 2 { // the other side may have closed an open connection, so try again once
 		fresh := a.wire == nil
 		if fresh {
 			if a.wire, err = dial(ctx, a.target(a.cluster.Index()), a.tls); err != nil {
@@ -355,7 +355,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	return true
 }
 
-// repeat repeats recent reports, because the process that received them may have died.
+// repeat queues recently delivered events again, because the process that received them may have ended.
 func (a *agent) repeat() {
 	for _, d := range a.delivered {
 		if time.Since(d.at) <= a.memory {

@@ -9,18 +9,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// posting is how many agents work at the same time.
+// posting is the number of agents that work at the same time.
 const posting = 64
 
-// agents play the agents of all clusters, which have no pods: each has the certificate and the watch list that the
-// manager delivered to its cluster, one connection to the listener, heartbeats, and events for what is on the list.
-// They hear of changes in memory. An agent that has nothing to do has a timer and no goroutine.
+// agents simulates the agents of all clusters, because simulated clusters have no pods. Each agent has the certificate
+// and the watch list that the manager delivered to its cluster, and one connection to the listener. It sends
+// heartbeats, and events for the objects on its watch list. An agent receives changes in memory. An idle agent has a
+// timer and no goroutine.
 //
-// What they do not do: they see no limits of the real ones, watch no Kyma of others, and look at fields (spec, status)
-// by generation and labels only.
+// Limits of the simulation: the agents have none of the limits of the real agent, and watch no Kyma of other owners.
+// They detect changes of fields (spec, status) only by generation and labels.
 type agents struct {
 	fleet  *fleet.Fleet
-	memory time.Duration // recent reports are repeated when another process answers
+	memory time.Duration // younger events are repeated when another process answers
 	all    []*agent
 	stop   func()
 	end    context.CancelFunc
@@ -28,12 +29,12 @@ type agents struct {
 	open   atomic.Int64
 
 	mu        sync.Mutex
-	listeners []string // addresses; agents are dealt out to them; guarded by mu
-	work      []*agent // those that have something to do; guarded by mu
+	listeners []string // addresses; each agent uses one of them, by its index; guarded by mu
+	work      []*agent // the agents that wait for their turn; guarded by mu
 	ready     *sync.Cond
 	ended     bool // guarded by mu
 
-	lastDelivery atomic.Int64 // when an event was delivered last, in Unix nanoseconds
+	lastDelivery atomic.Int64 // time of the last delivered event, in Unix nanoseconds
 }
 
 // startAgents starts the agents of a rig.
@@ -51,8 +52,8 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 	return a
 }
 
-// aim lets the agents report to other listeners, dealt out by their index. Connections to those before end when they
-// do.
+// aim makes the agents use other listeners, which it assigns by the index of the agent. A connection to an old listener
+// stays until that listener closes it.
 func (a *agents) aim(listeners []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,10 +66,10 @@ func (a *agents) target(i int) string {
 	return a.listeners[i%len(a.listeners)]
 }
 
-// connections returns how many are open, as far as is known.
+// connections returns the number of connections that the agents believe to be open.
 func (a *agents) connections() int { return int(a.open.Load()) }
 
-// beaten returns how many have sent a heartbeat since then.
+// beaten returns the number of agents with a heartbeat after since.
 func (a *agents) beaten(since time.Time) int {
 	n := 0
 	for _, one := range a.all {
@@ -79,11 +80,11 @@ func (a *agents) beaten(since time.Time) int {
 	return n
 }
 
-// quiet reports whether no event was delivered within the time for which agents remember: then another process of the
-// manager hears nothing again.
+// quiet reports whether no event was delivered within the time for which agents keep events. Then another process of
+// the manager receives no repeated events.
 func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
 
-// close ends all agents.
+// close stops all agents.
 func (a *agents) close() {
 	a.stop()
 	a.end()
@@ -97,7 +98,7 @@ func (a *agents) close() {
 	}
 }
 
-// add gives an agent to who posts.
+// add queues an agent for its turn.
 func (a *agents) add(one *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +106,7 @@ func (a *agents) add(one *agent) {
 	a.ready.Signal()
 }
 
-// post lets agents do what they have to do, one after the other.
+// post runs the turns of queued agents, one after the other, until the context ends.
 func (a *agents) post(ctx context.Context) {
 	for {
 		a.mu.Lock()

@@ -8,42 +8,42 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// Verdict is what became of an aim.
+// Verdict is the result of comparing an aim with the measured figure.
 type Verdict string
 
-// What can become of an aim.
+// Verdicts of an aim.
 const (
 	Met         Verdict = "met"
 	Missed      Verdict = "MISSED"
 	NotMeasured Verdict = "not measured"
 )
 
-// Aim is something that the manager should be able to do.
+// Aim is a limit that the manager should keep, with the measured figure.
 type Aim struct {
 	What    string  `json:"what"`
 	Limit   float64 `json:"limit"`
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"`
 	Verdict Verdict `json:"verdict"`
-	// Note is at which size it was measured, or why it was not.
+	// Note is the size at which the figure was measured, or the reason why it was not measured.
 	Note string `json:"note"`
 }
 
-// full is the size that the aims are for.
+// full is the number of clusters for which the aims are defined.
 const full = 10_000
 
-// aim is how an aim is judged. A value above the limit misses it.
+// aim defines a limit and the figure that is compared with it. A figure above the limit misses the aim.
 type aim struct {
 	what  string
 	limit float64
 	unit  string
-	// least is the number of clusters without which it says nothing; 0 is any.
+	// least is the minimum number of clusters for which the figure is meaningful. 0 means any number.
 	least int
-	// value finds the figure in a run; false if it was not measured there.
+	// value returns the figure of a run. It returns false if the run did not measure the figure.
 	value func(r *Run) (float64, bool)
 }
 
-// of returns how a figure of a scenario is found.
+// of returns a function that reads a figure of the scenario with this name.
 func of(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
 		s := r.scenario(name)
@@ -54,7 +54,7 @@ func of(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bo
 	}
 }
 
-// valueOf returns how one of the values of a scenario is found.
+// valueOf returns a function that reads one of the Values of the scenario with this name.
 func valueOf(name, key string) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
 		s := r.scenario(name)
@@ -66,7 +66,7 @@ func valueOf(name, key string) func(r *Run) (float64, bool) {
 	}
 }
 
-// aims are those of one size; those that compare sizes are in judge.
+// aims lists the aims for a single size. judge has the aims that compare sizes.
 var aims = []aim{
 	{"resident memory of the manager during install", 1536, "MiB", full,
 		of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
@@ -77,7 +77,7 @@ var aims = []aim{
 	{"writes to the control plane while idle", 0, "", 0, valueOf("idle", idlePlaneWrites)},
 	{"requests to an idle runtime in five minutes", 1, "", 0, func(r *Run) (float64, bool) {
 		v, there := valueOf("idle", requestsPerFive)(r)
-		return v, there && r.WatchMode != config.WatchPoll // who polls, asks
+		return v, there && r.WatchMode != config.WatchPoll // polling needs requests, so the aim is not for that mode
 	}},
 	{"CPU of the manager while idle", 5, "% of a core", full, valueOf("idle", idleCores)},
 	{"writes to the runtime to install a module, beyond its objects", 3, "", 0, func(r *Run) (float64, bool) {
@@ -93,15 +93,15 @@ var aims = []aim{
 	{"live heap after all credentials were rotated", 110, "% of before", 0, valueOf("rotate", memoryGrowth)},
 }
 
-// growing are those that are compared between 1,000 and 10,000 clusters. Processor time is counted in reference works:
-// the busier a machine is, the longer each takes, and so does the manager's work.
+// growing lists the figures that are compared between 1,000 and 10,000 clusters. Processor time is given as a ratio to
+// the reference work, because a busy machine slows down the manager and the reference work alike.
 var growing = []aim{
 	{"CPU for one install at 10,000 clusters, by the reference work", 1.2, "times that at 1,000", 0,
 		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 
-// judge compares the aims with the largest size of which each was measured.
+// judge compares each aim with the run of the largest size that measured its figure.
 func judge(runs []Run) []Aim {
 	if len(runs) == 0 {
 		return nil
@@ -154,7 +154,7 @@ func (a *Aim) decide(value float64, note string) {
 	}
 }
 
-// printAims writes the aims for people.
+// printAims writes the aims as a table.
 func printAims(w io.Writer, all []Aim) {
 	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "AIM\tAT MOST\tIS\tUNIT\tVERDICT\tNOTE")

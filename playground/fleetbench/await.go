@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// until asks every 50 ms until the answer is yes, an error, or it has taken too long.
+// until calls done every 50 ms until done returns true or an error. It returns an error if that takes longer than most.
 func until(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it took longer than %v", most))
 	defer cancel()
@@ -27,7 +27,7 @@ func until(ctx context.Context, most time.Duration, what string, done func() (bo
 	}
 }
 
-// pause waits. Measuring nothing takes its time.
+// pause waits for the duration d, or until the context ends.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -39,7 +39,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// each calls work with 0 to n-1, from so many goroutines, and returns the first error, after which no new work begins.
+// each calls work with 0 to n-1, from parallel goroutines. It returns the first error. After an error, it starts no new
+// call.
 func each(ctx context.Context, parallel, n int, work func(i int) error) error {
 	var (
 		next  atomic.Int64

@@ -7,14 +7,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// changes passes on what changes in the simulated clusters, past their API, to who listens.
+// changes forwards the changes of objects in the simulated clusters to listeners. The changes do not pass through the
+// API of the clusters.
 type changes struct {
-	mu    sync.Mutex     // never held while a cluster is asked: the fleet calls back while a cluster is locked
+	mu    sync.Mutex     // never held during a call to a cluster: the fleet calls add while a cluster is locked
 	queue []fleet.Change // guarded by mu
 	news  chan struct{}  // receives a value when the queue has entries
 
-	passing sync.Mutex                 // guards what follows
-	follow  map[int]func(fleet.Change) // by a number of their own
+	passing sync.Mutex                 // guards the following fields
+	follow  map[int]func(fleet.Change) // the listeners, each with a number
 	next    int
 }
 
@@ -22,7 +23,7 @@ func newChanges() *changes {
 	return &changes{follow: map[int]func(fleet.Change){}, news: make(chan struct{}, 1)}
 }
 
-// add receives the changes of the fleet.
+// add queues a change. The fleet calls it.
 func (c *changes) add(change fleet.Change) {
 	c.mu.Lock()
 	c.queue = append(c.queue, change)
@@ -33,7 +34,7 @@ func (c *changes) add(change fleet.Change) {
 	}
 }
 
-// run passes changes on until ctx ends.
+// run forwards changes to the listeners until ctx ends.
 func (c *changes) run(ctx context.Context) {
 	for {
 		select {
@@ -59,7 +60,7 @@ func (c *changes) pass(queue []fleet.Change) {
 	}
 }
 
-// listen calls f with each change, in order, until stop is called. f may ask the clusters, but must not call c.
+// listen calls f for each change, in order, until stop is called. f may call methods of the clusters, but not of c.
 func (c *changes) listen(f func(fleet.Change)) (stop func()) {
 	c.passing.Lock()
 	defer c.passing.Unlock()
@@ -73,7 +74,8 @@ func (c *changes) listen(f func(fleet.Change)) (stop func()) {
 	}
 }
 
-// listenApplied calls f with each cluster in which a Deployment has changed: that is what is applied last of a module.
+// listenApplied calls f for each cluster in which a Deployment has changed. The Deployment is the last object of a
+// module to be applied.
 func (c *changes) listenApplied(f func(i int)) (stop func()) {
 	return c.listen(func(change fleet.Change) {
 		if change.Resource == deployments.GroupResource() {

@@ -17,14 +17,14 @@ const (
 	columns                 = 3
 )
 
-// point is one size and its figure.
+// point is the value of a figure at one size.
 type point struct {
 	clusters int
 	value    float64
 }
 
-// chart draws a panel for each figure that was measured at two sizes or more: clusters to the right, each size in its
-// order of magnitude, the figure upwards from zero.
+// chart draws a panel for each figure that was measured at two sizes or more. The horizontal axis is the number of
+// clusters, one step per order of magnitude. The vertical axis is the figure, from zero.
 func chart(runs []Run) []byte {
 	var panels []string
 	for _, f := range figures {
@@ -88,7 +88,7 @@ func title(f figure) string {
 	return f.title + ", " + f.unit
 }
 
-// short writes a number with three digits.
+// short formats a number with three digits.
 func short(v float64) string {
 	switch {
 	case v >= 100 || v == math.Trunc(v):

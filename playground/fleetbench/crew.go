@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// crew are the processes of the manager that work, or may: one, or several replicas.
+// crew holds the running processes of the manager: one process, or several replicas.
 type crew []*manager
 
-// recruit starts as many replicas as are asked for, lets the agents report to them, and waits until they work. names
-// distinguish them.
+// recruit starts the configured number of replicas, and makes the agents use their listeners. It waits until the
+// replicas work. names distinguishes the replicas.
 func (r *rig) recruit(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		m, err := r.startManager(ctx, name)
@@ -25,7 +25,7 @@ func (r *rig) recruit(ctx context.Context, names ...string) error {
 	return r.crew.work(ctx, r.sharded())
 }
 
-// aim lets the agents report to the replicas that there are.
+// aim makes the agents use the listeners of the present replicas.
 func (r *rig) aim() {
 	if r.agents == nil {
 		return
@@ -37,7 +37,7 @@ func (r *rig) aim() {
 	r.agents.aim(all)
 }
 
-// replicaNames names as many replicas as are asked for.
+// replicaNames returns a name for each of the configured replicas.
 func (r *rig) replicaNames() []string {
 	if r.Replicas == 1 {
 		return []string{"manager"}
@@ -49,15 +49,15 @@ func (r *rig) replicaNames() []string {
 	return all
 }
 
-// allShards is what --shards of the manager has to be where all replicas work.
+// allShards is the value of the manager's flag --shards in runs in which all replicas work.
 const allShards = 64
 
-// sharded reports whether all replicas work, each on some of the runtimes.
+// sharded reports whether all replicas work, each on a part of the runtimes.
 func (o *options) sharded() bool {
 	return o.Replicas > 1 || slices.Contains(o.ManagerArgs, fmt.Sprintf("--shards=%d", allShards))
 }
 
-// work waits until every replica is ready and all work is taken: by the leader, or shard by shard.
+// work waits until every replica is ready and all work is assigned: to the leader, or each shard to a replica.
 func (c crew) work(ctx context.Context, sharded bool) error {
 	for _, m := range c {
 		if err := m.ready(ctx); err != nil {
@@ -81,7 +81,7 @@ func (c crew) work(ctx context.Context, sharded bool) error {
 	})
 }
 
-// used adds up what all have used and use.
+// used returns the sum of the usage of all processes.
 func (c crew) used() (total usage, err error) {
 	for _, m := range c {
 		u, err := usageOf(m.pid())
@@ -97,7 +97,7 @@ func (u *usage) add(other usage) {
 	u.cpu, u.rss, u.peak, u.sockets = u.cpu+other.cpu, u.rss+other.rss, u.peak+other.peak, u.sockets+other.sockets
 }
 
-// look adds up what all say of themselves.
+// look returns the sum of the metrics of all processes.
 func (c crew) look(ctx context.Context) (total inside, err error) {
 	for _, m := range c {
 		in, err := m.look(ctx)
@@ -112,7 +112,7 @@ func (c crew) look(ctx context.Context) (total inside, err error) {
 	return total, nil
 }
 
-// kill ends all at once.
+// kill kills all processes at once.
 func (c crew) kill() error {
 	var errs []error
 	for _, m := range c {
@@ -121,7 +121,7 @@ func (c crew) kill() error {
 	return errors.Join(errs...)
 }
 
-// stop lets all end.
+// stop asks all processes to end, and waits.
 func (c crew) stop() error {
 	var errs []error
 	for _, m := range c {
@@ -130,7 +130,7 @@ func (c crew) stop() error {
 	return errors.Join(errs...)
 }
 
-// obituary says that a process has ended, and where to read why.
+// obituary returns the error for a process that has ended. The error names the log file.
 func (m *manager) obituary() error {
 	return fmt.Errorf("%s has ended: %w; its log is %s (keep it with --keep)", m.name,
 		errors.Join(m.err, errEnded), m.log)

@@ -12,7 +12,8 @@ const (
 	connectionsLeft = "connections to runtimes that are left open"
 )
 
-// remove deletes all Kymas and waits until they, and what they brought to their clusters, are gone.
+// remove deletes all Kymas. It waits until the Kymas, and the objects that the manager installed for them in the
+// clusters, are gone.
 func remove(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -46,7 +47,7 @@ func remove(ctx context.Context, r *rig, s *Scenario) error {
 	return r.leftovers(ctx, s)
 }
 
-// leftovers notes what is left of the fleet: objects in the clusters, and memory of the manager.
+// leftovers records what remains after the deletion: objects in the clusters, and memory of the manager.
 func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
 	left := 0
 	for i := range r.clusters {

@@ -3,47 +3,49 @@
 //	go run ./fleetbench --clusters=100,1000 --modules=5 --objects=10 --scenario=all --out=result.json
 //	go run ./fleetbench report --page=page.md result.json …
 //
-// It needs the manager's binary (--manager) and Linux, whose /proc says what a process uses. `make fleet-bench` and
-// `make fleet-report` build what is needed; docs/benchmarks.md explains the figures.
+// It needs the manager's binary (--manager). It needs Linux, because it reads the usage of processes from /proc. `make
+// fleet-bench` and `make fleet-report` build the binaries. docs/benchmarks.md explains the figures.
 //
 // # How it works
 //
-// Three processes: the control plane, a real kube-apiserver and etcd (package cluster; this program again, as a
-// subcommand); the manager, with the rights of its own service account; and the benchmark, which has the fleet (package
-// fleet), the registry of modules, and the agents. So the processor time of each is known apart. Each simulated cluster
-// has an access Secret and a Kyma with all modules; one more module is there for edits (module.go).
+// There are three processes, so the processor time of each is known separately. The first is the control plane: a real
+// kube-apiserver and etcd (package cluster). It is this program, started with a subcommand. The second is the manager,
+// with the rights of its own service account. The third is the benchmark, with the fleet (package fleet), the registry
+// of modules, and the agents. Each simulated cluster has an access Secret and a Kyma with all modules. One extra module
+// is used for edits (module.go).
 //
-// The agents (agents.go) are played: a simulated cluster has no pods. Each has the certificate and the watch list that
-// the manager delivered to its cluster, hears of changes in memory, and speaks to the manager's listener over a
-// connection of its own (wire.go).
+// The agents are simulated (agents.go), because a simulated cluster has no pods. Each agent has the certificate and the
+// watch list that the manager delivered to its cluster. It receives changes in memory, and sends requests to the
+// manager's listener over its own connection (wire.go).
 //
 // Scenarios run one after the other on one fleet:
 //
-//	install   from nothing to all modules Ready
-//	idle      nothing, for --idle and until the manager has collected garbage
-//	edit      admins add a module to the Kyma in their cluster, while all is quiet, and while a version of another module goes to all
+//	install   from an empty control plane until all modules are Ready
+//	idle      no changes, for --idle and until the manager has collected garbage
+//	edit      admins add a module to the Kyma in their cluster: first in a quiet fleet, then while all clusters upgrade another module
 //	upgrade   the channel of one module moves for all
 //	restart   the manager is killed and started; it is quiet when it used less than a tenth of a core for three seconds
-//	failover  the manager is killed, and a second replica takes over; of several that all work (--replicas) one is killed
+//	failover  the manager is killed, and a second replica takes over; if several replicas work (--replicas), one is killed
 //	rotate    the credentials of all clusters are replaced
 //	faults    5 % of the clusters are dead, 5 % slow by 2 s, the others refuse 1 % of all requests with 429; then a channel moves as in upgrade
 //	delete    all Kymas are deleted
 //
-// Requests to runtimes are counted by the fleet, those to the control plane by the API server's own metrics, less those
-// of the benchmark, without Leases. Processor time is also given as a ratio to a piece of work that is done meanwhile
-// (reference.go), which is the same on a slow machine and on a busy one. "applied" is when the Deployment of a module
-// has its version in the cluster, "ready" when the Kyma in the control plane shows it. Live heap is what the manager's
-// last garbage collection left, less what it left without a fleet.
+// The fleet counts requests to runtimes. The API server's own metrics count requests to the control plane; the requests
+// of the benchmark are subtracted, and Leases are left out. Processor time is also given as a ratio to a reference work
+// that runs at the same time (reference.go). This ratio is the same on a slow machine and on a busy one. A module is
+// "applied" when its Deployment in the cluster has the new version, and "ready" when the Kyma in the control plane
+// shows it as Ready. Live heap is the memory after the manager's last garbage collection, minus the same figure without
+// a fleet.
 //
-// --brief shortens what takes its time by itself; TestBrief does so with a few clusters and holds the figures to
-// limits.
+// --brief shortens the fixed waiting times. TestBrief runs with --brief and a few clusters, and compares the figures
+// with limits.
 //
-// It prints a table after each scenario, and at the end a table of all, how the figures grow, and what became of the
-// aims; --out has all of it as JSON, and a chart if there are several sizes.
+// The program prints a table after each scenario. At the end it prints a table of all scenarios, the growth of the
+// figures, and the verdicts on the aims. --out writes all of it as JSON, and a chart if there are several sizes.
 //
 // # What it does not do
 //
-// It does not profile the manager (--profile is for the others), and fails for no figure, only if something does not
-// become Ready. The agents know no limits and no webhooks. On a machine that does other things as well, times say
-// little; requests, writes and memory hardly change.
+// It does not profile the manager: --profile is for the control plane and the benchmark. It fails only if something
+// does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a machine that also
+// does other work, times mean little; requests, writes and memory hardly change.
 package main

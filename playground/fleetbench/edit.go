@@ -12,11 +12,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// slowest is how long an edit may take before that is an error.
+// slowest is the maximum time of an edit. A longer edit is an error.
 const slowest = 10 * time.Minute
 
-// edit lets admins add a module to the Kyma in their cluster, one after the other: first while all is quiet, and, when
-// they have taken it away again, while a version of another module goes through the whole fleet.
+// edit simulates admins who add a module to the Kyma in their cluster, one after the other. First the fleet is quiet.
+// Then the admins remove the module, and add it again while all clusters upgrade another module.
 func edit(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -88,7 +88,7 @@ const (
 	editsApplied        = "applied during upgrade"
 )
 
-// moduleWrites sums up writes to what is neither ours nor of the agent.
+// moduleWrites returns the number of writes to objects of modules: neither our own kinds nor objects of the agent.
 func moduleWrites(counts map[string]int) int {
 	own := map[string]int{}
 	for name, n := range counts {
@@ -99,8 +99,9 @@ func moduleWrites(counts map[string]int) int {
 	return writes(own)
 }
 
-// editMany lets the admins of some clusters, spread over the fleet, add the extra module: the first, and each next one
-// when that of the former was applied, until it is over. It waits until the module is Ready there.
+// editMany adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of the
+// previous edit is applied, until over returns true. editMany then waits until the module is Ready in all these
+// clusters.
 func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
@@ -127,7 +128,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			func(u *unstructured.Unstructured) {
 				modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
-				// a list of maps always fits
+				// a list of maps is always valid here
 				_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec",
 					"modules")
 			})
@@ -145,10 +146,10 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 	return o, r.await(ctx, o.appliedAt, "the extra module to be applied")
 }
 
-// spread returns the k-th of n clusters that are spread over all.
+// spread returns the k-th of n indexes that are spread evenly over 0 to all-1.
 func spread(k, n, all int) int { return int(math.Floor(float64(k) * float64(all) / float64(n))) }
 
-// takeBack lets the admins take the extra module away again, and waits until it is gone from cluster and Kyma.
+// takeBack removes the extra module again, and waits until it is gone from the cluster and the Kyma.
 func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 	gone := newRace(r.clusters)
 	r.stage.set(func() string {

@@ -8,12 +8,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// What goes wrong in scenario faults.
+// Faults of the scenario faults.
 const (
-	deadShare  = 0.05 // one half refuses connections, the other swallows them
+	deadShare  = 0.05 // one half refuses connections, the other half never answers
 	slowShare  = 0.05
 	slowDelay  = 2 * time.Second
-	throttled  = 0.01 // of all answers of those that are alive
+	throttled  = 0.01 // share of 429 among the answers of the other clusters
 	retryAfter = time.Second
 )
 
@@ -23,8 +23,8 @@ const (
 	probesPerDead = "connections to a dead cluster a minute"
 )
 
-// faults lets some clusters be dead, some be slow and all others refuse some requests, and lets the channel of a module
-// move in the meantime. Then the faults end, and the others catch up.
+// faults makes some clusters dead and some slow. All others refuse some requests. Meanwhile the channel of a module
+// moves. Then the faults end, and the affected clusters catch up.
 func faults(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -71,7 +71,7 @@ func faults(ctx context.Context, r *rig, s *Scenario) error {
 	return r.watchDead(ctx, s, o, sick)
 }
 
-// sickness is what is wrong with a cluster.
+// sickness is the kind of fault of a cluster.
 type sickness int
 
 const (
@@ -81,7 +81,7 @@ const (
 	swallowing
 )
 
-// afflict makes clusters sick and says which.
+// afflict starts the faults, and returns the sickness of each cluster.
 func (r *rig) afflict() []sickness {
 	sick := make([]sickness, r.clusters)
 	for n, i := range r.pick(deadShare, 0) {
@@ -109,7 +109,7 @@ func (r *rig) afflict() []sickness {
 	return sick
 }
 
-// pick returns a share of all clusters, at least one, spread, of several kinds that have nothing in common.
+// pick returns a share of all clusters, at least one cluster, spread evenly. Different kinds have no cluster in common.
 func (r *rig) pick(share float64, kind int) []int {
 	n := max(1, int(share*float64(r.clusters)))
 	var all []int
@@ -125,7 +125,7 @@ func (r *rig) heal() {
 	}
 }
 
-// watchDead watches for a while what the dead cost, heals them, and waits until they have caught up.
+// watchDead measures for a while the cost of the dead clusters. Then it heals them and waits until they have caught up.
 func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
 	var dead []int
 	for i, how := range sick {
@@ -155,7 +155,7 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	}
 	r.heal()
 	r.stage.set(func() string { return "healed: " + o.String() })
-	if r.Brief { // with other credentials they need not wait for the next probe
+	if r.Brief { // new credentials make the manager try at once, without waiting for the next probe
 		for _, i := range dead {
 			r.fleet.Cluster(i).Rotate()
 			if err := r.renewAccess(ctx, i); err != nil {

@@ -6,13 +6,13 @@ import (
 	"text/tabwriter"
 )
 
-// figure is a number of a run that is worth seeing grow.
+// figure is a number of a run whose growth with the number of clusters matters.
 type figure struct {
 	title, unit string
 	value       func(r *Run) (float64, bool)
 }
 
-// figures are those of the chart and of the table of growth.
+// figures lists the figures of the chart and of the table of growth.
 var figures = []figure{
 	{"install: time", "s", of("install", func(s *Scenario) float64 { return s.Seconds })},
 	{"install: modules a second", "", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
@@ -49,7 +49,7 @@ var figures = []figure{
 
 func perInstall(s *Scenario, v float64) float64 { return v / float64(max(1, s.Installs)) }
 
-// printGrowth writes how each figure grows, a column for each size.
+// printGrowth writes a table of the figures with a column for each size.
 func printGrowth(w io.Writer, runs []Run) {
 	if len(runs) < 2 {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	heapPerRuntime       = "live heap per runtime, kB" // beyond what the manager has without fleet
+	heapPerRuntime       = "live heap per runtime, kB" // minus the live heap of the manager without a fleet
 	goroutinesPerRuntime = "goroutines per runtime"
 	metricLines          = "lines of the manager's metrics"
 	idleCores            = "manager's share of a core, %"
@@ -18,8 +18,8 @@ const (
 	requestsPerFive      = "requests per runtime in five minutes"
 )
 
-// idle does nothing for a while, once the manager has settled. Then garbage is collected, so that what is left is
-// alive.
+// idle measures a manager without work. It waits until the manager is quiet, and then for the time --idle. Then it
+// makes the manager collect garbage, so that only live memory is left.
 func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -59,9 +59,9 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// disconnect waits until the manager has closed its connections to runtimes: who hears of a runtime need not stay
-// connected to it. A connection takes twice the memory of a runtime at rest, so one of a hundred may be left, which an
-// audit may just have opened.
+// disconnect waits until the manager has closed its connections to runtimes. The manager needs no connection to a
+// runtime whose agent reports changes. A connection takes twice the memory of a runtime at rest. One connection per
+// hundred runtimes may remain, because an audit may just have opened it.
 func (r *rig) disconnect(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
@@ -72,8 +72,8 @@ func (r *rig) disconnect(ctx context.Context) error {
 	})
 }
 
-// collected lets the manager collect its garbage, twice because what is pooled goes at the second time only, and
-// returns what was left.
+// collected makes the manager collect garbage, and returns its metrics afterwards. It does so twice, because pooled
+// memory is freed only the second time.
 func (r *rig) collected(ctx context.Context) (inside, error) {
 	for range 2 {
 		for _, m := range r.crew {
@@ -85,7 +85,7 @@ func (r *rig) collected(ctx context.Context) (inside, error) {
 	return r.crew.look(ctx)
 }
 
-// collect lets the manager collect its garbage: that comes with a profile of its heap.
+// collect makes the manager collect garbage. It requests a heap profile, for which the manager collects garbage first.
 func (m *manager) collect(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profiles+"/debug/pprof/heap?gc=1",
 		http.NoBody)
@@ -106,11 +106,11 @@ func (m *manager) collect(ctx context.Context) error {
 const (
 	calmFor    = 3 * time.Second
 	calmShare  = 0.10    // of a core
-	heardShare = 0.00001 // of a core, for the heartbeats of a cluster
+	heardShare = 0.00001 // of a core for each cluster, for its heartbeats
 )
 
-// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core, and what heartbeats
-// need. How long that took is noted.
+// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core, plus the share for
+// heartbeats. It records the time until then.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.set(func() string { return "waiting until the manager is quiet" })

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// install registers all clusters, as fast as the control plane takes them, and waits until all modules are Ready.
+// install registers all clusters, as fast as the control plane accepts them. It waits until all modules are Ready.
 func install(ctx context.Context, r *rig, s *Scenario) error {
 	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
 	stop := r.changes.listenApplied(func(i int) {
@@ -65,7 +65,7 @@ func (r *rig) allReady(k *shown) bool {
 	return true
 }
 
-// await waits for all that take part in a race. An error says what is in the way at some of those that are late.
+// await waits for all clusters of a race. Its error describes what blocks some of the late clusters.
 func (r *rig) await(ctx context.Context, all *race, what string) error {
 	err := all.wait(ctx)
 	if err == nil {
@@ -79,7 +79,7 @@ func (r *rig) await(ctx context.Context, all *race, what string) error {
 	return err
 }
 
-// describe says how a Kyma is.
+// describe returns the state of a Kyma as text.
 func describe(k shown) string {
 	if !k.there {
 		return "has no Kyma"

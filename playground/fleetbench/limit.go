@@ -2,9 +2,10 @@ package main
 
 import "syscall"
 
-// raiseFiles lets this process, and those that it starts, open as many files as a fleet may need: a connection to each
-// cluster, which the manager keeps only where it watches, and one of each agent, which agents keep for a moment. It
-// says so if that is not allowed; a small fleet may work all the same.
+// raiseFiles raises the limit of open files for this process and its children. A fleet may need a connection to each
+// cluster and a connection of each agent. The manager keeps connections only to clusters without an agent, and agents
+// keep theirs for a moment. If raising is not allowed, raiseFiles prints a warning, because a small fleet may still
+// work.
 func (o *options) raiseFiles(clusters int) {
 	need := uint64(clusters + 2000) //nolint:gosec // positive
 	var limit syscall.Rlimit

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// thisMachine says where we are.
+// thisMachine describes the machine that runs the benchmark.
 func thisMachine(now time.Time) Machine {
 	m := Machine{Processor: runtime.GOARCH, CPUs: runtime.NumCPU(), System: runtime.GOOS, Go: runtime.Version(),
 		Began: now.UTC().Format(time.RFC3339)}

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	Clusters    []int
 	Modules     int
@@ -30,8 +30,8 @@ type options struct {
 	Replicas    int
 	Brief       bool
 
-	remember time.Duration // how long agents remember their reports
-	watched  time.Duration // for how long dead clusters are watched after the others are done
+	remember time.Duration // time for which agents keep delivered events
+	watched  time.Duration // time for which dead clusters are observed after the others are done
 
 	stage stage
 }
@@ -114,15 +114,15 @@ func (o *options) validate() ([]scenario, error) {
 	return chosen(o.Scenario)
 }
 
-// shorten makes all brief. What is counted hardly changes. The leader may be late by more than usual, because a small
-// run has to go through on a machine that does other things as well.
+// shorten sets the options of --brief. Counted figures hardly change. The leader election gets longer timeouts, because
+// a small run must succeed on a machine that also does other work.
 func (o *options) shorten() {
 	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s",
 		"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
 	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 15*time.Second
 }
 
-// say prints the next stage.
+// say prints the next stage to standard error.
 func (o *options) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {

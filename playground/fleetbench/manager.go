@@ -20,7 +20,7 @@ type manager struct {
 	name, log                           string
 }
 
-// startManager starts a process of the manager with the rights of its service account. name distinguishes replicas.
+// startManager starts a process of the manager with the rights of its service account. name distinguishes the replicas.
 func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	kubeconfig, err := r.plane.managerKubeconfig(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the manager's log: %w", err)
 	}
-	defer func() { _ = log.Close() }() // the child has it
+	defer func() { _ = log.Close() }() // the child has its own copy
 	if m.child, err = startChild(r.Manager, append(args, r.ManagerArgs...), nil, log, log); err != nil {
 		return nil, err
 	}
@@ -64,10 +64,10 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	return m, nil
 }
 
-// listenerName is what agents call the listener. They know where it is.
+// listenerName is the server name that agents use for the listener. They connect by address.
 const listenerName = "listener.fleet.example.com"
 
-// ready waits until the manager's caches are filled and its probe says so.
+// ready waits until the manager's caches are synced and its readiness probe succeeds.
 func (m *manager) ready(ctx context.Context) error {
 	return until(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
 		if m.ended() {
@@ -86,14 +86,14 @@ func (m *manager) ready(ctx context.Context) error {
 	})
 }
 
-// inside is what the manager's own metrics say.
+// inside holds figures from the manager's own metrics.
 type inside struct {
-	Live       float64 // bytes that the last garbage collection found alive
+	Live       float64 // bytes of live heap after the last garbage collection
 	Goroutines float64
-	Depth      float64 // of all queues
-	Working    float64 // passes under way
-	Passes     float64 // so far
-	Errors     float64 // of them
+	Depth      float64 // objects in all work queues
+	Working    float64 // reconciles that run at present
+	Passes     float64 // reconciles since the start
+	Errors     float64 // reconciles with an error
 	Series     int     // lines of metrics
 }
 

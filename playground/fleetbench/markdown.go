@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// Between these lines of a page is what this program writes; what is around them is left alone.
+// Marker lines in a page. This program replaces the text between them, and leaves the rest of the page unchanged.
 const (
 	pageBegin = "<!-- Written by `make fleet-report`, from here -->"
 	pageEnd   = "<!-- to here -->"
 )
 
-// report puts the results of several runs together, prints them, and writes them into a page if one is named, with the
-// chart beside it.
+// report merges the results of several runs and prints them. If page is not empty, it writes the results into that
+// page, and the chart into the same folder.
 func report(files []string, page string, out io.Writer) error {
 	r, err := gather(files)
 	if err != nil {
@@ -51,8 +51,8 @@ func report(files []string, page string, out io.Writer) error {
 	return nil
 }
 
-// gather reads results and puts runs of the same fleet together. A scenario that is there twice is the one of the file
-// that comes last. The machine has to be the same.
+// gather reads results and merges runs of the same fleet. If two files have the same scenario, the later file wins. All
+// results must come from the same machine.
 func gather(files []string) (*Result, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no results to report: name files that --out has written")
@@ -86,7 +86,7 @@ func gather(files []string) (*Result, error) {
 	return all, nil
 }
 
-// put adds a run, or its scenarios to those of the same fleet.
+// put adds a run. If a run of the same fleet exists, put adds the scenarios to that run.
 func (r *Result) put(run Run) {
 	run.Replicas = max(1, run.Replicas)
 	for i := range r.Runs {
@@ -114,22 +114,22 @@ func (r *Result) put(run Run) {
 	r.Runs = append(r.Runs, run)
 }
 
-// place returns where a scenario comes in a run of all.
+// place returns the position of a scenario in a run of all scenarios.
 func place(name string) int {
 	return slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 }
 
-// single returns the runs with one replica, which are compared by size.
+// single returns the runs with one replica. Only these are compared by size.
 func single(runs []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Replicas > 1 })
 }
 
-// String says what matters of a machine.
+// String returns a short description of a machine.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d CPUs, %d GiB, %s, %s", m.Processor, m.CPUs, m.Memory>>30, m.System, m.Go)
 }
 
-// table writes a table in Markdown. The first column is to the left, the others to the right.
+// table writes a table in Markdown. The first column is left-aligned, and the others are right-aligned.
 func table(w io.Writer, head []string, rows [][]string) {
 	fmt.Fprintf(w, "| %s |\n|---|%s\n", strings.Join(head, " | "), strings.Repeat("---:|", len(head)-1))
 	for _, row := range rows {
@@ -138,7 +138,7 @@ func table(w io.Writer, head []string, rows [][]string) {
 	fmt.Fprintln(w)
 }
 
-// markdown writes everything that the page shows.
+// markdown writes the whole content for the page.
 func (r *Result) markdown(w io.Writer, picture string) {
 	fmt.Fprintf(w, "Measured on: %s.\n\n### Aims\n\n", r.Machine)
 	var rows [][]string
@@ -162,7 +162,7 @@ func (r *Result) markdown(w io.Writer, picture string) {
 	}
 }
 
-// growthTable shows how each figure grows, a column for each size.
+// growthTable writes a table of the figures with a column for each size.
 func growthTable(w io.Writer, runs []Run) {
 	head := []string{"figure"}
 	for i := range runs {
@@ -183,7 +183,7 @@ func growthTable(w io.Writer, runs []Run) {
 	table(w, head, rows)
 }
 
-// replicaTable compares runs that differ in replicas only.
+// replicaTable writes a table that compares runs that differ only in the number of replicas.
 func (r *Result) replicaTable(w io.Writer) {
 	bySize := map[int][]*Run{}
 	for i := range r.Runs {
@@ -217,7 +217,8 @@ func (r *Result) replicaTable(w io.Writer) {
 	}
 }
 
-// replicaFigures are those that more than one replica should change, or should not.
+// replicaFigures lists the figures of the table of replicas: figures that more replicas should change, and figures that
+// they should not change.
 var replicaFigures = []figure{
 	{"install", "modules/s", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
 	{"install: CPU of all replicas for a module", "ms",

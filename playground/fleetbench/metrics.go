@@ -39,7 +39,7 @@ func parseMetrics(text []byte, name string) []series {
 	return all
 }
 
-// parseLabels reads name="value",… up to the closing brace and returns what follows.
+// parseLabels parses name="value",… up to the closing brace. It returns the rest of the text.
 func parseLabels(text string, into map[string]string) string {
 	for text != "" && text[0] != '}' {
 		name, rest, found := strings.Cut(text, "=")
@@ -57,7 +57,7 @@ func parseLabels(text string, into map[string]string) string {
 	return strings.TrimPrefix(text, "}")
 }
 
-// sum adds up the values of series that satisfy a condition; nil is all.
+// sum returns the sum of the series for which which returns true. A nil which selects all series.
 func sum(all []series, which func(labels map[string]string) bool) float64 {
 	total := 0.0
 	for _, s := range all {
@@ -68,13 +68,13 @@ func sum(all []series, which func(labels map[string]string) bool) float64 {
 	return total
 }
 
-// readMetrics reads the metrics that a process serves without asking who reads them.
+// readMetrics reads the metrics of a process that serves them without authentication.
 func readMetrics(ctx context.Context, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
-	req.Header.Set("Accept-Encoding", "identity") // what is compressed for us is not work of the manager's own
+	req.Header.Set("Accept-Encoding", "identity") // otherwise the manager would spend processor time on compression for the benchmark
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("reading metrics: %w", err)

@@ -26,20 +26,20 @@ const benchChannel = "regular"
 // versionLabel is on every object of a module.
 const versionLabel = "app.kubernetes.io/version"
 
-// minObjects are the parts of a module without which it is none: definition, account, workload.
+// minObjects is the minimum number of objects of a module: CRD, service account, and workload.
 const minObjects = 3
 
-// operatorDelay is how long the simulated operator of a module takes to report Ready once its Deployment is available.
+// operatorDelay is the time from an available Deployment until the simulated operator of a module reports Ready.
 const operatorDelay = 50 * time.Millisecond
 
-// module is a module as its author would hand it over, in as many versions as are asked for.
+// module is a module as its author would publish it, in any number of versions.
 type module struct {
 	name    string
 	objects int
-	version string // that the channel points at
+	version string // the version that the channel points at
 }
 
-// newModules returns n modules. The last one is extra: nobody has it at the beginning.
+// newModules returns n modules. The last one is the extra module: no Kyma has it at the beginning.
 func newModules(n, objects int) []*module {
 	all := make([]*module, n)
 	for i := range all {
@@ -52,7 +52,7 @@ func (m *module) component() string  { return "kyma-project.io/module/" + m.name
 func (m *module) group() string      { return m.name + ".example.com" }
 func (m *module) deployment() string { return m.name + "-operator" }
 
-// operator looks after the module's custom resource in the simulated clusters.
+// operator returns the simulated operator that sets the status of the module's custom resource.
 func (m *module) operator() fleet.Operator {
 	return fleet.Operator{
 		Kind: schema.GroupKind{Group: m.group(), Kind: "Thing"}, Namespace: v1beta2.RuntimeNamespace,
@@ -60,20 +60,20 @@ func (m *module) operator() fleet.Operator {
 	}
 }
 
-// resource is the custom resource that switches the module on. It is not among its objects.
+// resource returns the custom resource that activates the module. It is not one of the module's objects.
 func (m *module) resource() []byte {
 	return fmt.Appendf(nil, "apiVersion: %s/v1\nkind: Thing\nmetadata: {name: default, namespace: %s}\nspec: "+
 		"{size: 1}\n", m.group(), v1beta2.RuntimeNamespace)
 }
 
-// manifest returns the objects of a version as YAML: definition, account and Deployment, then as many of the others as
-// there is room for, and ConfigMaps for the rest.
+// manifest returns the objects of a version as YAML. CRD, service account and Deployment are always there. The other
+// parts follow as long as the number of objects allows, and ConfigMaps fill the rest.
 func (m *module) manifest(version string) []byte {
 	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,
 		rolePart, roleBindingPart, policyPart, budgetPart}
 	parts = parts[:min(len(parts), m.objects)]
 	if len(parts) == m.objects && len(parts) > minObjects {
-		parts[len(parts)-1] = configPart // no module is without
+		parts[len(parts)-1] = configPart // every module has at least one ConfigMap
 	}
 	for i := len(parts); i < m.objects; i++ {
 		parts = append(parts, configPart)
@@ -210,7 +210,7 @@ func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Cli
 	return nil
 }
 
-// assign makes the channel point at a version.
+// assign makes the channel point to a version.
 func (m *module) assign(ctx context.Context, c client.Client, version string) error {
 	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: m.name,
 		Namespace: v1beta2.ControlPlaneNamespace}}
