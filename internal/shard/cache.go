@@ -19,30 +19,31 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// CacheOptions configure a Cache. All but ReplayedKinds are required.
+// CacheOptions are the options of a Cache. All options except ReplayedKinds are required.
 type CacheOptions struct {
 	// Base is the cache of all kinds that are not sharded.
 	Base cache.Cache
-	// Scheme knows the kinds.
+	// Scheme contains all kinds that the Cache reads.
 	Scheme *runtime.Scheme
-	// NewShardCache makes the cache of one shard, which has only the objects with its label.
+	// NewShardCache makes the cache of one shard. This cache contains only the objects with the label of the shard.
 	NewShardCache func(shard int) (cache.Cache, error)
 	// NewShardClient makes a client that reads from the cache of one shard.
 	NewShardClient func(cache.Cache) (client.Client, error)
-	// ShardedKinds are the kinds that are split by shard; each is an empty object.
+	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of the kind.
 	ShardedKinds []client.Object
-	// ReplayedKinds are kinds of Base whose handlers receive objects again when a shard is opened or closed: those with
-	// the label v1beta2.LabelKymaName of a Kyma of that shard.
+	// ReplayedKinds are kinds of Base. When a shard is opened or closed, the handlers of these kinds receive objects
+	// again: the objects whose label v1beta2.LabelKymaName names a Kyma of that shard.
 	ReplayedKinds []client.Object
 }
 
-// Cache is the cache of a controller-runtime manager with a Keeper. It has one small cache of the sharded kinds for
-// each shard, which is started when the shard is opened and stopped when it is closed: handlers receive all its objects
-// as added, and then as deleted. A reconcile reads from the cache of its own shard; all other callers read from the
-// caches of all open shards. A controller does not notice the difference.
+// Cache is the cache of a controller-runtime manager that uses a Keeper. For each shard, Cache contains one small cache
+// of the sharded kinds. That cache is started when the shard is opened, and stopped when the shard is closed. Handlers
+// receive all objects of a shard as added when the shard is opened, and as deleted when the shard is closed. A
+// reconcile reads from the cache of its own shard. All other callers read from the caches of all open shards.
+// Controllers need not be changed for sharding.
 //
-// A shard costs one watch and one informer for each kind. One cache for all shards of the replica would cost less, but
-// would have to be filled again, for all runtimes, whenever one shard moves to another replica.
+// Each shard costs one watch and one informer for each kind. One cache for all shards of the replica would cost less.
+// However, that cache would have to be filled again with all runtimes whenever one shard moves to another replica.
 type Cache struct {
 	CacheOptions
 
@@ -50,17 +51,17 @@ type Cache struct {
 	shardCaches [Count]*shardCache                    // guarded by mu
 	indexes     []index                               // guarded by mu
 	sharded     map[schema.GroupVersionKind]*informer // by kind, of ShardedKinds; the map does not change
-	replayed    map[schema.GroupVersionKind]*informer // likewise, of ReplayedKinds
+	replayed    map[schema.GroupVersionKind]*informer // by kind, of ReplayedKinds; the map does not change
 }
 
 // shardCache is the cache of one shard.
 type shardCache struct {
 	cache.Cache
 	client    client.Client
-	run       context.Context // stops it
+	run       context.Context // its end stops the cache
 	stop      context.CancelFunc
 	ended     chan struct{}
-	announced bool // its objects were passed to handlers; set by Opened, which returns before Close is called
+	announced bool // the objects were passed to handlers; set by Opened, which returns before Close is called
 }
 
 // index is a field index of a sharded kind.
@@ -93,7 +94,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// informerOf returns the informer of the kind of an object or list if it is sharded, nil for other kinds.
+// informerOf returns the informer of the kind of an object or list. It returns nil if the kind is not sharded.
 func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	gvk, err := apiutil.GVKForObject(o, c.Scheme)
 	if err != nil {
@@ -103,8 +104,8 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	return c.sharded[gvk], nil
 }
 
-// cachesFor returns the cache of the shard of a reconcile. If the context belongs to no reconcile, own is nil, and all
-// are the caches of all open shards.
+// cachesFor returns the caches to read from. For the context of a reconcile, own is the cache of the shard of that
+// reconcile. For other contexts, own is nil, and all contains the caches of all open shards.
 func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
 	shard := shardOf(ctx)
 	c.mu.RLock()
@@ -216,7 +217,7 @@ func (c *Cache) RemoveInformer(ctx context.Context, o client.Object) error {
 	return c.Base.RemoveInformer(ctx, o)
 }
 
-// IndexField implements [client.FieldIndexer]. It has no effect on shards that are open.
+// IndexField implements [client.FieldIndexer]. The new index is not added to shards that are already open.
 func (c *Cache) IndexField(ctx context.Context, o client.Object, field string, keys client.IndexerFunc) error {
 	kind, err := c.informerOf(o)
 	if err != nil {
@@ -231,13 +232,13 @@ func (c *Cache) IndexField(ctx context.Context, o client.Object, field string, k
 	return nil
 }
 
-// Start implements [cache.Informers] for Base. Open starts shards.
+// Start implements [cache.Informers] for Base. Open starts the caches of shards.
 func (c *Cache) Start(ctx context.Context) error { return c.Base.Start(ctx) }
 
 // WaitForCacheSync implements [cache.Informers] for Base.
 func (c *Cache) WaitForCacheSync(ctx context.Context) bool { return c.Base.WaitForCacheSync(ctx) }
 
-// Open fills the cache of a shard; see Options.Open.
+// Open makes the cache of a shard and fills it. See Options.Open.
 func (c *Cache) Open(ctx context.Context, shard int) error {
 	inner, err := c.NewShardCache(shard)
 	if err != nil {
@@ -260,13 +261,13 @@ func (c *Cache) Open(ctx context.Context, shard int) error {
 	if err != nil {
 		return fmt.Errorf("making the client of shard %d: %w", shard, err)
 	}
-	// The cache is needed longer than ctx lasts: reconciles that are being cancelled read from it until they have
+	// The cache of the shard has to live longer than ctx: cancelled reconciles read from the cache until they have
 	// ended.
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &shardCache{Cache: inner, client: reader, run: run, stop: stop, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		_ = inner.Start(run) // WaitForCacheSync and the log report its failures
+		_ = inner.Start(run) // WaitForCacheSync returns its failures, and the log shows them
 	}()
 	if !inner.WaitForCacheSync(ctx) {
 		stop()
@@ -298,8 +299,8 @@ func (c *Cache) Opened(shard int) {
 	c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
-// Close removes the cache of a shard, so that its objects are not found any more, and reports them as deleted to all
-// handlers; see Options.Close.
+// Close removes the cache of a shard, so that reads no longer find the objects of the shard. Close then reports these
+// objects to all handlers as deleted. See Options.Close.
 func (c *Cache) Close(shard int) {
 	c.mu.Lock()
 	p := c.shardCaches[shard]
@@ -316,7 +317,7 @@ func (c *Cache) Close(shard int) {
 		c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
 	}
 	p.stop()
-	<-p.ended // so that no event follows the deletions
+	<-p.ended // no event may follow the deletions
 	if !p.announced {
 		return
 	}
@@ -340,8 +341,8 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	return all
 }
 
-// replay calls notify for each object of a replayed kind that belongs to a Kyma of the shard, with each handler of that
-// kind.
+// replay calls notify for each handler of each replayed kind, with each object of that kind that belongs to a Kyma of
+// the shard.
 func (c *Cache) replay(ctx context.Context, shard int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
 	for _, kind := range c.replayed {
 		all := c.handlers(kind)

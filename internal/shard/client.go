@@ -7,19 +7,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client is the client of a controller-runtime manager with a Cache. In a reconcile it reads sharded kinds from the
-// cache of the reconcile's shard, after waiting for the writes of the reconcile. Other callers read from all open
-// shards, and write without waiting.
+// Client is the client of a controller-runtime manager that uses a Cache. In a reconcile, Client reads sharded kinds
+// from the cache of the shard of that reconcile. Such a read waits until the cache has the writes of the reconcile.
+// Outside of a reconcile, Client reads from the caches of all open shards, and reads do not wait for writes.
 type Client struct {
 	client.Client // for kinds that are not sharded
 	cache         *Cache
 	live          client.Client
 }
 
-// NewClient returns a client. rest is for kinds that are not sharded; live is a client without a cache.
+// NewClient returns a Client. rest is the client for kinds that are not sharded. live is a client without a cache.
 func NewClient(c *Cache, rest, live client.Client) *Client { return &Client{rest, c, live} }
 
-// clientFor returns the client for an object or list.
+// clientFor returns the client to use for an object or list.
 func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client, error) {
 	kind, err := c.cache.informerOf(o)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client
 	return own.client, nil
 }
 
-// with calls do with the client for an object.
+// with calls the function do with the client to use for an object.
 func (c *Client) with(ctx context.Context, o runtime.Object, do func(to client.Client) error) error {
 	to, err := c.clientFor(ctx, o)
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *Client) Status() client.SubResourceWriter { return subresource{c.Client
 
 // subresource is the status writer of a Client.
 type subresource struct {
-	client.SubResourceWriter // for Apply, which is not used for sharded kinds
+	client.SubResourceWriter // implements Apply, which is not used for sharded kinds
 	client                   *Client
 }
 

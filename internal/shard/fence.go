@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// errShardLost is why the context of a reconcile is cancelled, and why its requests are not sent any more.
+// errShardLost is the error of a reconcile whose shard was lost. The context of the reconcile is cancelled with it, and
+// further requests of the reconcile fail with it.
 var errShardLost = errors.New("the shard of this runtime is not held any more")
 
-// fence is the value in the context of a reconcile: the shard that the reconcile needs.
+// fence is the value that the context of a reconcile contains: the shard that the reconcile needs.
 type fence struct {
 	keeper *Keeper
 	tenure *holding
@@ -20,11 +21,12 @@ type fence struct {
 // fenceKey is the key of fence in a context.
 type fenceKey struct{}
 
-// BeginReconcile starts a reconcile of the runtime of a Kyma, if this replica has its shard. The returned context is
-// cancelled when the shard is lost; all requests for the runtime have to use it. The caller calls done at the end of
-// the reconcile; the release of a shard waits for that. If held is false, the caller must not work on the runtime.
+// BeginReconcile starts a reconcile of the runtime of a Kyma if this replica holds the shard of the Kyma. The returned
+// context is cancelled when the shard is lost. All requests for the runtime have to use that context. The caller calls
+// done at the end of the reconcile. The release of the shard waits for this call. If held is false, the caller must not
+// work on the runtime.
 //
-// A nil Keeper has all shards.
+// A nil Keeper holds all shards.
 func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Context, done func(), held bool) {
 	if k == nil {
 		return ctx, func() {}, true
@@ -48,7 +50,7 @@ func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Con
 	}, true
 }
 
-// Holds reports whether this replica has the shard of a Kyma. A nil Keeper has all shards.
+// Holds reports whether this replica holds the shard of a Kyma. A nil Keeper holds all shards.
 func (k *Keeper) Holds(kyma string) bool {
 	if k == nil {
 		return true
@@ -59,8 +61,8 @@ func (k *Keeper) Holds(kyma string) bool {
 	return t != nil && t.open && k.isLeaseValid()
 }
 
-// CheckHeld returns an error if the context is that of a reconcile whose shard this replica has lost. It returns nil
-// for all other contexts.
+// CheckHeld returns an error if the context is the context of a reconcile and this replica has lost the shard of that
+// reconcile. For all other contexts, CheckHeld returns nil.
 func CheckHeld(ctx context.Context) error {
 	h, in := ctx.Value(fenceKey{}).(fence)
 	if !in || h.tenure.ctx.Err() == nil && h.keeper.isLeaseValid() {
@@ -69,7 +71,8 @@ func CheckHeld(ctx context.Context) error {
 	return errShardLost
 }
 
-// shardOf returns the shard of the reconcile that a context belongs to, -1 if it belongs to none.
+// shardOf returns the shard of the reconcile to which a context belongs. It returns -1 if the context belongs to no
+// reconcile.
 func shardOf(ctx context.Context) int {
 	if h, in := ctx.Value(fenceKey{}).(fence); in {
 		return h.tenure.shard
@@ -77,8 +80,9 @@ func shardOf(ctx context.Context) int {
 	return -1
 }
 
-// isLeaseValid reports whether this replica may act, by the time since the start of its last renewal. It checks the
-// monotonic clock, which stops while a machine is suspended, and the wall clock, which can be set.
+// isLeaseValid reports whether the last renewal is recent enough for this replica to act. It measures the time since
+// the start of the last renewal, with two clocks: the monotonic clock, which stops while a machine is suspended, and
+// the wall clock, which can be set.
 func (k *Keeper) isLeaseValid() bool {
 	sent := k.renewedAt.Load()
 	if sent == nil {
@@ -88,18 +92,18 @@ func (k *Keeper) isLeaseValid() bool {
 	return now.Sub(*sent) < valid && now.Round(0).Sub(sent.Round(0)) < valid
 }
 
-// FencedTransport wraps a transport. Requests with the context of a reconcile whose shard this replica has lost fail
-// and are not sent.
+// FencedTransport returns a transport that checks each request before it sends the request through next. If the request
+// has the context of a reconcile whose shard was lost, the request fails and is not sent.
 func FencedTransport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
-// transport is a FencedTransport.
+// transport is the type that FencedTransport returns.
 type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := CheckHeld(r.Context()); err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as the contract of RoundTripper requires
+			_ = r.Body.Close() // RoundTripper must always close the body
 		}
 		return nil, fmt.Errorf("sending a request: %w", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer is the informer of a sharded kind: it adds handlers to the informers of all shards, now and when they are
-// opened. It always counts as synced: the objects of a shard that is opened later are passed to handlers as an initial
-// list of that shard.
+// informer is the informer of a sharded kind. It adds its handlers to the informers of all open shards, and to the
+// informers of shards that are opened later. It always counts as synced. The objects of a shard that is opened later
+// are passed to the handlers as the initial list of that shard.
 type informer struct {
 	cache *Cache
 	kind  client.Object
@@ -26,7 +26,7 @@ type informer struct {
 	handlers []*handler // guarded by cache.mu
 }
 
-// handler is a handler of a kind, and its registration.
+// handler is an event handler of a kind, and the registration of that handler.
 type handler struct {
 	handler toolscache.ResourceEventHandler
 	options toolscache.HandlerOptions
@@ -58,9 +58,9 @@ func (*handler) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced{
 func (i *informer) addHandlerLocked(p *shardCache, h *handler) {
 	inner, err := p.GetInformer(p.run, i.kind, cache.BlockUntilSynced(false))
 	if err != nil {
-		return // Open made the informer, so that this fails only after the shard was closed
+		return // Open has made the informer, so this fails only after the shard was closed
 	}
-	_, _ = inner.AddEventHandlerWithOptions(h.handler, h.options) // likewise
+	_, _ = inner.AddEventHandlerWithOptions(h.handler, h.options) // fails only after the shard was closed
 }
 
 // AddEventHandler implements [cache.Informer].
@@ -90,8 +90,8 @@ func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler
 	return h, nil
 }
 
-// RemoveEventHandler implements [cache.Informer]. The handler still receives events of open shards until they are
-// closed.
+// RemoveEventHandler implements [cache.Informer]. The handler still receives the events of each open shard until that
+// shard is closed.
 func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistration) error {
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
@@ -99,7 +99,8 @@ func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistrat
 	return nil
 }
 
-// AddIndexers implements [cache.Informer] with an error: IndexField adds indexes, also to shards that are opened later.
+// AddIndexers implements [cache.Informer]. It always returns an error: use IndexField instead, which also adds indexes
+// to shards that are opened later.
 func (i *informer) AddIndexers(toolscache.Indexers) error {
 	return errors.New("adding an index to a sharded kind: use IndexField of the cache")
 }
@@ -113,7 +114,7 @@ func (*informer) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced
 // IsStopped implements [cache.Informer].
 func (*informer) IsStopped() bool { return false }
 
-// objects returns the objects of the kind in a cache. They must not be changed.
+// objects returns the objects of the kind in a cache. Callers must not change these objects.
 func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Object {
 	gvk := i.gvk.GroupVersion().WithKind(i.gvk.Kind + "List")
 	var list client.ObjectList
@@ -122,16 +123,16 @@ func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Ob
 		of.SetGroupVersionKind(gvk)
 		list = of
 	} else if made, err := i.cache.Scheme.New(gvk); err == nil {
-		list = made.(client.ObjectList) // as the name of the kind says
+		list = made.(client.ObjectList) // the name of the kind ends in List
 	}
 	if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache has ended, because the process ends
+		return nil // the cache is stopped, because the process ends
 	}
 	items, _ := meta.ExtractList(list) // every list has items
 	return items
 }
 
-// replayedInformer is the informer of a kind of Base whose handlers receive objects again when a shard is opened or
+// replayedInformer is the informer of a kind of Base. Its handlers receive objects again when a shard is opened or
 // closed.
 type replayedInformer struct {
 	cache.Informer

@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// Leases is the used part of the client of Leases in one namespace. client-go implements it; tests have one in memory.
+// Leases is the part of the client for Leases in one namespace that this package uses. client-go implements it. Tests
+// use an implementation in memory.
 type Leases interface {
 	List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -26,48 +27,52 @@ type Leases interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
-// Options configure a Keeper. Leases is required.
+// Options are the options of a Keeper. Only Leases is required.
 type Options struct {
-	// Leases are those of the manager's namespace.
+	// Leases is the client for the Leases in the namespace of the manager.
 	Leases Leases
-	// Name identifies the replica for people; a random suffix makes it unique. Default replica.
+	// Name is a name of the replica that people recognise. The Keeper adds a random suffix, which makes the name
+	// unique. Default replica.
 	Name string
-	// Address is host:port of the listener of this replica, for other replicas. "" is none.
+	// Address is the host:port at which other replicas reach the listener of this replica. "" means that there is no
+	// listener.
 	Address string
-	// Duration is the time after which a replica that does not renew its Lease counts as dead. Default 12 s, at least 1
-	// s.
+	// Duration is the time after which a replica that does not renew its Lease is considered dead. Default 12 s.
+	// Minimum 1 s.
 	Duration time.Duration
-	// Gate reports whether this replica may acquire shards. It is called until it returns true, once for each Lease of
-	// the replica. nil is true.
+	// Gate reports whether this replica may acquire shards. For each Lease of the replica, Gate is called until it
+	// returns true. If Gate is nil, the replica may acquire shards at once.
 	Gate func(context.Context) (bool, error)
-	// Open prepares a shard that this replica acquired, for example its cache. Reconciles start after it has returned.
-	// After an error it is called again. The context ends when the shard is lost or released. nil does nothing.
+	// Open, if not nil, prepares a shard that this replica has acquired, for example the cache of the shard. Reconciles
+	// of the shard start after Open has returned. If Open returns an error, it is called again. The context ends when
+	// the shard is lost or released.
 	Open func(ctx context.Context, shard int) error
 	// Opened, if not nil, is called when reconciles of the shard may start.
 	Opened func(shard int)
-	// Close reverts Open. All reconciles of the shard have ended before. nil does nothing.
+	// Close, if not nil, reverts Open. All reconciles of the shard have ended before Close is called.
 	Close func(shard int)
 	// Log receives a line for each change of the set of shards.
 	Log logr.Logger
 }
 
-// validPeriod returns how long a replica may act after the start of its last successful renewal.
+// validPeriod returns how long a replica may act. This period begins with the start of its last successful renewal.
 func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
-// requestTimeout returns the deadline of a request. A renewal has as much time as the Lease is valid.
+// requestTimeout returns the timeout of a request. For a renewal, the timeout is the period for which the Lease is
+// valid.
 func (o *Options) requestTimeout() time.Duration { return o.Duration / 4 }
 
-// Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds everything.
+// Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds all shards.
 type Keeper struct {
 	opts Options
-	// start of the last successful renewal; nil before the first, and after the Lease is lost
+	// start of the last successful renewal; nil before the first renewal, and after the Lease was lost
 	renewedAt atomic.Pointer[time.Time]
 
 	mu       sync.Mutex
 	holdings [Count]*holding          // guarded by mu; nil for shards that this replica neither has nor acquires
 	known    map[string]observedLease // guarded by mu; all Leases, by name
-	complete bool                     // guarded by mu: known has all Leases
-	// guarded by mu; the Lease of this replica as last written, nil if there is none
+	complete bool                     // guarded by mu: known contains all Leases
+	// guarded by mu; last written version of the Lease of this replica, nil if there is no Lease
 	replicaLease *coordinationv1.Lease
 	onOpened     []func(shard int) // guarded by mu
 
@@ -83,10 +88,10 @@ type observedLease struct {
 // holding is a shard that this replica has, acquires or releases.
 type holding struct {
 	shard    int
-	ctx      context.Context // ends when the shard is lost or released; the parent of the contexts of reconciles
+	ctx      context.Context // parent of the contexts of reconciles; ends when the shard is lost or released
 	cancel   context.CancelFunc
 	acquired chan struct{}         // closed when acquire has returned
-	lease    *coordinationv1.Lease // as acquire wrote it; nil if that failed
+	lease    *coordinationv1.Lease // the Lease that acquire has written; nil if the write failed
 
 	// guarded by Keeper.mu
 	open       bool // reconciles may start
@@ -107,7 +112,7 @@ func (t *holding) signalIdleLocked() {
 	}
 }
 
-// New checks options and returns a Keeper that holds nothing.
+// New checks the options and returns a Keeper that holds no shards.
 func New(o Options) (*Keeper, error) {
 	if o.Leases == nil {
 		return nil, errors.New("making a keeper of shards: options need Leases")
@@ -137,7 +142,7 @@ func New(o Options) (*Keeper, error) {
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
 // OnOpened adds a function that is called when reconciles of a shard may start. The function must not block. OnOpened
-// must be called before Start. A nil Keeper never calls the function, because its shards do not change.
+// must be called before Start. The shards of a nil Keeper do not change, so a nil Keeper never calls the function.
 func (k *Keeper) OnOpened(f func(shard int)) {
 	if k == nil {
 		return
@@ -147,7 +152,7 @@ func (k *Keeper) OnOpened(f func(shard int)) {
 	k.onOpened = append(k.onOpened, f)
 }
 
-// Start acquires and releases shards until the end of ctx; then it releases all of them. It may be called once.
+// Start acquires and releases shards until ctx ends. It then releases all shards. Start may be called only once.
 func (k *Keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		k.runMembership(ctx)
@@ -155,7 +160,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// runMembership runs from the creation of a Lease of this replica until the Lease is lost or ctx ends.
+// runMembership runs one membership: the time from the creation of a Lease of this replica until that Lease is lost or
+// ctx ends.
 func (k *Keeper) runMembership(ctx context.Context) {
 	if !k.createReplicaLease(ctx) {
 		return
@@ -186,7 +192,7 @@ func (k *Keeper) triggerAssign() {
 	}
 }
 
-// assignLoop acquires and releases shards, and deletes Leases of dead replicas, until the end of the membership.
+// assignLoop acquires and releases shards until the membership ends. It also deletes the Leases of dead replicas.
 func (k *Keeper) assignLoop(membership context.Context, tasks *sync.WaitGroup) {
 	may := false
 	for {
@@ -214,7 +220,8 @@ func (k *Keeper) assignLoop(membership context.Context, tasks *sync.WaitGroup) {
 	}
 }
 
-// applyAssignment starts to acquire and release shards, so that this replica gets the ones that Assign returns.
+// applyAssignment starts to acquire and release shards, so that this replica gets the shards that Assign returns for
+// it.
 func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGroup) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,7 +242,7 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 		case t == nil && assigned == me:
 			lease := k.known[shardLeaseName(shard)].lease
 			if holder := holderOf(lease); holder != "" && holder != me && replicas[holder] != nil {
-				continue // until its holder releases it or is dead
+				continue // wait until the holder releases the shard or is dead
 			}
 			t = k.newHoldingLocked(membership, shard)
 			tasks.Go(func() { k.acquire(t, lease, me) })
@@ -259,8 +266,8 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	defer close(t.acquired)
 	lease, err := k.writeHolder(t.ctx, t.shard, lease, me)
 	if err != nil {
-		// Another replica acquired it, or there was no answer. If the Lease was written without an answer, the next
-		// attempt finds that.
+		// Either another replica has acquired the shard, or there was no answer. If the Lease was written but the
+		// answer was lost, the next attempt detects that.
 		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "error", err.Error())
 		k.removeHolding(t)
 		time.AfterFunc(k.opts.Duration/24, k.triggerAssign)
@@ -273,7 +280,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 			break
 		}
 		if t.ctx.Err() != nil {
-			return // releaseWithoutLease does the rest
+			return // releaseWithoutLease closes the shard
 		}
 		k.opts.Log.Error(err, "a shard cannot be opened", "shard", t.shard)
 		if !sleep(t.ctx, k.opts.Duration/12) {
@@ -294,7 +301,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	for _, f := range callbacks {
 		f(t.shard)
 	}
-	k.triggerAssign() // it may be assigned to another replica by now
+	k.triggerAssign() // the shard may be assigned to another replica by now
 }
 
 // release closes a shard and clears the holder in its Lease, so that another replica can acquire it.
@@ -308,21 +315,21 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 		}
 		k.opts.Log.Info("the Lease of a shard cannot be written; trying again", "shard", t.shard, "error", err.Error())
 		if !sleep(membership, k.opts.Duration/24) {
-			return // the Lease of this replica was deleted or is deleted next, which frees the shard, too
+			return // the deletion of the Lease of this replica also frees the shard
 		}
 	}
 	k.removeHolding(t)
 	k.triggerAssign()
 }
 
-// releaseWithoutLease closes a shard at the end of a membership. Its Lease is not written: it is free when the Lease of
-// this replica is deleted.
+// releaseWithoutLease closes a shard at the end of a membership. It does not write the Lease of the shard: the shard
+// becomes free when the Lease of this replica is deleted.
 func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.mu.Lock()
 	t := k.holdings[shard]
 	if t == nil || t.closing {
 		k.mu.Unlock()
-		return // release does it
+		return // release closes the shard
 	}
 	t.closing = true
 	k.mu.Unlock()
@@ -330,8 +337,8 @@ func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.removeHolding(t)
 }
 
-// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. change is the reason
-// in metrics and log.
+// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The argument change
+// is the reason in metrics and log.
 func (k *Keeper) closeShard(t *holding, change string) {
 	t.cancel()
 	k.mu.Lock()
@@ -351,7 +358,7 @@ func (k *Keeper) closeShard(t *holding, change string) {
 	}
 }
 
-// removeHolding removes a holding.
+// removeHolding removes a holding from the Keeper.
 func (k *Keeper) removeHolding(t *holding) {
 	t.cancel()
 	k.mu.Lock()
@@ -361,8 +368,8 @@ func (k *Keeper) removeHolding(t *holding) {
 	}
 }
 
-// HolderAddress returns the address (host:port) of the listener of the replica that has the shard of a Kyma, "" if it
-// is unknown. me is true, and the address empty, if that is this replica.
+// HolderAddress returns the listener address (host:port) of the replica that holds the shard of a Kyma. If the address
+// is unknown, it is "". If this replica holds the shard, me is true and the address is "".
 func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	if k.Holds(kyma) {
 		return "", true
@@ -375,7 +382,7 @@ func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	return address, false
 }
 
-// sleep waits for d. It returns false if ctx ends before.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -23,12 +23,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Selector selects the objects of one shard.
+// Selector returns a label selector for the objects of one shard.
 func Selector(shard int) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(shard)})
 }
 
-// UnassignedSelector selects the objects that belong to no shard: those without the label, or with an invalid one.
+// UnassignedSelector returns a label selector for the objects that belong to no shard. These objects have no shard
+// label, or an invalid one.
 func UnassignedSelector() (labels.Selector, error) {
 	values := make([]string, Count)
 	for shard := range values {
@@ -41,14 +42,14 @@ func UnassignedSelector() (labels.Selector, error) {
 	return labels.NewSelector().Add(*none), nil
 }
 
-// LabelerOptions configure a Labeler. All but Log are required.
+// LabelerOptions are the options of a Labeler. All options except Log are required.
 type LabelerOptions struct {
-	// Keeper has the shards of this replica.
+	// Keeper holds the shards of this replica.
 	Keeper *Keeper
-	// Cache has the objects of these shards.
+	// Cache contains the objects of the shards of this replica.
 	Cache *Cache
-	// Unassigned has the metadata of the Kymas and Manifests that UnassignedSelector selects. It must not be started
-	// before NewLabeler.
+	// Unassigned contains the metadata of the Kymas and Manifests that UnassignedSelector selects. It must not be
+	// started before NewLabeler is called.
 	Unassigned cache.Cache
 	// Client writes labels. It has no cache.
 	Client client.Client
@@ -56,31 +57,32 @@ type LabelerOptions struct {
 	Log logr.Logger
 }
 
-// Labeler writes the shard label of Kymas and Manifests where it is missing or wrong. The replica that has the shard of
-// a Kyma labels it; a wrong label is corrected by the replica that has the wrong shard. Manifests are labelled before
-// their Kyma, so that no Kyma is reconciled whose Manifests are not in the cache yet.
+// Labeler writes the shard label of Kymas and Manifests that have no shard label or a wrong one. The replica that holds
+// the shard of a Kyma labels the Kyma. If the label is wrong, the replica that holds the wrong shard corrects it.
+// Labeler labels the Manifests of a Kyma before the Kyma. So when the Kyma is reconciled, all its Manifests are in the
+// cache.
 type Labeler struct {
 	LabelerOptions
 	queue workqueue.TypedRateLimitingInterface[labelTask]
 }
 
-// labelTask is an object to label. The zero value stands for all objects that belong to no shard.
+// labelTask is an object to label. The zero value means all objects that belong to no shard.
 type labelTask struct {
 	kind  string // v1beta2.KindKyma or KindManifest
 	key   types.NamespacedName
 	uid   types.UID
 	kyma  string
-	wrong bool // it has the label of another shard, which this replica has
+	wrong bool // the object has the label of another shard, which this replica holds
 }
 
-// kymaIndex is the index of Manifests by their Kyma.
+// kymaIndex is the index of Manifests by the name of their Kyma.
 const kymaIndex = "shard.kyma"
 
-// labelWorkers is the number of objects that are labelled at the same time. There are many objects only when sharding
-// is enabled for the first time.
+// labelWorkers is the number of objects that are labelled at the same time. Many objects need a label only when
+// sharding is enabled for the first time.
 const labelWorkers = 8
 
-// NewLabeler checks options and adds handlers to the caches. It sends no request.
+// NewLabeler checks the options and adds handlers to the caches. NewLabeler sends no request.
 func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 	if o.Keeper == nil || o.Cache == nil || o.Unassigned == nil || o.Client == nil {
 		return nil, errors.New("making a labeler: options need Keeper, Cache, Strangers and Client")
@@ -119,17 +121,17 @@ func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 	return l, nil
 }
 
-// metadataOf returns an empty object of a kind of which only metadata is read.
+// metadataOf returns an empty object of a kind, for requests that read only metadata.
 func metadataOf(kind string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind))
 	return m
 }
 
-// NeedLeaderElection returns false: all replicas label.
+// NeedLeaderElection returns false: a Labeler runs on all replicas.
 func (l *Labeler) NeedLeaderElection() bool { return false }
 
-// Start labels objects until the end of ctx.
+// Start labels objects until ctx ends.
 func (l *Labeler) Start(ctx context.Context) error {
 	var working sync.WaitGroup
 	for range labelWorkers {
@@ -156,7 +158,7 @@ func (l *Labeler) Start(ctx context.Context) error {
 	return nil
 }
 
-// handlerFor returns the handler for objects of a kind.
+// handlerFor returns the event handler for objects of a kind.
 func (l *Labeler) handlerFor(kind string, labelled bool) toolscache.ResourceEventHandler {
 	enqueue := func(raw any) {
 		if o, is := raw.(client.Object); is {
@@ -177,11 +179,12 @@ func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 	}
 }
 
-// enqueueAll makes the workers check all objects that belong to no shard: this replica may have to label some of them
-// now.
+// enqueueAll makes the workers check all objects that belong to no shard, because this replica may now be responsible
+// for some of them.
 func (l *Labeler) enqueueAll(int) { l.queue.Add(labelTask{}) }
 
-// unassigned returns the objects that belong to no shard: all, or those of one Kyma.
+// unassigned returns the objects of a kind that belong to no shard. If kyma is not empty, it returns only the objects
+// of that Kyma.
 func (l *Labeler) unassigned(ctx context.Context, kind, kyma string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))
@@ -243,7 +246,8 @@ func (l *Labeler) label(ctx context.Context, u labelTask) error {
 	return l.patchLabel(ctx, u)
 }
 
-// patchLabel writes the label of an object, unless the object was replaced by another one with its name.
+// patchLabel writes the label of an object. It does nothing if another object with the same name has replaced the
+// object.
 func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid,
 		"labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})
@@ -252,7 +256,7 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	}
 	o := metadataOf(u.kind)
 	o.Namespace, o.Name = u.key.Namespace, u.key.Name
-	// the handler receives the other object
+	// the handler receives the object that replaced this one
 	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body),
 		client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, err)
@@ -260,7 +264,7 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	return nil
 }
 
-// waitForCache waits until the cache of its shard has a Manifest, at most a second.
+// waitForCache waits until the cache of the shard contains a Manifest, but at most one second.
 func (l *Labeler) waitForCache(ctx context.Context, u labelTask) error {
 	for range 100 {
 		if err := l.Cache.Get(ctx, u.key, &v1beta2.Manifest{}); client.IgnoreNotFound(err) != nil || err == nil {

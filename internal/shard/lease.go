@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// annotationAddress on the Lease of a replica is the address of its listener.
+// annotationAddress is the annotation on the Lease of a replica that contains the address of its listener.
 const annotationAddress = "operator.kyma-project.io/listener-address"
 
 // Names of Leases.
@@ -29,7 +29,7 @@ const (
 
 func shardLeaseName(shard int) string { return fmt.Sprintf("%s%02d", shardPrefix, shard) }
 
-// holderOf returns the holder of a Lease, "" if it has none or is nil.
+// holderOf returns the holder of a Lease. It returns "" if the Lease has no holder or is nil.
 func holderOf(l *coordinationv1.Lease) string {
 	if l == nil || l.Spec.HolderIdentity == nil {
 		return ""
@@ -37,8 +37,8 @@ func holderOf(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// durationOf returns how long a Lease is valid without a renewal: a minute if it has no duration, which no replica
-// writes.
+// durationOf returns how long a Lease is valid without a renewal. If the Lease has no duration, durationOf returns one
+// minute. Replicas always write a duration.
 func durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute
@@ -46,7 +46,7 @@ func durationOf(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// isReplicaLease reports whether a Lease is that of a replica, as opposed to a shard.
+// isReplicaLease reports whether a Lease is the Lease of a replica. The other Leases are the Leases of shards.
 func isReplicaLease(l *coordinationv1.Lease) bool {
 	return l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfReplica && holderOf(l) != ""
 }
@@ -62,8 +62,8 @@ func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
 	return found
 }
 
-// createReplicaLease creates the Lease of this replica, under a name that was never used. It returns false when ctx has
-// ended.
+// createReplicaLease creates the Lease of this replica under a name that was never used before. It returns false if ctx
+// ends first.
 func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 	for {
 		unique := strings.ToLower(rand.Text()[:12])
@@ -91,7 +91,7 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 			k.opts.Log.Info("created the Lease of this replica", "replica", *written.Spec.HolderIdentity)
 			return true
 		}
-		if ctx.Err() == nil { // a Lease that was created without an answer expires
+		if ctx.Err() == nil { // if the Lease was created but the answer was lost, that Lease expires
 			k.opts.Log.Error(err, "the Lease of this replica cannot be created")
 		}
 		if !sleep(ctx, k.opts.Duration/12) {
@@ -100,7 +100,7 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 	}
 }
 
-// renew renews the Lease of this replica until it is lost, or the membership ends.
+// renew renews the Lease of this replica until the Lease is lost or the membership ends.
 func (k *Keeper) renew(membership context.Context) {
 	next := k.opts.Duration / 3
 	for sleep(membership, next) {
@@ -121,17 +121,18 @@ func (k *Keeper) renew(membership context.Context) {
 		case membership.Err() == nil:
 			k.opts.Log.Info("the Lease of this replica was not renewed; trying again", "error", err.Error())
 		}
-		// The loop runs once more when the Lease becomes invalid, to report that.
+		// The loop runs once more at the time when the Lease becomes invalid, to report the loss.
 		left := k.opts.validPeriod() - time.Since(*k.renewedAt.Load())
 		next = min(k.opts.Duration/12, max(left, 0)+time.Millisecond)
 	}
 }
 
-// renewOnce writes the Lease of this replica.
+// renewOnce renews the Lease of this replica once.
 func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	k.mu.Lock()
 	old := k.replicaLease
-	// The watch receives a write whose answer was lost. Only this replica writes the Lease.
+	// If the answer to a renewal was lost, the watch still receives the renewed Lease. Only this replica writes its
+	// Lease.
 	if seen := k.known[old.Name].lease; seen != nil && seen.UID == old.UID {
 		old = newest(old, seen)
 	}
@@ -151,9 +152,9 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	return nil
 }
 
-// newest returns the later one of two versions of a Lease.
+// newest returns the newer one of two versions of a Lease.
 func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
-	// resourceVersions are decimal numbers: the longer one is larger.
+	// A resourceVersion is a decimal number. Of two numbers, the one with more digits is larger.
 	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)),
 		cmp.Compare(a.ResourceVersion, b.ResourceVersion))
 	if order > 0 {
@@ -162,7 +163,7 @@ func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	return b
 }
 
-// deleteReplicaLease deletes the Lease of this replica, which frees all shards that it holds.
+// deleteReplicaLease deletes the Lease of this replica. All shards that the replica holds are then free.
 func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	k.renewedAt.Store(nil)
 	k.mu.Lock()
@@ -179,8 +180,8 @@ func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	}
 }
 
-// deleteExpiredReplicas deletes the Leases of replicas that were not renewed in time, unless they have changed, and
-// returns the time until the next one may expire.
+// deleteExpiredReplicas deletes the Leases of replicas that were not renewed in time. A Lease that has changed since
+// then is not deleted. deleteExpiredReplicas returns the time until the next Lease may expire.
 func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.WaitGroup) time.Duration {
 	next := k.opts.Duration
 	if !k.isLeaseValid() {
@@ -196,18 +197,18 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 			next = min(next, left)
 			continue
 		}
-		// when the next attempt is made
+		// time of the next attempt to delete the Lease
 		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOf(s.lease))}
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
-			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease) // the watch shows a renewal; a failure is tried again
+			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease) // the watch receives a renewal; a failed deletion is retried
 		})
 	}
 	return next
 }
 
-// deleteIfUnchanged deletes a Lease if it has not changed.
+// deleteIfUnchanged deletes a Lease. The deletion fails if the Lease has changed since it was read.
 func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lease) error {
 	err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID,
 		ResourceVersion: &l.ResourceVersion}})
@@ -217,8 +218,8 @@ func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lea
 	return nil
 }
 
-// writeHolder writes this replica into the Lease of a shard, which it creates if lease is nil. The write fails if the
-// Lease has changed.
+// writeHolder writes this replica as the holder into the Lease of a shard. If lease is nil, writeHolder creates the
+// Lease. The write fails if the Lease has changed.
 func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (
 	*coordinationv1.Lease, error) {
 	if !k.isLeaseValid() {
@@ -252,15 +253,15 @@ func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordination
 	return written, nil
 }
 
-// clearHolder removes this replica from the Lease of a shard.
+// clearHolder removes this replica as the holder from the Lease of a shard.
 func (k *Keeper) clearHolder(ctx context.Context, lease *coordinationv1.Lease) error {
 	k.mu.Lock()
 	if seen := k.known[lease.Name].lease; seen != nil && newest(lease, seen) == seen {
 		if seen.UID != lease.UID || holderOf(seen) != holderOf(lease) {
 			k.mu.Unlock()
-			return nil // it is cleared already, by a write whose answer was lost, or was deleted
+			return nil // a write whose answer was lost has cleared it already, or the Lease was deleted
 		}
-		lease = seen // a person has edited it
+		lease = seen // a person has edited the Lease
 	}
 	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, k.opts.requestTimeout())
@@ -273,11 +274,11 @@ func (k *Keeper) clearHolder(ctx context.Context, lease *coordinationv1.Lease) e
 	return nil
 }
 
-// watchLeases keeps known up to date until the end of a membership.
+// watchLeases keeps the map known up to date until the membership ends.
 func (k *Keeper) watchLeases(membership context.Context) {
 	listed := map[string]bool{}
 	retryDelay := k.opts.Duration / 24
-	_ = watch.Run(membership, watch.Options[coordinationv1.Lease]{ // it ends with the context alone
+	_ = watch.Run(membership, watch.Options[coordinationv1.Lease]{ // Run returns only when the context ends
 		Source:      watch.ClientSource(k.listLeases, k.opts.Leases.Watch),
 		Query:       metav1.ListOptions{LabelSelector: v1beta2.LabelLease},
 		ListTimeout: k.opts.requestTimeout(), WatchTimeout: 5 * time.Minute, MinDelay: retryDelay, MaxDelay: retryDelay,
@@ -320,7 +321,7 @@ func (k *Keeper) listLeases(ctx context.Context, o metav1.ListOptions) (
 		Continue: list.Continue}, nil
 }
 
-// receive records one event of the watch.
+// receive records one event of the watch on Leases.
 func (k *Keeper) receive(e watch.Event[coordinationv1.Lease]) {
 	l := e.Object
 	k.mu.Lock()

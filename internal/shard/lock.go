@@ -15,23 +15,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Replicas with shards and replicas without must not work at the same time, also not while an upgrade replaces one kind
-// by the other. Both use the Lease of leader election:
+// Replicas with shards and replicas without shards must not work at the same time. During an upgrade, one kind of
+// replica replaces the other. Both kinds use the Lease of leader election:
 //
-//	with shards      The identity of the leader begins with shardedLeaderPrefix. A replica acquires a shard only after it has written its own
-//	                 Lease and then found that the leader is a replica with shards (ShardedLeaderGate).
+//	with shards      The identity of the leader begins with shardedLeaderPrefix. Before a replica acquires a shard, it writes its own
+//	                 Lease, and then checks that the leader is a replica with shards (ShardedLeaderGate).
 //	without shards   A replica cannot become leader while there are replicas with shards (UnshardedLeaderLock).
 //
-// So the replicas that start later wait until the leader without shards, or all replicas with shards, have ended.
+// So the replicas of the new kind wait until the replicas of the old kind have ended: the leader without shards, or all
+// replicas with shards.
 
-// shardedLeaderPrefix is the beginning of the identities of leaders that work with shards.
+// shardedLeaderPrefix is the prefix of the leader election identity of replicas with shards.
 const shardedLeaderPrefix = "shards_"
 
-// LeaderIdentity returns the identity for leader election of a replica that works with shards.
+// LeaderIdentity returns the leader election identity of a replica with shards.
 func LeaderIdentity(name string) string { return shardedLeaderPrefix + name }
 
-// ShardedLeaderGate returns an Options.Gate that is true when the leader is a replica that works with shards. The lock
-// is used by the manager alone.
+// ShardedLeaderGate returns a function for Options.Gate. The function returns true when the leader is a replica with
+// shards. The caller must not use the lock for anything else.
 func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
@@ -42,13 +43,13 @@ func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool,
 	}
 }
 
-// UnshardedLeaderLock returns a lock for replicas that work without shards: it cannot be acquired while there are
-// replicas that work with shards. Replicas that no longer renew their Leases do not count.
+// UnshardedLeaderLock returns a lock for replicas without shards. A replica cannot acquire the lock while there are
+// replicas with shards. Replicas that no longer renew their Leases are ignored.
 func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
 	return &unshardedLock{Interface: lock, leases: leases, observed: map[string]observedLease{}}
 }
 
-// unshardedLock is the lock of UnshardedLeaderLock.
+// unshardedLock is the lock that UnshardedLeaderLock returns.
 type unshardedLock struct {
 	resourcelock.Interface
 	leases Leases
@@ -58,7 +59,7 @@ type unshardedLock struct {
 	observed map[string]observedLease // guarded by mu; Leases of replicas, by name
 }
 
-// Create acquires the lock if it does not exist.
+// Create acquires the lock if the Lease of the lock does not exist.
 func (a *unshardedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if err := a.checkNoShardedReplicas(ctx); err != nil {
 		return err
@@ -86,8 +87,8 @@ func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRec
 	return err
 }
 
-// checkNoShardedReplicas returns an error while there are replicas that work with shards. The leader does not check
-// again, because they wait for it.
+// checkNoShardedReplicas returns an error while there are replicas with shards. The leader need not check again,
+// because replicas with shards wait until the leader has ended.
 func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +98,7 @@ func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	list, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: v1beta2.LabelLease +
 		"=" + v1beta2.LeaseOfReplica})
 	if apierrors.IsForbidden(err) {
-		return nil // replicas with shards need the same right, so there are none
+		return nil // replicas with shards need the same permission, so there are none
 	}
 	if err != nil {
 		return fmt.Errorf("listing replicas that work with shards: %w", err)

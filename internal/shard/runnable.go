@@ -22,13 +22,13 @@ func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	o.SetLabels(labels)
 }
 
-// IsLabelled reports whether an object that belongs to a Kyma has the label of its shard. An object without it belongs
-// to no shard until the Labeler has labelled it. A nil Keeper needs no label and returns true.
+// IsLabelled reports whether an object of a Kyma has the correct shard label. An object without the label belongs to no
+// shard until the Labeler has labelled it. A nil Keeper needs no labels, so IsLabelled then returns true.
 func (k *Keeper) IsLabelled(o client.Object, kyma string) bool {
 	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }
 
-// Runnable returns a Runnable for f: it runs on every replica, or with a nil Keeper on the leader alone.
+// Runnable returns a Runnable that runs f on every replica. With a nil Keeper, the Runnable runs only on the leader.
 func (k *Keeper) Runnable(f func(context.Context) error) manager.Runnable {
 	if k == nil {
 		return manager.RunnableFunc(f)
@@ -42,5 +42,5 @@ type onAllReplicas func(context.Context) error
 // Start implements [manager.Runnable].
 func (f onAllReplicas) Start(ctx context.Context) error { return f(ctx) }
 
-// NeedLeaderElection returns false: it runs on all replicas.
+// NeedLeaderElection returns false: the Runnable runs on all replicas.
 func (onAllReplicas) NeedLeaderElection() bool { return false }
