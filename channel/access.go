@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// missingRight returns the right that a runtime needs for a template and does not have: mandatory, internal or beta; ""
-// if none is missing.
+// missingRight returns the right that a template requires and the runtime does not have: mandatory, internal or beta.
+// It returns "" if no right is missing.
 func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	switch {
 	case t.Spec.Mandatory:
@@ -24,8 +24,8 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 }
 
 // isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected. It
-// returns an error if that is undefined: the module is then for no further runtime until the ModuleReleaseMeta is
-// corrected. meta is nil for a legacy module.
+// returns an error if the ModuleReleaseMeta is inconsistent. In this case, no further runtime may have the module until
+// the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
 func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
 	var selector *v1beta2.Selector

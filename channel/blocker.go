@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// newBlocker returns a Blocker with which the installed version stays.
+// newBlocker returns a Blocker that keeps the installed version.
 func newBlocker(code, object, format string, args ...any) *Blocker {
 	return &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), KeepInstalled: true}
 }
 
-// joinChoices lists the values that a user can choose from, at most ten.
+// joinChoices joins the values that a user can choose from, at most ten.
 func joinChoices(names []string) string {
 	const most = 10
 	switch {

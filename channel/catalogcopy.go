@@ -16,17 +16,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Access is the set of access rights of a runtime. Runtimes with equal Access have the same catalog copy. It is
-// comparable and can be the key of a map.
+// Access is the set of access rights of a runtime. Runtimes with equal Access have the same catalog copy. Access is
+// comparable and can be a map key.
 type Access struct {
 	// Beta and Internal are true if beta and internal modules are allowed.
 	Beta, Internal bool
-	// Selected has the names of the restricted modules that are allowed, sorted and joined by commas.
+	// Selected lists the names of the restricted modules that are allowed. The names are sorted and joined by commas.
 	Selected string
 }
 
-// AccessOf returns the access rights of a runtime by its Kyma in the control plane. It costs one lookup for each
-// restricted module.
+// AccessOf returns the access rights of a runtime, which its Kyma in the control plane defines. AccessOf makes one
+// lookup for each restricted module.
 func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	var selected []string
 	for _, module := range c.Restricted {
@@ -40,21 +40,22 @@ func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 		Selected: strings.Join(slices.Compact(selected), ",")}
 }
 
-// Contents is the whole catalog of the control plane, in any order. It is read only.
+// Contents is the whole catalog of the control plane, in any order. It must not be changed.
 type Contents struct {
-	// Releases are all ModuleReleaseMetas.
+	// Releases are all ModuleReleaseMetas of the catalog.
 	Releases []*v1beta2.ModuleReleaseMeta
-	// Templates are all ModuleTemplates.
+	// Templates are all ModuleTemplates of the catalog.
 	Templates []*v1beta2.ModuleTemplate
-	// Restricted is Catalog.Restricted.
+	// Restricted lists the names of restricted modules; see Catalog.Restricted.
 	Restricted []string
 }
 
-// CatalogCopy is the part of the catalog that is copied to the runtimes with the same Access.
+// CatalogCopy is the part of the catalog that is copied to all runtimes with the same Access.
 type CatalogCopy struct {
-	// Objects are the ModuleTemplates and then the ModuleReleaseMetas, each by name.
+	// Objects are the ModuleTemplates, sorted by name, followed by the ModuleReleaseMetas, sorted by name.
 	Objects []CopiedObject
-	// Digest is equal for equal objects, at any time and in any process: 64 hexadecimal digits.
+	// Digest identifies the content of Objects as 64 hexadecimal digits. Equal objects have the same Digest at any time
+	// and in any process.
 	Digest string
 }
 
@@ -62,19 +63,22 @@ type CatalogCopy struct {
 type CopiedObject struct {
 	// Kind and Name identify the object.
 	Kind, Name string
-	// JSON is the object as it is sent to a runtime: without status and fields that are only for the control plane.
+	// JSON is the object as it is sent to a runtime. It contains neither status nor fields that are only for the
+	// control plane.
 	JSON []byte
 }
 
-// CatalogCopyFor returns the catalog copy for an Access, with its objects in a namespace of the runtime. It reads all
-// Contents: call it once for each Access and change of the catalog. It is consistent with Resolve:
+// CatalogCopyFor returns the catalog copy for an Access. The copied objects are in the given namespace of the runtime.
+// CatalogCopyFor reads all Contents, so call it only once for each Access and change of the catalog. These rules are
+// consistent with Resolve:
 //
-//	1  a ModuleReleaseMeta that is not mandatory is copied with the channels whose version is allowed, if there is one
-//	2  a ModuleTemplate is copied if such a channel names it
-//	3  a legacy ModuleTemplate is copied if its module has no ModuleReleaseMeta and it is allowed
+//	1  a ModuleReleaseMeta that is not mandatory is copied with its allowed channels, unless no channel is allowed;
+//	   a channel is allowed if its version is allowed
+//	2  a ModuleTemplate is copied if an allowed channel of rule 1 refers to it
+//	3  a legacy ModuleTemplate is copied if its module has no ModuleReleaseMeta and the template is allowed
 //
-// A runtime must not learn for which Kymas a module is restricted: spec.kymaSelector is left out. It fails if a
-// descriptor is not JSON, which an API server does not accept.
+// The copy does not contain spec.kymaSelector, because a runtime must not reveal which Kymas may have a restricted
+// module. CatalogCopyFor returns an error if a descriptor is not JSON. An API server does not accept such a descriptor.
 func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy, error) {
 	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{},
 		hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
@@ -121,13 +125,13 @@ func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy,
 type copyBuilder struct {
 	Contents
 	access     Access
-	templates  map[string]*v1beta2.ModuleTemplate // by name
-	hasRelease map[string]bool                    // modules that have a ModuleReleaseMeta
-	inChannel  map[string]bool                    // templates that a copied channel names
+	templates  map[string]*v1beta2.ModuleTemplate // templates by name
+	hasRelease map[string]bool                    // names of the modules that have a ModuleReleaseMeta
+	inChannel  map[string]bool                    // names of the templates that a copied channel refers to
 }
 
-// copyRelease returns the copy of a ModuleReleaseMeta, nil if it is not copied, and records the templates of its
-// channels.
+// copyRelease returns the copy of a ModuleReleaseMeta and records the templates of the copied channels. It returns nil
+// if the ModuleReleaseMeta is not copied.
 func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	if r.IsMandatory() || !s.selects(r.Name, r.Spec.KymaSelector) {
 		return nil
@@ -155,7 +159,7 @@ func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
 		missingRight(t, s.access.Beta, s.access.Internal) == ""
 }
 
-// selects reports whether the selection of Kymas allows the module.
+// selects reports whether the spec.kymaSelector of a module allows the module.
 func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
 	if !slices.Contains(s.Restricted, module) {
 		return selector == nil
@@ -163,7 +167,8 @@ func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
 	return slices.Contains(strings.Split(s.access.Selected, ","), module)
 }
 
-// encodedObjects is a CatalogCopy, or a part of one, with the errors of objects that could not be encoded.
+// encodedObjects is a CatalogCopy or a part of a CatalogCopy. It also contains the errors of objects that could not be
+// encoded.
 type encodedObjects struct {
 	CatalogCopy
 	errs []error
@@ -189,6 +194,6 @@ func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	}
 	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
 	annotations := maps.Clone(o.GetAnnotations())
-	delete(annotations, corev1.LastAppliedConfigAnnotation) // it contains the channels that are left out
+	delete(annotations, corev1.LastAppliedConfigAnnotation) // this annotation contains the channels that are left out
 	return metav1.ObjectMeta{Name: o.GetName(), Labels: labels, Annotations: annotations}
 }

@@ -9,18 +9,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Modules of the first releases have no ModuleReleaseMeta; they are called legacy modules here. Their ModuleTemplates
-// have the channel in spec.channel, and the name of the module in spec.moduleName or a label. Names of the objects do
-// not matter. A request is resolved to this template:
+// A legacy module is a module without a ModuleReleaseMeta; the first releases of this project had no ModuleReleaseMeta.
+// The ModuleTemplates of a legacy module contain the channel in spec.channel, and the name of the module in
+// spec.moduleName or a label. The object names of these ModuleTemplates are ignored. A request is resolved to this
+// template:
 //
-//	1  the one in the channel, or with the pinned version    more than one: TemplateAmbiguous
-//	2  the only one of the module, in its channel            with a pinned version: VersionNotFound
-//	3  none                                                  ChannelNotFound
+//	1  the template in the channel or with the pinned version    if more than one matches: TemplateAmbiguous
+//	2  the only template of the module, in any channel           with a pinned version: VersionNotFound
+//	3  none                                                      ChannelNotFound
 //
-// Templates without spec.channel do not count: they need a ModuleReleaseMeta, which does not exist, or not yet.
+// Templates without spec.channel are ignored, because they need a ModuleReleaseMeta, which does not exist or does not
+// exist yet.
 
-// ModuleOf returns the name of the module of a template: spec.moduleName, else the label v1beta2.LabelModuleName, else
-// the part of the object's name before the version. "" if it has none of these.
+// ModuleOf returns the name of the module of a template. The name is spec.moduleName if set, else the label
+// v1beta2.LabelModuleName if set, else the part of the object name before the version. ModuleOf returns "" if the
+// template has none of these.
 func ModuleOf(t *v1beta2.ModuleTemplate) string {
 	before, isNamed := strings.CutSuffix(t.Name, "-"+t.Spec.Version)
 	if !isNamed || t.Spec.Version == "" {
@@ -29,7 +32,7 @@ func ModuleOf(t *v1beta2.ModuleTemplate) string {
 	return cmp.Or(t.Spec.ModuleName, t.Labels[v1beta2.LabelModuleName], before)
 }
 
-// legacyTemplates returns the templates of a module that name their channel themselves, sorted by name.
+// legacyTemplates returns the templates of a module that have spec.channel, sorted by name.
 func (c *Catalog) legacyTemplates(module string) []*v1beta2.ModuleTemplate {
 	if c.Templates == nil {
 		return nil
@@ -48,7 +51,7 @@ func isLegacy(t *v1beta2.ModuleTemplate) bool { return t.Spec.Channel != "" }
 
 func byName(a, b *v1beta2.ModuleTemplate) int { return strings.Compare(a.Name, b.Name) }
 
-// findLegacyVersion finds template, version and component of a module that has no ModuleReleaseMeta.
+// findLegacyVersion finds the template, the version and the component of a module that has no ModuleReleaseMeta.
 func (s *search) findLegacyVersion() *Blocker {
 	pin := s.request.Version
 	var fitting []*v1beta2.ModuleTemplate
@@ -86,15 +89,15 @@ func (s *search) findLegacyVersion() *Blocker {
 	return nil
 }
 
-// versionAndComponent returns version and OCM component of a legacy template: the version of spec, else that of the
-// component descriptor; "" for what neither contains.
+// versionAndComponent returns the version and the OCM component of a legacy template. The version is the version in
+// spec if set, else the version in the component descriptor. A value that neither contains is "".
 func versionAndComponent(t *v1beta2.ModuleTemplate) (version, component string) {
 	var descriptor struct {
 		Component struct{ Name, Version string } // schema v2
 		Metadata  struct{ Name, Version string } // schema v3
 	}
 	if len(t.Spec.Descriptor.Raw) > 0 {
-		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // invalid fields count as missing
+		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // invalid fields are treated as missing
 	}
 	return cmp.Or(t.Spec.Version, descriptor.Component.Version, descriptor.Metadata.Version),
 		cmp.Or(descriptor.Component.Name, descriptor.Metadata.Name)

@@ -14,11 +14,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Policy defines when updates that need a downtime may start, for all runtimes. ParsePolicy creates it; only
-// MinRemaining may be changed after that. A nil Policy has no windows.
+// Policy defines for all runtimes when updates that need a downtime may start. ParsePolicy creates a Policy. After
+// that, only MinRemaining may be changed. A nil Policy has no windows.
 type Policy struct {
-	// MinRemaining is how much of a window must remain for an update to start. Windows that are not longer are ignored.
-	// Default 0.
+	// MinRemaining is the time that must remain in a window for an update to start. Windows that are not longer than
+	// MinRemaining are ignored. The default is 0.
 	MinRemaining time.Duration
 
 	rules         []rule
@@ -26,17 +26,17 @@ type Policy struct {
 }
 
 type rule struct {
-	match   map[string]*regexp.Regexp // by label; never empty
+	match   map[string]*regexp.Regexp // regular expressions by label; never empty
 	windows []window
 }
 
-// PolicyKey is the key of the policy in a ConfigMap, and the name of its file.
+// PolicyKey is the key of the policy in a ConfigMap, and the file name of the policy.
 const PolicyKey = "policy.json"
 
-// policyObject names the policy in a Blocker.
+// policyObject is the name of the policy in a Blocker.
 const policyObject = "maintenance policy"
 
-// Limits of a policy, so that an oversized one cannot overload the manager.
+// Limits of a policy. They prevent an oversized policy from overloading the manager.
 const (
 	maxPolicyBytes = 1 << 20
 	maxRules       = 1000
@@ -45,15 +45,16 @@ const (
 	maxPattern     = 1000
 )
 
-// MaintenancePolicyError is the reason why a maintenance policy is invalid, and where.
+// MaintenancePolicyError states where a maintenance policy is invalid and why.
 type MaintenancePolicyError struct {
-	// Path is the position in the document, for example rules[0].windows[1].begin. Empty: the document as a whole.
+	// Path is the position of the error in the document, for example rules[0].windows[1].begin. An empty Path means the
+	// whole document.
 	Path string
-	// Problem states what is invalid there and what is valid.
+	// Problem states what is invalid at Path and which values are valid.
 	Problem string
 }
 
-// Error returns path and problem.
+// Error returns Path and Problem.
 func (e *MaintenancePolicyError) Error() string {
 	if e.Path == "" {
 		return "reading the maintenance policy: " + e.Problem
@@ -64,7 +65,7 @@ func (e *MaintenancePolicyError) Error() string {
 // Reason returns v1beta2.ReasonInvalidPolicy.
 func (e *MaintenancePolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
 
-// PolicyFromConfigMap parses the policy in the data of a ConfigMap. Every error is a *MaintenancePolicyError.
+// PolicyFromConfigMap parses the policy in the data of a ConfigMap. All errors are of type *MaintenancePolicyError.
 func PolicyFromConfigMap(data map[string]string) (*Policy, error) {
 	text, ok := data[PolicyKey]
 	if !ok {
@@ -74,7 +75,7 @@ func PolicyFromConfigMap(data map[string]string) (*Policy, error) {
 	return ParsePolicy([]byte(text))
 }
 
-// The types of the JSON document.
+// Types of the JSON document.
 type (
 	policyFile struct {
 		Rules   []ruleFile  `json:"rules"`
@@ -99,7 +100,7 @@ type (
 	}
 )
 
-// ParsePolicy parses a policy in the format described at Policy. Unknown and repeated keys are errors. Every error is a
+// ParsePolicy parses a policy in its JSON format. Unknown and repeated keys are errors. All errors are of type
 // *MaintenancePolicyError.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) > maxPolicyBytes {
@@ -205,10 +206,11 @@ func parseRule(path string, file ruleFile) (rule, error) {
 	return r, nil
 }
 
-// weekdays are the names of days in a policy, Sunday first as in package time.
+// weekdays are the names of the days of the week in a policy. As in package time, Sunday is first.
 var weekdays = [...]string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-// parseWindow parses one window. With a timeZone, times have no offset; without, they have one.
+// parseWindow parses one window. If the window has a timeZone, its times must have no offset. If the window has no
+// timeZone, its times must have an offset.
 func parseWindow(path string, file windowFile) (window, error) {
 	w := window{}
 	for i, day := range file.Days {
@@ -221,7 +223,7 @@ func parseWindow(path string, file windowFile) (window, error) {
 	}
 	if file.TimeZone != "" {
 		zone, err := time.LoadLocation(file.TimeZone)
-		if err != nil || file.TimeZone == "Local" { // it differs between machines
+		if err != nil || file.TimeZone == "Local" { // the zone Local differs between machines
 			return w, &MaintenancePolicyError{path + ".timeZone",
 				fmt.Sprintf("%q is not a time zone: use a name such as Europe/Berlin", file.TimeZone)}
 		}
@@ -241,14 +243,15 @@ func parseWindow(path string, file windowFile) (window, error) {
 		w.once = MaintenanceWindow{begin, end}
 		return w, nil
 	case w.zone == nil:
-		w.zone = begin.Location() // days are in the offset of begin
+		w.zone = begin.Location() // days are days in the offset of begin
 		end = end.In(w.zone)
 	}
 	w.begin, w.end = timeOfDay(begin), timeOfDay(end)
 	return w, nil
 }
 
-// parseTime parses begin or end of a window: a time of day if the window has days, else a date and time.
+// parseTime parses the begin or the end of a window. The value is a time of day if the window has days; otherwise it is
+// a date with a time of day.
 func parseTime(path, text string, w window) (time.Time, error) {
 	var layouts []string
 	hint := ""

@@ -8,9 +8,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// RequestFor returns the request of a runtime for one module: the channel is that of the module, else that of the Kyma,
-// else the default. kyma is the Kyma in the control plane, whose labels are the access rights; runtimeKyma is the Kyma
-// in the runtime, which has the spec. Both may be the same. The caller sets Installed, ManifestVersion and Now.
+// RequestFor returns the Request of a runtime for one module. The channel is the channel of the module if set, else the
+// channel of the Kyma if set, else the default channel. kyma is the Kyma in the control plane; its labels define the
+// access rights. runtimeKyma is the Kyma in the runtime; it contains the spec. kyma and runtimeKyma may be the same
+// object. The caller sets Installed, ManifestVersion and Now.
 func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request {
 	w := Request{
 		Module: module.Name, Channel: module.Channel, Version: module.Version,
@@ -25,10 +26,11 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 	return w
 }
 
-// MandatoryRequests returns the mandatory modules of a runtime, sorted by name: every module whose ModuleReleaseMeta is
-// mandatory, whatever the access rights of the runtime are. If two of them have the same module or OCM component, the
-// older one, or the one with the smaller name, counts; the other gets a Blocker. A ModuleReleaseMeta that is being
-// deleted is left out.
+// MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
+// its ModuleReleaseMeta is mandatory; the access rights of the runtime are ignored. A ModuleReleaseMeta that is being
+// deleted is left out. If two ModuleReleaseMetas have the same module or OCM component, the older ModuleReleaseMeta is
+// used. If both have the same age, the ModuleReleaseMeta with the smaller name is used. The Request of the other
+// ModuleReleaseMeta has a Blocker.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil
@@ -65,8 +67,9 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	return requests
 }
 
-// PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma, nil if it is not. With
-// module "" only a pause of the whole Kyma counts. While something is paused, it is only deleted, not changed.
+// PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma. It returns nil if the
+// module is not paused. If module is "", PauseBlocker considers only a pause of the whole Kyma. A paused Kyma or module
+// can be deleted, but is not changed otherwise.
 func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	if k == nil {
 		return nil
@@ -86,7 +89,7 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	return nil
 }
 
-// pauseReason returns the reason in an annotation, and whether the annotation pauses.
+// pauseReason returns the reason in an annotation and whether the annotation requests a pause.
 func pauseReason(k *v1beta2.Kyma, key string) (why string, paused bool) {
 	value, exists := k.Annotations[key]
 	value = strings.TrimSpace(value)
@@ -96,14 +99,14 @@ func pauseReason(k *v1beta2.Kyma, key string) (why string, paused bool) {
 	case value == "" || strings.EqualFold(value, v1beta2.ValueTrue):
 		return "no reason given", true
 	}
-	const most = 256 // it is part of a condition and an event
+	const most = 256 // the reason is part of a condition and an event
 	if runes := []rune(value); len(runes) > most {
 		value = string(runes[:most]) + "…"
 	}
 	return value, true
 }
 
-// allowsDowngrade reports whether the Kyma names the module in the annotation v1beta2.AnnotationAllowDowngrade.
+// allowsDowngrade reports whether the annotation v1beta2.AnnotationAllowDowngrade of the Kyma contains the module.
 func allowsDowngrade(k *v1beta2.Kyma, module string) bool {
 	if k == nil {
 		return false

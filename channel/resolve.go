@@ -1,4 +1,4 @@
-// Package channel decides, for one module of one runtime, which version it should have now, or why none.
+// Package channel decides which version of a module a runtime should have now, or why it should have none.
 //
 // # Use
 //
@@ -9,43 +9,44 @@
 //
 // # How it works
 //
-// A Request names a module and a channel or a version. The ModuleReleaseMeta of the module maps a channel to a version;
-// the ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is a legacy
-// module: its ModuleTemplates name their channel themselves, see legacy.go. These rules are checked in order; the first
-// that fails is the Blocker:
+// A Request names a module and either a channel or a version. The ModuleReleaseMeta of the module maps a channel to a
+// version. The ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is
+// a legacy module: its ModuleTemplates contain their channel, see legacy.go. These rules are checked in order. The
+// first rule that is not met determines the Blocker:
 //
-//	 1  neither Kyma nor module are paused             KymaPaused, ModulePaused
-//	    and a mandatory module is defined once         ModuleConflict
-//	 2  channel and version are valid, and not both    InvalidModuleRequest
-//	 3  there is a ModuleReleaseMeta, or a template    ModuleNotFound
+//	 1  neither the Kyma nor the module is paused,     KymaPaused, ModulePaused
+//	    and a mandatory module is defined only once    ModuleConflict
+//	 2  channel and version are valid, not both set    InvalidModuleRequest
+//	 3  a ModuleReleaseMeta or a template exists       ModuleNotFound
 //	 4  the module is not mandatory                    ModuleNotAllowed
-//	 5  if it is for some Kymas, this is one of them   ModuleNotAllowed
-//	 6  the channel, or the pinned version, exists     ChannelNotFound, VersionNotFound, TemplateAmbiguous
+//	 5  a restricted module selects this Kyma          ModuleNotAllowed
+//	 6  the channel or the pinned version exists       ChannelNotFound, VersionNotFound, TemplateAmbiguous
 //	 7  the release has an OCM component and a version InvalidRelease
 //	 8  the ModuleTemplate exists                      TemplateNotFound, VersionNotFound
-//	 9  the template is not for mandatory modules,
-//	    and the runtime may have beta, internal        ModuleNotAllowed
+//	 9  the template is not for mandatory modules, and
+//	    the runtime may have beta or internal modules  ModuleNotAllowed
 //	10  the version is not lower than the installed    DowngradeRefused
-//	11  an update with downtime is in its window       WaitingForWindow, WindowUnknown
+//	11  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
-// A mandatory module is requested by the control plane: rule 4 then requires the opposite, and rules 5, 9 and 11 are
-// skipped.
+// A mandatory module is requested by the control plane, not by a user. For such a request, rule 4 requires that the
+// module is mandatory, and rules 5, 9 and 11 are skipped.
 //
-// With a Blocker, the installed version stays and is kept up to date. Only if a runtime has lost the right to a module
-// (5: its labels are not selected, 9: beta, internal), the module is removed.
+// With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
+// the runtime has lost the right to the module. That is the case if the labels of the Kyma are not selected any more
+// (rule 5), or if the runtime may not have beta or internal modules any more (rule 9).
 //
-// A downgrade is a version of lower precedence by semantic versioning: 2.0.0-rc.1 precedes 2.0.0, and build metadata
-// does not count. It is allowed by the annotation v1beta2.AnnotationAllowDowngrade, not by pinning: a pinned version
-// may be lower than the installed one by accident.
+// A downgrade is a change to a version of lower precedence by semantic versioning. For example, 2.0.0-rc.1 precedes
+// 2.0.0; build metadata is ignored. The annotation v1beta2.AnnotationAllowDowngrade allows a downgrade. Pinning a
+// version does not allow a downgrade, because a pinned version may be lower than the installed version by accident.
 //
-// Two more decisions are made here because they must be consistent with Resolve: when the maintenance window is
-// (Policy), and which part of the catalog is copied to a runtime (CatalogCopyFor).
+// The package makes two more decisions, because these decisions must be consistent with Resolve. Policy decides when
+// the maintenance window is. CatalogCopyFor decides which part of the catalog is copied to a runtime.
 //
 // # What it does not do
 //
-// It is pure: no client, no clock, no goroutine. It resolves one module at a time and ignores dependencies between
-// modules. Names of time zones are looked up by package time: a program that runs without a time zone database must
-// import time/tzdata.
+// The package is pure: it has no client, no clock and no goroutine. It resolves one module at a time and ignores
+// dependencies between modules. Package time looks up the names of time zones, so a program that runs without a time
+// zone database must import time/tzdata.
 package channel
 
 import (
@@ -57,56 +58,57 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Catalog looks up releases and templates, and holds the settings for all runtimes. A lookup that finds nothing returns
-// nil. Returned objects are read only.
+// Catalog looks up releases and templates, and contains the settings for all runtimes. A lookup that finds nothing
+// returns nil. Returned objects must not be changed.
 type Catalog struct {
-	// Release returns the ModuleReleaseMeta of a module by its name. Required.
+	// Release returns the ModuleReleaseMeta of a module by the name of the module. Release is required.
 	Release func(module string) *v1beta2.ModuleReleaseMeta
-	// Template returns a ModuleTemplate by its object name, <module>-<version>. Required.
+	// Template returns a ModuleTemplate by its object name, <module>-<version>. Template is required.
 	Template func(name string) *v1beta2.ModuleTemplate
-	// Templates returns the ModuleTemplates of a module, in any order: those for which ModuleOf returns its name. It is
-	// called only for modules without a ModuleReleaseMeta, and to list versions in a message. Nil: legacy modules are
-	// not found.
+	// Templates returns the ModuleTemplates of a module in any order. A ModuleTemplate belongs to the module whose name
+	// ModuleOf returns. Templates is called only for modules without a ModuleReleaseMeta and to list versions in a
+	// message. If Templates is nil, legacy modules are not found.
 	Templates func(module string) []*v1beta2.ModuleTemplate
-	// Mandatory returns the ModuleReleaseMetas of mandatory modules, in any order; others are ignored. Nil: there are
-	// none.
+	// Mandatory returns the ModuleReleaseMetas of mandatory modules in any order. Other ModuleReleaseMetas in the
+	// result are ignored. If Mandatory is nil, there are no mandatory modules.
 	Mandatory func() []*v1beta2.ModuleReleaseMeta
-	// Restricted has the names of the modules that are only for Kymas selected by spec.kymaSelector of their
-	// ModuleReleaseMeta.
+	// Restricted lists the names of restricted modules. The ModuleReleaseMeta of a restricted module selects the Kymas
+	// that may have the module by spec.kymaSelector.
 	Restricted []string
-	// Policy defines when updates that need a downtime may start. Nil: none is configured, and such updates start only
-	// with spec.skipMaintenanceWindows.
+	// Policy defines when updates that need a downtime may start. Nil means that no policy is configured. Without a
+	// policy, such an update starts only with spec.skipMaintenanceWindows.
 	Policy *Policy
 }
 
-// Request is the module that one runtime requests, and its installed version.
+// Request describes a module that one runtime requests, and the installed version of that module.
 type Request struct {
 	// Module is the name of the module.
 	Module string
-	// Channel is the release channel: that of the module, else that of the Kyma, else the default.
+	// Channel is the release channel. It is the channel of the module if set, else the channel of the Kyma if set, else
+	// the default channel.
 	Channel string
-	// Version is the pinned version; then Channel is empty.
+	// Version is the pinned version. If Version is set, Channel is empty.
 	Version string
-	// Mandatory means that the control plane requests the module for every runtime. Then neither Channel nor Version
-	// are set.
+	// Mandatory means that the control plane requests the module for every runtime. Channel and Version are then empty.
 	Mandatory bool
-	// Blocker is what blocks the module whatever the catalog contains: a pause, a conflict. Nil: nothing.
+	// Blocker blocks the module independently of the catalog, for example because of a pause or a conflict. Nil means
+	// that no such reason exists.
 	Blocker *Blocker
-	// Labels are those of the Kyma in the control plane. Selectors and the maintenance policy match them.
+	// Labels are the labels of the Kyma in the control plane. They are matched by selectors and the maintenance policy.
 	Labels map[string]string
-	// Beta and Internal are true if the runtime may have beta and internal modules.
+	// Beta and Internal report whether the runtime may have beta and internal modules.
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// ManifestVersion is the version in the spec of the Manifest: Installed, or that of an update in progress; "" if
-	// unknown or none. An update in progress needs no window any more, and may have changed objects already, so that
-	// going back is a downgrade.
+	// ManifestVersion is the version in the spec of the Manifest. It equals Installed, or, during an update, it is the
+	// new version. It is "" if the version is unknown or no Manifest exists. An update in progress needs no maintenance
+	// window any more. It may have changed objects already, so a return to Installed is a downgrade.
 	ManifestVersion string
-	// AllowDowngrade allows a version lower than Installed or ManifestVersion.
+	// AllowDowngrade allows a version that is lower than Installed or ManifestVersion.
 	AllowDowngrade bool
-	// SkipWindows lets an update that needs a downtime start at once.
+	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
 	SkipWindows bool
-	// Now is the current time. Required if Catalog.Policy is set.
+	// Now is the current time. It is required if Catalog.Policy is set.
 	Now time.Time
 }
 
@@ -114,40 +116,42 @@ type Request struct {
 type Decision struct {
 	// Module is the name of the module.
 	Module string
-	// Channel is the channel that the version is from; "" for pinned and mandatory ones.
+	// Channel is the channel that contains the version. It is "" for pinned versions and mandatory modules.
 	Channel string
-	// Version is the desired version; "" if it could not be determined.
+	// Version is the desired version. It is "" if the desired version could not be determined.
 	Version string
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// Next is the version to install now: Version, if nothing blocks it and it is not installed yet. Else "".
+	// Next is the version to install now. It equals Version if Version is not blocked and not installed yet. Otherwise
+	// it is "".
 	Next string
 	// Component is the name of the OCM component.
 	Component string
-	// Template describes Version; nil with a Blocker.
+	// Template is the ModuleTemplate that describes Version. It is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
-	// Blocker is the reason why the request is not fulfilled; nil if it is.
+	// Blocker is the reason why the request is not fulfilled. It is nil if the request is fulfilled.
 	Blocker *Blocker
 }
 
-// Blocker is a typed reason why something is blocked.
+// Blocker is the reason why a module, an update or a policy is blocked.
 type Blocker struct {
 	// Code is one of the reasons in the package comment.
 	Code string
-	// Object is the kind and name of the object that has to change.
+	// Object is the kind and name of the object that a user has to change to remove the Blocker.
 	Object string
-	// Since is when it was first found. The caller sets it; it is zero here.
+	// Since is the time when the Blocker was first found. The caller sets Since; this package leaves it zero.
 	Since time.Time
-	// Until is when it ends without a change: when a window opens. Zero: not without a change.
+	// Until is the time when the Blocker ends without a change by a user, because a maintenance window opens. Zero
+	// means that the Blocker does not end without a change.
 	Until time.Time
-	// Message states what is wrong and what to do.
+	// Message states what is wrong and how to fix it.
 	Message string
-	// KeepInstalled means that the installed version stays and is kept up to date; otherwise the module must not be
-	// installed.
+	// KeepInstalled means that the installed version stays and is kept up to date. Without KeepInstalled, the module
+	// must not be installed.
 	KeepInstalled bool
 }
 
-// Error returns Message, which makes a Blocker an error.
+// Error returns Message, so a Blocker is an error.
 func (b *Blocker) Error() string { return b.Message }
 
 // Reason returns Code.
@@ -156,7 +160,7 @@ func (b *Blocker) Reason() string { return b.Code }
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
 func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// rules are rows 2 to 11 of the table in the package comment.
+// rules are rules 2 to 11 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
@@ -164,8 +168,8 @@ var rules = [...]func(*search) *Blocker{
 	(*search).checkDowngrade, (*search).checkWindow,
 }
 
-// Resolve decides on a request by the rules in the package comment. The desired version of a paused module is returned,
-// too.
+// Resolve returns the Decision on a request by the rules in the package comment. For a paused module, the Decision
+// contains the desired version too.
 func Resolve(c Catalog, w Request) Decision {
 	s := search{catalog: c, request: w, Decision: Decision{Module: w.Module,
 		Channel: w.Channel, Installed: w.Installed}}
@@ -186,13 +190,13 @@ func Resolve(c Catalog, w Request) Decision {
 	return s.Decision
 }
 
-// search is a Decision that is being made.
+// search is the state of Resolve while it determines a Decision.
 type search struct {
 	Decision
 	catalog Catalog
 	request Request
-	meta    *v1beta2.ModuleReleaseMeta // set by findRelease; nil for a legacy module
-	legacy  []*v1beta2.ModuleTemplate  // set by findRelease if meta is nil
+	meta    *v1beta2.ModuleReleaseMeta // findRelease sets meta; nil for a legacy module
+	legacy  []*v1beta2.ModuleTemplate  // findRelease sets legacy if meta is nil
 }
 
 func (s *search) checkRequest() *Blocker {
@@ -239,13 +243,13 @@ func (s *search) checkMandatory() *Blocker {
 	return nil
 }
 
-// checkSelected checks the rules about modules that are only for some Kymas:
+// checkSelected checks which Kymas may have a module that is restricted to some Kymas:
 //
-//	restricted  selector       the module is for
+//	restricted  selector       Kymas that may have the module
 //	no          none           all Kymas
-//	no          exists         none: installed versions stay until the ModuleReleaseMeta is corrected
-//	yes         none, empty    none: likewise
-//	yes         exists         the Kymas that it selects; it is removed from others
+//	no          exists         none; installed versions stay until the ModuleReleaseMeta is corrected
+//	yes         none, empty    none; installed versions stay until the ModuleReleaseMeta is corrected
+//	yes         exists         the selected Kymas; the module is removed from all other Kymas
 func (s *search) checkSelected() *Blocker {
 	if s.request.Mandatory {
 		return nil
@@ -306,7 +310,7 @@ func (s *search) checkRelease() *Blocker {
 
 func (s *search) findTemplate() *Blocker {
 	if s.meta == nil {
-		return nil // findVersion has set Template
+		return nil // findVersion has already set Template
 	}
 	name := TemplateName(s.Module, s.Version)
 	s.Template = s.catalog.Template(name)
@@ -394,7 +398,7 @@ func (s *search) releaseObject() string {
 	return "ModuleReleaseMeta " + s.Module
 }
 
-// availableVersions returns the versions of the module that this runtime may have, the highest first.
+// availableVersions returns the versions of the module that this runtime may have. The highest version is first.
 func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {

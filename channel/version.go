@@ -2,18 +2,18 @@ package channel
 
 import "github.com/Masterminds/semver/v3"
 
-// isVersion reports whether v is a strict semantic version: three numbers, no leading v.
+// isVersion reports whether v is a strict semantic version: it has three numbers and no leading v.
 func isVersion(v string) bool {
 	_, err := semver.StrictNewVersion(v)
 	return err == nil
 }
 
-// isLower reports whether version a precedes b by semantic versioning. An invalid version cannot be compared and is not
-// lower.
+// isLower reports whether version a precedes version b by semantic versioning. If one of the versions is invalid,
+// isLower returns false, because an invalid version cannot be compared.
 func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
-// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows b. It returns 0 if one of them is
-// invalid.
+// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows version b. It returns 0 if one of the
+// versions is invalid.
 func compareVersions(a, b string) int {
 	if a == b {
 		return 0

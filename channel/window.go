@@ -7,18 +7,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// MaintenanceWindow is one occurrence of a maintenance window: updates may start from Begin to before End.
+// MaintenanceWindow is one occurrence of a maintenance window. An update may start at Begin or later, but must start
+// before End.
 type MaintenanceWindow struct {
 	Begin, End time.Time
 }
 
-// IsOpen reports whether now is in the window.
+// IsOpen reports whether now is in the maintenance window.
 func (o MaintenanceWindow) IsOpen(now time.Time) bool {
 	return !now.Before(o.Begin) && now.Before(o.End)
 }
 
-// CurrentOrNextWindow returns the window that is open now for a Kyma with these labels, or opens next. If several are
-// open, it is the one that ends last. The error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
+// CurrentOrNextWindow returns the maintenance window that is open now for a Kyma with these labels. If several windows
+// are open, it returns the open window that ends last. If no window is open, it returns the window that opens next. The
+// error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
 func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
 		return MaintenanceWindow{}, windowUnknown(
@@ -48,7 +50,7 @@ func windowUnknown(format string, args ...any) *Blocker {
 	return newBlocker(v1beta2.ReasonWindowUnknown, policyObject, format, args...)
 }
 
-// ruleFor returns the index of the first rule that matches, -1 if none does.
+// ruleFor returns the index of the first rule that matches. It returns -1 if no rule matches.
 func (p *Policy) ruleFor(labels map[string]string) int {
 	for i := range p.rules {
 		if p.rules[i].matches(labels) {
@@ -67,7 +69,7 @@ func (r *rule) matches(labels map[string]string) bool {
 	return true
 }
 
-// firstWindow returns the open window that ends last; if none is open, the one that opens first.
+// firstWindow returns the open window that ends last. If no window is open, it returns the window that opens first.
 func firstWindow(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
@@ -86,16 +88,16 @@ func firstWindow(windows []window, now time.Time, least time.Duration) (best Mai
 	return best, found
 }
 
-// window is one entry of a policy: a time on some days of the week, or one date.
+// window is one entry of a policy. It is either a time on some days of the week or a single date.
 type window struct {
-	days       uint8             // one bit for each weekday on which it begins; 0 if it occurs once
+	days       uint8             // one bit for each weekday on which the window begins; 0 if the window occurs once
 	begin, end time.Duration     // time of day; end is on the next day if it is not after begin
 	zone       *time.Location    // the time zone of days, begin and end
-	once       MaintenanceWindow // if it occurs once
+	once       MaintenanceWindow // set if the window occurs once
 }
 
-// next returns the occurrence of the window that is open, or opens next, and of which more than least remains; false if
-// there is none.
+// next returns the occurrence of the window that is open now or opens next. Occurrences of which at most least remains
+// are skipped. next returns false if there is no such occurrence.
 func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
 	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
@@ -111,8 +113,8 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 	if w.end <= w.begin {
 		nights = 1
 	}
-	// It may have begun yesterday. A weekly window occurs within a week, or within two if a change of the clock skips
-	// the one of this week.
+	// The open occurrence may have begun yesterday. A weekly window occurs within one week, or within two weeks if a
+	// clock change skips the occurrence of this week.
 	const from, to = -1, 15
 	year, month, day := now.In(w.zone).Date()
 	for i := from; i <= to; i++ {
@@ -128,11 +130,12 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 	return MaintenanceWindow{}, false
 }
 
-// timeOnDate returns when the clocks of a zone show a time on a date: the first occurrence if the clocks show it twice,
-// and the time of the clock change if they skip it.
+// timeOnDate returns the instant at which the clocks of a zone show a time of day on a date. If the clocks show the
+// time of day twice, it returns the first instant. If the clocks skip the time of day, it returns the instant of the
+// clock change.
 func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
 	local := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
-	// No zone differs from UTC by more than this, so a clock change, if there is one, is between the two.
+	// No zone differs from UTC by more than this limit. So a clock change on that date is between the two instants.
 	_, before := local.Add(-15 * time.Hour).In(zone).Zone()
 	_, after := local.Add(15 * time.Hour).In(zone).Zone()
 	for _, offset := range []int{before, after} {
