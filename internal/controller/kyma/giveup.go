@@ -24,20 +24,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// A deletion needs the runtime. An unavailable runtime is waited for, without a limit or until a deadline. After the
-// deadline:
+// The deletion of a Kyma needs the runtime. If the runtime is unavailable, the deletion waits for it, either without a
+// limit or until a deadline. After the deadline, the deletion is given up in these steps:
 //
 //	1  the Manifests are deleted, so that their inventories no longer grow
 //	2  a tombstone is written, which lists the objects that remain in the runtime
 //	3  the Kyma is annotated as given up: from here on this is final, even if the runtime becomes available again
 //	4  the Manifests are annotated, and their controller removes their finalizers; then the finalizer of the Kyma is removed
 //
-// If the process is killed between 2 and 3, the next reconcile decides again; the purge finds nothing to do for a
-// tombstone that was not needed.
+// If the process ends between 2 and 3, the next reconcile decides again. If the runtime is then available, the
+// tombstone is not needed, and the purge finds nothing to delete.
 
-// isUnavailable reports whether an error means that no work can be done in a runtime. Failures of the control plane do
-// not mean that; neither does a missing access Secret, which means that the cluster no longer exists, nor do two access
-// Secrets, of which somebody has to delete one.
+// isUnavailable reports whether an error means that no work can be done in a runtime. Three errors do not mean that: a
+// failure of the control plane, a missing access Secret, and two access Secrets. A missing access Secret means that the
+// cluster no longer exists. Of two access Secrets, a person has to delete one.
 func isUnavailable(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
@@ -47,7 +47,7 @@ func isUnavailable(err error) bool {
 	return false
 }
 
-// unavailableError says why a runtime is unavailable, and after which deadline the deletion is given up.
+// unavailableError has the reason why a runtime is unavailable, and the deadline after which the deletion is given up.
 type unavailableError struct {
 	error
 	deadline time.Duration
@@ -60,7 +60,7 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// forbiddenError is a missing permission in the runtime, as the status of a Manifest describes it.
+// forbiddenError is a missing permission in the runtime. Its text comes from the status of a Manifest.
 type forbiddenError string
 
 func (e forbiddenError) Error() string { return string(e) }
@@ -68,15 +68,15 @@ func (e forbiddenError) Error() string { return string(e) }
 // Reason returns ReasonRuntimeForbidden.
 func (forbiddenError) Reason() string { return v1beta2.ReasonRuntimeForbidden }
 
-// waitOrGiveUp waits for an unavailable runtime. It returns nil after the deletion was given up because of the
-// deadline; the next steps then leave the runtime as it is. Other errors, and all errors without a deadline, are
-// returned unchanged.
+// waitOrGiveUp requeues the Kyma while the runtime is unavailable and the deadline is not over. After the deadline it
+// gives up the deletion and returns nil. The next steps then make no request to the runtime. Errors that do not mean an
+// unavailable runtime are returned unchanged. If there is no deadline, all errors are returned unchanged.
 func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
-	// the pool reports when the runtime answers again, but not when a permission is granted
+	// the pool notifies when the runtime is reachable again, but not when a permission is granted
 	const recheckInterval = time.Minute
 	why := err
 	if errors.Is(err, reconcile.TerminalError(nil)) {
-		why = errors.Unwrap(err) // without the text that marks terminal errors
+		why = errors.Unwrap(err) // removes the text of terminal errors
 	}
 	if n.DeletionDeadline == 0 || n.InCluster || !isUnavailable(why) {
 		return err
@@ -89,8 +89,8 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	return n.giveUp(ctx, since, why)
 }
 
-// unavailableSince returns since when the runtime has been unavailable during this deletion; now if it was available
-// until now.
+// unavailableSince returns the time since when the runtime has been unavailable during this deletion. If the runtime
+// was available in the last reconcile, it returns the current time.
 func (n *run) unavailableSince() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReachable); c != nil &&
 		c.Status == metav1.ConditionFalse {
@@ -104,7 +104,7 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUp writes a tombstone and annotates the Kyma, so that the next steps do without the runtime.
+// giveUp writes a tombstone and annotates the Kyma. The next steps then do not use the runtime.
 func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err := n.deleteManifests(ctx); err != nil {
 		return err
@@ -133,11 +133,11 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	n.event(corev1.EventTypeWarning, v1beta2.EventDeletionGivenUp, fmt.Sprintf(
 		"%d objects of %d modules and of the manager remain in the runtime, as listed in ConfigMap %s: %.512s",
 		t.Count(), len(t.Modules), parts[0].Name, t.Message))
-	n.deletion.runtimeLeft, n.remote = leftAfterDeadline, nil // without n.remote, no status is written to the runtime
+	n.deletion.runtimeLeft, n.remote = leftAfterDeadline, nil // n.remote is nil: no status is written to the runtime
 	return nil
 }
 
-// deleteManifests deletes the Manifests of this Kyma that are not being deleted, and reads them all again.
+// deleteManifests deletes the Manifests of this Kyma that are not being deleted yet. It then reads all Manifests again.
 func (n *run) deleteManifests(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
@@ -153,7 +153,8 @@ func (n *run) deleteManifests(ctx context.Context) (err error) {
 	return err
 }
 
-// writeTombstone creates one part of a tombstone, or updates the one that an earlier reconcile has created.
+// writeTombstone creates one part of a tombstone. If an earlier reconcile has created the part, writeTombstone updates
+// it.
 func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error {
 	err := n.Live.Create(ctx, part, client.FieldOwner(v1beta2.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
@@ -165,7 +166,7 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 	return nil
 }
 
-// markGivenUp annotates a Manifest, so that its controller does not wait for the runtime.
+// markGivenUp annotates a Manifest as given up. The controller of Manifests then does not wait for the runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {
 		metav1.SetMetaDataAnnotation(meta, v1beta2.AnnotationDeletionGivenUp,
@@ -177,8 +178,8 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// forbidden returns the first missing permission if every Manifest is being deleted and lacks a permission in the
-// runtime, so that nothing makes progress; else nil.
+// forbidden returns an error if every Manifest is being deleted and lacks a permission in the runtime, because then the
+// deletion makes no progress. The error describes the first missing permission. Otherwise forbidden returns nil.
 func forbidden(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
@@ -193,7 +194,7 @@ func forbidden(manifests map[string]*v1beta2.Manifest) error {
 	return why
 }
 
-// firstForbidden returns the first error because of a missing permission among the remaining objects, nil if there is
+// firstForbidden returns the first error of a remaining object that is due to a missing permission, or nil if there is
 // none.
 func firstForbidden(left apply.Teardown) error {
 	for _, r := range left.Remaining {

@@ -33,8 +33,8 @@ func (n *run) resolve(ctx context.Context) (err error) {
 	return nil
 }
 
-// decide returns all modules with their decisions; remote is the Kyma with the requested modules. After a failed read
-// of the catalog it returns no modules: a decision with an incomplete catalog may be wrong.
+// decide returns all modules with their decisions. remote is the Kyma with the requested modules. After a failed read
+// of the catalog, decide returns no modules, because decisions with an incomplete catalog may be wrong.
 func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) (
 	[]plan.Module, error) {
 	catalog, failed := n.catalog.Lookup(ctx)
@@ -47,8 +47,8 @@ func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[st
 	return modules, nil
 }
 
-// listManifests returns all Manifests of this Kyma by name. They are read one by one, because the list of the cache may
-// lack recent writes.
+// listManifests returns all Manifests of this Kyma, by name. It reads the Manifests one by one, because a list from the
+// cache may lack recent writes.
 func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, error) {
 	list := &v1beta2.ManifestList{}
 	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace),
@@ -61,7 +61,7 @@ func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, 
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	for _, m := range n.kyma.Status.Modules { // Manifests that were created a moment ago
+	for _, m := range n.kyma.Status.Modules { // the list may lack Manifests that were created a moment ago
 		if m.Manifest != nil {
 			names = append(names, m.Manifest.Metadata.Name)
 		}
@@ -82,7 +82,8 @@ func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, 
 	return all, nil
 }
 
-// readManifest reads one Manifest of this Kyma, nil if it does not exist.
+// readManifest reads one Manifest of this Kyma. It returns nil if the Manifest does not exist or belongs to another
+// Kyma.
 func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest, error) {
 	m := &v1beta2.Manifest{}
 	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.kyma.Namespace, Name: name}, m); err != nil {
@@ -97,8 +98,8 @@ func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest,
 	return m, nil
 }
 
-// install creates or updates the Manifest of every requested module. A module that fails holds up neither the others
-// nor the next steps: settle returns its error.
+// install creates or updates the Manifest of every requested module. If a module fails, the other modules and the next
+// steps continue. Step settle returns the error later.
 func (n *run) install(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -117,8 +118,8 @@ func (n *run) install(ctx context.Context) error {
 	return nil
 }
 
-// annotate sets an annotation of a module's Manifest, or removes it if value is "". It does nothing if the Manifest
-// does not exist or is being deleted.
+// annotate sets an annotation of the Manifest of a module, or removes the annotation if value is "". It does nothing if
+// the Manifest does not exist or is being deleted.
 func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) error {
 	if m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.Annotations[key] == value {
 		return nil
@@ -134,9 +135,9 @@ func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) e
 	return n.patchManifest(ctx, m, updated)
 }
 
-// patchManifest sends the changes of a module's Manifest.
+// patchManifest sends the changes of the Manifest of a module to the API server.
 func (n *run) patchManifest(ctx context.Context, m *plan.Module, updated *v1beta2.Manifest) error {
-	n.ownWrites.expect(updated) // before it is sent: its event may arrive before the answer
+	n.ownWrites.expect(updated) // before the request: the event may arrive before the response
 	if err := n.Client.Patch(ctx, updated, client.MergeFrom(m.Manifest),
 		client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 		n.ownWrites.forget(client.ObjectKeyFromObject(m.Manifest))
@@ -146,10 +147,10 @@ func (n *run) patchManifest(ctx context.Context, m *plan.Module, updated *v1beta
 	return nil
 }
 
-// installModule creates or updates the Manifest of one module, or does nothing if it is as desired.
+// installModule creates or updates the Manifest of one module. If the Manifest is already as desired, it does nothing.
 func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if m.Manifest != nil && (!m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.IsUnmanaged()) {
-		return nil // the event of its deletion triggers the reconcile that creates the next one
+		return nil // the deletion event triggers the reconcile that creates the next Manifest
 	}
 	artefact, err := n.artefactOf(ctx, m)
 	if err != nil {
@@ -166,7 +167,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if m.Manifest == nil || m.Manifest.Name != want.Name {
 		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil &&
 			n.Registry.HasCached(source.Ref) {
-			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // saves its controller one write
+			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // saves the controller of Manifests one write
 		}
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s: %w", want.Name, err)
@@ -181,7 +182,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	return n.patchManifest(ctx, m, updated)
 }
 
-// remove deletes the Manifests of modules that are no longer requested, or that this runtime must not have.
+// remove deletes the Manifests of modules that are no longer requested, and of modules that this runtime must not have.
 func (n *run) remove(ctx context.Context) error {
 	var errs []error
 	for i := range n.modules {
@@ -195,8 +196,8 @@ func (n *run) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteManifest deletes a Manifest, but not another one that was created with the same name since this one was read:
-// that is a conflict.
+// deleteManifest deletes a Manifest. If the Manifest was replaced by another one with the same name after it was read,
+// the API server returns a conflict, and the other one stays.
 func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {
@@ -205,9 +206,9 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// settle returns the errors of modules, so that these are retried, and records an event once for each module that is
-// blocked. A mandatory module is retried without an error of the Kyma, because the admin of the runtime has not
-// requested it.
+// settle returns the errors of modules, so that these modules are retried. For each newly blocked module it records one
+// event. The error of a mandatory module only requeues the Kyma and does not become an error of the Kyma, because the
+// admin of the runtime has not requested the module.
 func (n *run) settle(context.Context) error {
 	var errs []error
 	recheckAfter := time.Duration(0)
@@ -228,7 +229,8 @@ func (n *run) settle(context.Context) error {
 	return loop.RecheckAfter(recheckAfter)
 }
 
-// recordBlocker counts a new blocker of a module and records an event.
+// recordBlocker counts a new blocker of a module and records an event. A blocker is new if its code is not the former
+// reason of the module.
 func (n *run) recordBlocker(m *plan.Module) {
 	b := m.Decision.Blocker
 	if m.Former != nil && m.Former.Reason == b.Code {
@@ -236,12 +238,12 @@ func (n *run) recordBlocker(m *plan.Module) {
 	}
 	name := m.Spec.Name
 	if b.Code == v1beta2.ReasonModuleNotFound {
-		name = "" // users can request any name, and each would be another series
+		name = "" // users can request any name, and each name would be another time series
 	}
 	metrics.ModuleBlocked.WithLabelValues(name, b.Code).Inc()
 	kind := corev1.EventTypeWarning
 	if b.Code == v1beta2.ReasonWaitingForWindow || m.Pause() != nil {
-		kind = corev1.EventTypeNormal // it is intended
+		kind = corev1.EventTypeNormal // a person or the policy intends this blocker
 	}
 	n.event(kind, b.Code, b.Message)
 }
@@ -253,8 +255,8 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// artefactOf returns the artefact of the decided version. If the Manifest has the same version already, it is read from
-// there instead of the registry.
+// artefactOf returns the artefact of the decided version. If the Manifest already has this version, the artefact is
+// read from the Manifest instead of the registry.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
 		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component {

@@ -21,24 +21,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// Which Kymas are enqueued after a change in the control plane that concerns several of them:
+// A change in the control plane that affects several Kymas enqueues these Kymas:
 //
-//	a release or template of a module   the Kymas that have or request the module
-//	one of a mandatory module           all Kymas, staggered
-//	the catalog copy of some runtimes   the Kymas of these runtimes, staggered
-//	the pull Secret                     all Kymas, staggered
-//	a Watcher                           all Kymas, staggered, if there are agents
-//	the maintenance policy              the Kymas that wait for a maintenance window
-//	the wall clock was set              the same
+//	a release or template of a module             the Kymas that have or request the module
+//	a release or template of a mandatory module   all Kymas, staggered
+//	the catalog copy of some runtimes             the Kymas of these runtimes, staggered
+//	the pull Secret                               all Kymas, staggered
+//	a Watcher                                     all Kymas, staggered, if agents are enabled
+//	the maintenance policy                        the Kymas that wait for a maintenance window
+//	the wall clock was set                        the Kymas that wait for a maintenance window
 //
-// Only some of them are reconciled at the same time: see [queueing.Admission]. Changes of Manifests are in
-// manifestevents.go, those in a runtime in sync.go and package catalog.
+// Only some of these Kymas are reconciled at the same time: see [queueing.Admission]. Changes of Manifests are handled
+// in manifestevents.go. Changes in a runtime are handled in sync.go and in package catalog.
 
-// Indexes of the cache of the control plane, beside those of package catalog.
+// Indexes of the cache of the control plane, in addition to the indexes of package catalog.
 const (
-	// moduleIndex finds Kymas by the modules that they have or request.
+	// moduleIndex finds Kymas by the names of the modules that they have or request.
 	moduleIndex = "kyma.modules"
-	// waitingIndex finds Kymas that wait for a maintenance window, by v1beta2.ValueTrue.
+	// waitingIndex finds the Kymas that wait for a maintenance window. Its only key is v1beta2.ValueTrue.
 	waitingIndex = "kyma.waiting"
 )
 
@@ -76,7 +76,7 @@ func modulesOf(k *v1beta2.Kyma) []string {
 	return slices.Compact(names)
 }
 
-// Enqueue triggers a reconcile of a Kyma soon. Calls within a short time trigger one reconcile.
+// Enqueue triggers a reconcile of a Kyma after a short delay. Several calls within this delay trigger one reconcile.
 func (r *Reconciler) Enqueue(kyma string) {
 	const batchDelay = 100 * time.Millisecond
 	r.Trigger.Add(queueing.Event, batchDelay, r.requestFor(kyma))
@@ -85,7 +85,7 @@ func (r *Reconciler) Enqueue(kyma string) {
 // enqueueNow triggers a reconcile of a Kyma without a delay.
 func (r *Reconciler) enqueueNow(kyma string) { r.Trigger.Add(queueing.Event, 0, r.requestFor(kyma)) }
 
-// enqueueRollout triggers the reconcile of a Kyma that was admitted after a change for many.
+// enqueueRollout triggers the reconcile of a Kyma that was admitted after a change that affects many Kymas.
 func (r *Reconciler) enqueueRollout(kyma string) {
 	r.Trigger.Add(queueing.Fleet, 0, r.requestFor(kyma))
 }
@@ -94,7 +94,7 @@ func (r *Reconciler) requestFor(kyma string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: kyma}}
 }
 
-// EnqueueAll triggers a reconcile of every Kyma, staggered.
+// EnqueueAll triggers a staggered reconcile of every Kyma.
 func (r *Reconciler) EnqueueAll(ctx context.Context) {
 	var list v1beta2.KymaList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -108,8 +108,8 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 	r.enqueueStaggered(names)
 }
 
-// enqueueStaggered triggers reconciles one after the other, within CatalogSpread. Kymas that wait for their admission
-// anyway are left out.
+// enqueueStaggered triggers the reconciles of some Kymas one after the other, within CatalogSpread. It leaves out Kymas
+// that already wait for their admission.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
 	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueAdmitted)
 }
@@ -121,7 +121,7 @@ func (r *Reconciler) enqueueAdmitted(kyma string) {
 	}
 }
 
-// enqueueIndexed triggers the reconciles of the Kymas that have a key in an index.
+// enqueueIndexed triggers the reconciles of the Kymas that have the given key in the given index.
 func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 	var list v1beta2.KymaList
 	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key},
@@ -135,8 +135,9 @@ func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 	}
 }
 
-// onChange returns a handler that calls changed with the old and new versions of a created, updated or deleted object.
-// Objects that are listed at the start are left out: then all Kymas are enqueued anyway.
+// onChange returns a handler that calls changed for a created, updated or deleted object. For an update, changed gets
+// the old and the new version. Objects of the initial list are left out, because at the start all Kymas are enqueued
+// anyway.
 func onChange(changed func(ctx context.Context, objects ...client.Object)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queueing.Queue) {
@@ -151,7 +152,7 @@ func onChange(changed func(ctx context.Context, objects ...client.Object)) handl
 	}
 }
 
-// onCatalog handles changes of releases and templates.
+// onCatalog returns the handler for changes of releases and templates.
 func (r *Reconciler) onCatalog() handler.EventHandler {
 	changed := onChange(r.enqueueUsers).(handler.Funcs)
 	return handler.Funcs{
@@ -170,8 +171,7 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 	}
 }
 
-// enqueueUsers enqueues the users of the modules of some releases or templates; the users of a mandatory module are all
-// Kymas.
+// enqueueUsers enqueues the Kymas that use the modules of some releases or templates. All Kymas use a mandatory module.
 func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object) {
 	modules := map[string]bool{}
 	for _, o := range objects {
@@ -194,8 +194,9 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 	}
 }
 
-// modulesIn returns the modules of a release or template. A template belongs to a module by its name or, like early
-// ones, by its module name.
+// modulesIn returns the names of the modules that a release or template may belong to. A release has the name of its
+// module. A template belongs to a module by the template's own name. An early template belongs to a module by its
+// module name, see [channel.ModuleOf].
 func modulesIn(o client.Object) []string {
 	t, ok := o.(*v1beta2.ModuleTemplate)
 	if !ok {
@@ -208,12 +209,12 @@ func modulesIn(o client.Object) []string {
 	return names
 }
 
-// onWatcher handles changes of Watchers: every agent gets another watch list.
+// onWatcher returns the handler for changes of Watchers. Each change changes the watch list of every agent.
 func (r *Reconciler) onWatcher() handler.EventHandler {
 	return onChange(func(ctx context.Context, _ ...client.Object) { r.EnqueueAll(ctx) })
 }
 
-// onPullSecret handles changes of the pull Secret.
+// onPullSecret returns the handler for changes of the pull Secret.
 func (r *Reconciler) onPullSecret() handler.EventHandler {
 	return onChange(func(ctx context.Context, objects ...client.Object) {
 		if o := objects[0]; o.GetName() == r.PullSecret && o.GetNamespace() == r.Namespace {
@@ -222,7 +223,8 @@ func (r *Reconciler) onPullSecret() handler.EventHandler {
 	})
 }
 
-// onPolicy handles changes of the ConfigMap with the maintenance policy, also its first listing.
+// onPolicy returns the handler for changes of the ConfigMap with the maintenance policy. It also handles the initial
+// list.
 func (r *Reconciler) onPolicy() handler.EventHandler {
 	changed := func(ctx context.Context, o client.Object) {
 		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
@@ -242,8 +244,8 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
 }
 
-// followMaintenance enqueues the Kymas that wait for a maintenance window whenever the file with the policy changes or
-// the wall clock is set, until ctx ends.
+// followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and
+// each time the wall clock was set. It runs until ctx ends.
 func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	enqueue := func() { r.enqueueWaiting(ctx) }
 	var tasks sync.WaitGroup
@@ -255,13 +257,13 @@ func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	return nil
 }
 
-// rollOutCatalog enqueues the Kymas whose runtimes have an outdated catalog copy, after each change of the catalog,
-// until ctx ends. It also removes the finalizers of mandatory modules that no runtime has any more.
+// rollOutCatalog enqueues, after each change of the catalog, the Kymas whose runtimes have an outdated catalog copy. It
+// also removes the finalizers of mandatory modules that no runtime has any more. It runs until ctx ends.
 func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
-	const batchDelay = 200 * time.Millisecond // a release is several objects that are written one after the other
-	// between two checks whether a deleted mandatory module is still installed somewhere
+	const batchDelay = 200 * time.Millisecond // a release consists of several objects, written one by one
+	// time between two checks whether a deleted mandatory module is still installed in a runtime
 	const mandatoryInterval = 5 * time.Second
-	var recheck <-chan time.Time // nil: no mandatory module is waited for
+	var recheck <-chan time.Time // nil: no deleted mandatory module is still installed
 	for {
 		select {
 		case <-ctx.Done():
@@ -288,7 +290,7 @@ func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	}
 }
 
-// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy, staggered.
+// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles are staggered.
 func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	if r.InCluster || r.Trigger.Queue() == nil {
 		return nil
