@@ -1,14 +1,14 @@
 // Package deploy contains the objects that run the manager on a cluster: a Helm chart, and kustomize bases and
-// components that are generated from it.
+// components that are generated from the chart.
 //
 // Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base deploy/in-cluster is for
-// the flavour that installs modules on its own cluster. The components webhooks, agents and monitoring are optional.
-// Programs call [Objects], which renders the chart with their values.
+// the in-cluster flavour, which installs modules on its own cluster. The components webhooks, agents and monitoring are
+// optional. Programs call [Objects], which renders the chart with the given values.
 //
 // How it works: the chart is the only source. Its folder definitions is a copy of package crds. The files of base,
-// in-cluster and components are the output of "helm template"; "make deploy-files" writes them, and tests compare them.
-// The chart is embedded in the program, so that a landscape on a laptop runs with exactly the rights of a real
-// installation.
+// in-cluster and components are the output of "helm template". "make deploy-files" writes these files, and tests
+// compare them with the chart. The chart is embedded in the program, so that a landscape on a laptop has exactly the
+// permissions of a real installation.
 //
 // What it does not do: it sends no request to a cluster.
 package deploy
@@ -27,11 +27,12 @@ import (
 
 // Names of the deployed objects and of the flavours.
 const (
-	// Release is the name of the release, and of its ServiceAccount, Deployment and Role.
+	// Release is the name of the Helm release, and also of the ServiceAccount, Deployment and Role of the manager.
 	Release = "lifecycle-manager"
-	// ControlPlaneFlavour manages runtimes that are reached by access Secrets. Its namespace is kcp-system.
+	// ControlPlaneFlavour manages runtimes that the manager reaches with access Secrets. Its default namespace is
+	// kcp-system.
 	ControlPlaneFlavour = "control-plane"
-	// InClusterFlavour installs modules on the cluster that the manager runs on. Its namespace is kyma-system.
+	// InClusterFlavour installs modules on the cluster that the manager runs on. Its default namespace is kyma-system.
 	InClusterFlavour = "in-cluster"
 )
 
@@ -45,15 +46,15 @@ var files embed.FS
 //go:embed base/*.yaml components/*/*.yaml
 var written embed.FS
 
-// Options select the deployed objects.
+// Options are the options for rendering the chart.
 type Options struct {
-	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. It overrides the value flavour.
+	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. It overrides the value "flavour" of the chart.
 	Flavour string
-	// Namespace is the namespace of the manager. Default: kcp-system, in-cluster kyma-system.
+	// Namespace is the namespace of the manager. Default: kcp-system, or kyma-system for InClusterFlavour.
 	Namespace string
-	// Values is a YAML document that overrides values.yaml of the chart. Default none.
+	// Values is a YAML document that overrides the file values.yaml of the chart. Default none.
 	Values []byte
-	// Set has expressions in the syntax of Helm's --set, which override Values.
+	// Set contains expressions in the syntax of Helm's --set. They override Values.
 	Set []string
 }
 
@@ -74,7 +75,7 @@ func Chart() fs.FS {
 	return chart
 }
 
-// Objects renders the chart with the options. An error names the wrong value.
+// Objects renders the chart with the options. If a value is invalid, the error contains the name of the value.
 func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, error) {
 	if o.Flavour == "" {
 		o.Flavour = ControlPlaneFlavour
@@ -96,8 +97,8 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	return objects, nil
 }
 
-// ControlPlane returns the control-plane flavour with the components webhooks and agents, but without CRDs, as a stream
-// of YAML documents. It consists of the files of base and of these components.
+// ControlPlane returns the control-plane flavour with the components webhooks and agents as a stream of YAML documents,
+// without CRDs. It joins the files of the base and of these two components.
 func ControlPlane() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {

@@ -21,10 +21,11 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is the user and group that the program runs as: the usual numbers of images without a list of users.
+// user is the user and group of the program. 65532 is the usual number in images without a list of users.
 const user = "65532:65532"
 
-// rootsFile is the file in which Go programs search root certificates. Mount your own file over it to add certificates.
+// rootsFile is the file in which Go programs search for root certificates. To add certificates, a user mounts another
+// file over it.
 const rootsFile = "etc/ssl/certs/ca-certificates.crt"
 
 // image is the image of one program, for all platforms.
@@ -32,11 +33,12 @@ type image struct {
 	program
 	version string
 	index   v1.ImageIndex
-	// bills has the bills of materials, one for each platform.
+	// bills contains the bills of materials, one for each platform.
 	bills []v1.Image
 }
 
-// addPlatform adds the image for a platform, with the program in the given file, and its bill of materials.
+// addPlatform adds the image for a platform. file is the compiled program. addPlatform also adds the bill of materials
+// of the image.
 func (m *image) addPlatform(platform, file string) error {
 	system, architecture, _ := strings.Cut(platform, "/")
 	one, err := m.forPlatform(system, architecture, file)
@@ -57,8 +59,8 @@ func (m *image) addPlatform(platform, file string) error {
 	return nil
 }
 
-// forPlatform makes the image for one platform: a layer with the certificates, which rarely changes, and a layer with
-// the program.
+// forPlatform creates the image for one platform. The image has two layers: one with the certificates, which rarely
+// change, and one with the program.
 func (m *image) forPlatform(system, architecture, file string) (v1.Image, error) {
 	binary, err := os.ReadFile(file) //nolint:gosec // build has written the file
 	if err != nil {
@@ -107,7 +109,7 @@ func (m *image) forPlatform(system, architecture, file string) (v1.Image, error)
 	return mutate.Annotations(made, labels).(v1.Image), nil
 }
 
-// epoch is the time of all files and records in an image.
+// epoch is the timestamp of all files and records in an image.
 var epoch = time.Unix(0, 0).UTC()
 
 // entry is a file in a layer.
@@ -117,7 +119,8 @@ type entry struct {
 	data []byte
 }
 
-// newLayer makes a layer of files, with the folders that they need. All entries belong to root and are read-only.
+// newLayer creates a layer with the given files and their parent folders. All files and folders belong to root and are
+// read-only.
 func newLayer(entries ...entry) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
@@ -153,20 +156,21 @@ func newLayer(entries ...entry) (v1.Layer, error) {
 	})
 }
 
-// rootCertificates returns the root certificates of the Web in PEM, as the Go project takes them from Mozilla.
-// Certificates that Mozilla trusts only with constraints are omitted, because the file cannot contain constraints.
+// rootCertificates returns the root certificates of the Web in PEM. The certificates are those that the Go project
+// takes from Mozilla. Certificates that Mozilla trusts only with constraints are omitted, because the file cannot
+// contain constraints.
 func rootCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer never fails
+			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writing to a buffer never fails
 		}
 	}
 	return text.Bytes()
 }
 
-// writeLayout replaces the OCI layout in a folder by one with these images and their bills of materials. It refuses to
-// replace any other content.
+// writeLayout writes an OCI layout with these images and their bills of materials to a folder. It replaces an existing
+// OCI layout, and returns an error if the folder has any other content.
 func writeLayout(folder string, images []*image) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

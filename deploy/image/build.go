@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// build compiles the program of a folder for a platform, such as linux/arm64, into a file. The program is static, and
-// has no paths of this machine and no symbols for debuggers.
+// build compiles the program in a folder for a platform, such as linux/arm64, and writes it to a file. The program is
+// static. It contains no paths of the build machine and no debug symbols.
 func build(ctx context.Context, folder, platform, file string) error {
 	system, architecture, ok := strings.Cut(platform, "/")
 	if !ok || strings.Contains(architecture, "/") {
@@ -29,13 +29,13 @@ func build(ctx context.Context, folder, platform, file string) error {
 	return checkStatic(file)
 }
 
-// checkStatic returns an error if a program needs a dynamic loader, which the image does not contain.
+// checkStatic returns an error if a program needs a dynamic loader. The image contains no dynamic loader.
 func checkStatic(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {
 		return fmt.Errorf("reading the program %s: %w", file, err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // opened for reading only
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return fmt.Errorf("checking the program %s: it is not static: build it with CGO_ENABLED=0", file)

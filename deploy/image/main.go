@@ -1,20 +1,21 @@
-// Command image builds the images of manager and agent, for amd64 and arm64, without a container engine.
+// Command image builds the images of the manager and of the agent, for amd64 and arm64, without a container engine.
 //
 // Use: make image, or go run ./deploy/image --out=bin/images
-// [--push=registry.example.com/team/lifecycle-manager:0.1.0]. With --push the manager's image gets that name, and the
-// agent's image the name runtime-watcher in the same path. Logins are those of docker login.
+// [--push=registry.example.com/team/lifecycle-manager:0.1.0]. With --push, the image of the manager is pushed under the
+// given name. The image of the agent is pushed as runtime-watcher in the same path. The credentials are those of docker
+// login.
 //
-// How it works: programs are built static and without paths of this machine (build.go). An image contains only its
-// program and the root certificates of the Web (assemble.go). It runs as user 65532 and writes nothing, so its root
-// file system may be read-only. All times are 1970-01-01, so that the same sources give the same digest on any machine.
-// A bill of materials in SPDX is made from the build information that Go stores in each program (sbom.go). It refers to
-// its image by the subject field of OCI 1.1. The result is an OCI layout on disk, which skopeo, crane and oras can
-// read, too.
+// How it works: the programs are static and contain no paths of the build machine (build.go). An image contains only
+// its program and the root certificates of the Web (assemble.go). The program runs as user 65532 and writes no files,
+// so the root file system may be read-only. All timestamps are 1970-01-01, so that the same sources result in the same
+// digest on any machine. The bill of materials, in SPDX, is created from the build information that Go stores in each
+// program (sbom.go). It refers to its image by the subject field of OCI 1.1. The result is an OCI layout on disk, which
+// skopeo, crane and oras can also read.
 //
-// Why not ko: ko always reads its base image from a registry, so it needs a network. Its other features for static
-// programs are the same as here.
+// Why not ko: ko always reads its base image from a registry, so it needs a network connection. The other features of
+// ko for static programs are the same as here.
 //
-// What it does not do: it signs nothing, and keeps only the images of the last run.
+// What it does not do: it does not sign images. It keeps only the images of the last run.
 package main
 
 import (
@@ -32,12 +33,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// program is a program that gets an image. about is the description in the labels of the image.
+// program describes a program that is built into an image. about is the description in the labels of the image.
 type program struct {
 	name, folder, about string
 }
 
-// programs lists all programs. The manager is the first, because --push names its image.
+// programs lists all programs. The manager is the first program, because --push sets the name of its image.
 var programs = []program{
 	{"lifecycle-manager", "./cmd/lifecycle-manager",
 		"Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},
@@ -62,7 +63,8 @@ func main() {
 	}
 }
 
-// run builds the programs, writes their images to o.out, and pushes them if o.push is set. It prints progress to out.
+// run builds the programs and writes their images to o.out. It pushes the images if o.push is set. It prints progress
+// to out.
 func run(ctx context.Context, o options, programs []program, out io.Writer) (err error) {
 	folder, err := os.MkdirTemp("", "image-")
 	if err != nil {

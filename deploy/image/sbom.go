@@ -23,7 +23,7 @@ import (
 // spdxType is the media type of a bill of materials.
 const spdxType types.MediaType = "application/spdx+json"
 
-// newBill makes the bill of materials of a program, as an artefact that refers to its image.
+// newBill creates the bill of materials of a program, as an artefact that refers to the image of the program.
 func newBill(name, platform, file string, of v1.Image) (v1.Image, error) {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func newBill(name, platform, file string, of v1.Image) (v1.Image, error) {
 	return mutate.Subject(artefact, *subject).(v1.Image), nil
 }
 
-// document is a bill of materials in SPDX 2.3, with the fields that are used here.
+// document is a bill of materials in SPDX 2.3. It has only the fields that this package uses.
 type document struct {
 	SPDXVersion       string         `json:"spdxVersion"`
 	DataLicense       string         `json:"dataLicense"`

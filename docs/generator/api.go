@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 )
 
-// apiPage lists every field of every kind in the version that is stored.
+// apiPage returns the page of all fields of every kind, in the storage version.
 func apiPage(string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Kinds of operator.kyma-project.io/v1beta2", "crds"))
@@ -66,7 +66,7 @@ func writeFields(b *strings.Builder, path string, of apiextensionsv1.JSONSchemaP
 	}
 }
 
-// typeOf returns the type of a field in the words of the page, such as "integer" or the list of allowed values.
+// typeOf returns the type of a field as text for the page, such as "integer" or the list of allowed values.
 func typeOf(p apiextensionsv1.JSONSchemaProps) string {
 	switch {
 	case len(p.Enum) > 0:
@@ -85,7 +85,8 @@ func typeOf(p apiextensionsv1.JSONSchemaProps) string {
 	return p.Type
 }
 
-// constraints returns the schema's constraints on a field as a sentence in italics, "" without constraints.
+// constraints returns the constraints of the schema on a field, as a sentence in italics. It returns "" without
+// constraints.
 func constraints(p apiextensionsv1.JSONSchemaProps, required bool) string {
 	var all []string
 	if required {
@@ -100,7 +101,7 @@ func constraints(p apiextensionsv1.JSONSchemaProps, required bool) string {
 	if p.MaxItems != nil {
 		all = append(all, fmt.Sprintf("at most %d entries", *p.MaxItems))
 	}
-	if p.Pattern != "" && !strings.Contains(p.Pattern, "](") { // "](" would be read as a Markdown link
+	if p.Pattern != "" && !strings.Contains(p.Pattern, "](") { // Markdown would interpret "](" as a link
 		all = append(all, "pattern `"+p.Pattern+"`")
 	}
 	if len(all) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// flagsPage returns the page of the flags of manager and agent. The flags of klm are on the page of klm.
+// flagsPage returns the page of the flags of the manager and the agent. The page of klm contains the flags of klm.
 func flagsPage(string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Flags", "internal/config"))
@@ -39,7 +39,7 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// flagName returns the flag as a user writes it, with its shorthand if it has one.
+// flagName returns the flag in the form for the command line, with its shorthand if it has one.
 func flagName(f *pflag.Flag) string {
 	name := "--" + f.Name
 	if f.Shorthand != "" {
@@ -48,10 +48,10 @@ func flagName(f *pflag.Flag) string {
 	return name
 }
 
-// zeroUnits matches trailing units of a duration that are zero, as in 5m0s.
+// zeroUnits matches the trailing units of a duration whose value is zero, such as 0s in 5m0s.
 var zeroUnits = regexp.MustCompile(`([hm])0[ms](0s)?$`)
 
-// defaultOf returns the default value of a flag as Markdown code, "" if the default is empty.
+// defaultOf returns the default value of a flag as Markdown code. It returns "" if the default is empty.
 func defaultOf(f *pflag.Flag) string {
 	value := f.DefValue
 	if f.Value.Type() == "duration" && value != "0s" {

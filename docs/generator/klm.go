@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli"
 )
 
-// klmPage returns the page of the verbs of klm and their flags.
+// klmPage returns the page of klm, with its verbs and their flags.
 func klmPage(string) (string, error) {
 	root := cli.Tree()
 	var b strings.Builder
@@ -29,7 +29,7 @@ func klmPage(string) (string, error) {
 	return b.String(), nil
 }
 
-// collectVerbs appends the commands without subcommands, sorted by name.
+// collectVerbs appends all commands that have no subcommands to all, sorted by name.
 func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 	for _, sub := range c.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
@@ -61,10 +61,10 @@ func writeVerb(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// escapeHTML escapes placeholders such as <name>, which Markdown would read as HTML.
+// escapeHTML escapes placeholders such as <name>, which Markdown would interpret as HTML.
 func escapeHTML(text string) string { return strings.ReplaceAll(text, "<", "\\<") }
 
-// unindent removes the indentation by two spaces that examples have in the code.
+// unindent removes the indentation by two spaces from the text of an example.
 func unindent(text string) string {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	for i := range lines {

@@ -1,15 +1,14 @@
 // Command generator writes the pages of docs/reference from the code: flags, metrics, reasons, conditions and events,
 // kinds, and the verbs of klm.
 //
-// Use: `make references`, in the root of the repository. A test of this package fails while a page differs from the
-// code.
+// Use: `make references`, in the root of the repository. A test of this package fails if a page differs from the code.
 //
-// How it works: each page is a function that returns Markdown. Flags come from the flag sets of internal/config, verbs
-// from the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and conditions are parsed from
-// the source files, because their comments are the text of the page.
+// How it works: each page is the result of a function that returns Markdown. Flags come from the flag sets of
+// internal/config, verbs from the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and
+// conditions are parsed from the source files, because the text of the page is in their comments.
 //
-// What it does not do: it does not write lifecycles.md, which is written by hand and compared with the code by
-// arch_test.go.
+// What it does not do: it does not write lifecycles.md. That page is written by hand, and arch_test.go compares it with
+// the code.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 // folder is the folder of the pages, relative to the root of the repository.
 const folder = "docs/reference"
 
-// pages has all generated pages by file name. Each function gets the path of the repository's root.
+// pages contains the function for each generated page, by file name. root is the path of the root of the repository.
 var pages = map[string]func(root string) (string, error){
 	"flags.md":      flagsPage,
 	"metrics.md":    metricsPage,
@@ -32,7 +31,7 @@ var pages = map[string]func(root string) (string, error){
 }
 
 func main() {
-	os.Clearenv() // defaults must not depend on the environment of this machine
+	os.Clearenv() // the defaults of flags must not depend on the environment of this machine
 	for name, write := range pages {
 		text, err := write(".")
 		if err == nil {

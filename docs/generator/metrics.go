@@ -18,7 +18,7 @@ type metric struct {
 	note             string   // the comment of the variable
 }
 
-// constructors maps the functions that declare a metric to the type of the metric.
+// constructors contains the functions that declare a metric, each with the type of the metric.
 var constructors = map[string]string{
 	"NewGauge": "gauge", "NewGaugeVec": "gauge", "NewCounter": "counter", "NewCounterVec": "counter",
 	"NewHistogram": "histogram", "NewHistogramVec": "histogram",
@@ -64,8 +64,9 @@ func declaredMetrics(root string) ([]metric, error) {
 	return all, nil
 }
 
-// parseMetric parses a call of prometheus.NewX(prometheus.XOpts{…}, []string{labels…}), of NewStates with the same
-// arguments, or of NewDesc(name, help, labels, constant labels). It returns false for any other expression.
+// parseMetric parses an expression that declares a metric. It accepts three forms: prometheus.NewX(prometheus.XOpts{…},
+// []string{labels…}), NewStates with the same arguments, and NewDesc(name, help, labels, constant labels). It returns
+// false for any other expression.
 func parseMetric(e ast.Expr) (m metric, is bool) {
 	call, is := e.(*ast.CallExpr)
 	if !is || len(call.Args) == 0 {
@@ -108,7 +109,8 @@ func parseMetric(e ast.Expr) (m metric, is bool) {
 	return m, m.name != ""
 }
 
-// stringOf returns the value of a string literal, or of several that are joined by +; "" for any other expression.
+// stringOf returns the value of a string literal, or of several string literals that are joined by +. It returns "" for
+// any other expression.
 func stringOf(e ast.Expr) string {
 	if joined, is := e.(*ast.BinaryExpr); is && joined.Op == token.ADD {
 		return stringOf(joined.X) + stringOf(joined.Y)
@@ -124,7 +126,7 @@ func stringOf(e ast.Expr) string {
 	return value
 }
 
-// stringsOf returns the values of a list of string literals, nil for any other expression.
+// stringsOf returns the values of a list of string literals. It returns nil for any other expression.
 func stringsOf(e ast.Expr) []string {
 	list, is := e.(*ast.CompositeLit)
 	if !is {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// reasonsPage returns the page of all reasons, with their meaning and instructions.
+// reasonsPage returns the page of all reasons. Each reason has a meaning and an instruction for the user.
 func reasonsPage(root string) (string, error) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
@@ -51,13 +51,13 @@ To find the cause of a problem, begin with [troubleshooting.md](../guide/trouble
 	return b.String(), nil
 }
 
-// splitRemedy splits the comment of a reason into its meaning, the first sentence, and the instruction, the rest.
+// splitRemedy splits the comment of a reason. The first sentence is the meaning, and the rest is the instruction.
 func splitRemedy(doc string) (means, do string) {
 	means, do, _ = strings.Cut(doc, ". ")
 	return means, do
 }
 
-// conditionsPage returns the page of states, conditions and the reasons of events.
+// conditionsPage returns the page of states, of conditions and of the reasons of events.
 func conditionsPage(root string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("States, conditions and events", "api/v1beta2"))
@@ -77,7 +77,7 @@ func conditionsPage(root string) (string, error) {
 	return b.String(), nil
 }
 
-// writeTable writes a table of the entries of a section whose names begin with prefix.
+// writeTable writes a table of the entries in a section whose names begin with prefix.
 func writeTable(b *strings.Builder, s section, prefix, column string) {
 	first := true
 	for _, e := range s.entries {

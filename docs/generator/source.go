@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// entry is one constant with its comment.
+// entry is a constant with its comment.
 type entry struct {
 	name  string // name of the constant, such as ReasonApplying
 	value string // value that users see, such as Applying
@@ -18,13 +18,13 @@ type entry struct {
 	note  string // comment between the name and the colon, such as "of an event"
 }
 
-// section is one block of constants.
+// section is a block of constants.
 type section struct {
 	title   string // the first sentence of its comment, without the full stop
 	entries []entry
 }
 
-// constants returns the blocks of string constants in a file, in the order of the file.
+// constants returns the blocks of string constants in a file, in the same order as in the file.
 func constants(file string) ([]section, error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
@@ -69,7 +69,8 @@ func splitComment(name, comment string) (note, text string) {
 	return "", strings.TrimSpace(rest)
 }
 
-// stringLiteral returns the value of a list with one string literal, false for any other list.
+// stringLiteral returns the value of the only element if values is a list with one string literal. It returns false for
+// any other list.
 func stringLiteral(values []ast.Expr) (string, bool) {
 	if len(values) != 1 {
 		return "", false
@@ -85,7 +86,7 @@ func stringLiteral(values []ast.Expr) (string, bool) {
 // oneLine replaces each run of white space by one space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// sentence returns the text with a capital letter at the beginning and a full stop at the end.
+// sentence returns the text with an initial capital letter and a final full stop.
 func sentence(text string) string {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -98,7 +99,7 @@ func sentence(text string) string {
 	return text
 }
 
-// cell returns the text as one line with escaped bars, for a cell of a table.
+// cell returns the text as the cell of a Markdown table: in one line and with escaped vertical bars.
 func cell(text string) string { return strings.ReplaceAll(oneLine(text), "|", `\|`) }
 
 // apiFile returns the path of a file of package api/v1beta2.

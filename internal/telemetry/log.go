@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// maxRuntimes is the number of runtimes whose log lines are counted; above it, runtimes without recent lines are
-// forgotten.
+// maxRuntimes is the number of runtimes whose log lines are counted. Above this number, the counts of runtimes without
+// recent log lines are deleted.
 const maxRuntimes = 4096
 
-// Attributes returns the fields that are set, as keys and values of a logger.
+// Attributes returns the fields that are not empty, as keys and values for a logger.
 func (a About) Attributes() []any {
 	var all []any
 	for _, a := range []struct{ name, value string }{{"runtime", a.Runtime},
@@ -25,8 +25,8 @@ func (a About) Attributes() []any {
 	return all
 }
 
-// Explain returns err with the runtime, module and version, which [LimitLogs] adds to a log line with the error. The
-// text of the error does not change. nil stays nil.
+// Explain returns an error with the same text as err, to which runtime, module and version are attached. [LimitLogs]
+// adds these attributes to a log line that contains the error. If err is nil, Explain returns nil.
 func (a About) Explain(err error) error {
 	if err == nil || a.Runtime == "" {
 		return err
@@ -34,7 +34,7 @@ func (a About) Explain(err error) error {
 	return &explained{error: err, about: a}
 }
 
-// explained is an error with the runtime, module and version that it belongs to.
+// explained is an error with the runtime, module and version in which it occurred.
 type explained struct {
 	error
 	about About
@@ -43,24 +43,26 @@ type explained struct {
 // Unwrap returns the original error.
 func (e *explained) Unwrap() error { return e.error }
 
-// LimitLogs returns a handler that passes on to next at most perMinute log records a minute about the same runtime,
-// which may come in one burst. The next record that is passed on has the number of suppressed ones in the attribute
-// "suppressed". The runtime of a record is in its attribute "runtime", else "name". Records with an error of
-// [About.Explain] get its attributes. perMinute 0 is no limit.
+// LimitLogs returns a handler that passes log records to next, but at most perMinute records per minute about the same
+// runtime. These records may arrive in one burst. After suppressed records, the next passed record has their number in
+// the attribute "suppressed". The attribute "runtime" of a record identifies its runtime; without it, the attribute
+// "name" does. A record with an error from [About.Explain] gets the attributes of the error. perMinute 0 means no
+// limit.
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	return &limited{Handler: next, limit: &limit{perMinute: float64(perMinute), runtimes: map[string]*allowance{}}}
 }
 
-// limited is a handler with attributes.
+// limited is a handler that limits the log records about each runtime. It stores the attributes that all its records
+// have.
 type limited struct {
-	slog.Handler // the next one
+	slog.Handler // next handler
 	limit        *limit
-	runtime      string // the attribute runtime of all records
-	name         string // the attribute name of all records
-	grouped      bool   // further attributes belong to a group
+	runtime      string // attribute "runtime" of all records
+	name         string // attribute "name" of all records
+	grouped      bool   // true if further attributes belong to a group
 }
 
-// Handle passes a record on unless its runtime is over the limit.
+// Handle passes a record to the next handler, unless the runtime of the record has exceeded the limit.
 func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	runtime := cmp.Or(h.runtime, h.name)
 	if about, found := aboutOf(r); found && h.runtime == "" {
@@ -81,7 +83,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// aboutOf returns the attributes of the first error in the record that has some.
+// aboutOf returns the attributes of the first error in the record that has attributes.
 func aboutOf(r slog.Record) (about About, found bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, is := a.Value.Any().(error); is {
@@ -94,7 +96,7 @@ func aboutOf(r slog.Record) (about About, found bool) {
 	return about, found
 }
 
-// WithAttrs returns a handler for records with these attributes.
+// WithAttrs returns a handler whose records have these attributes.
 func (h *limited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	for _, a := range attrs {
@@ -110,7 +112,7 @@ func (h *limited) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &with
 }
 
-// WithGroup returns a handler for records whose attributes are in a group.
+// WithGroup returns a handler whose further attributes are in a group.
 func (h *limited) WithGroup(name string) slog.Handler {
 	with := *h
 	with.Handler, with.grouped = h.Handler.WithGroup(name), true
@@ -121,18 +123,18 @@ func (h *limited) WithGroup(name string) slog.Handler {
 type limit struct {
 	perMinute float64
 
-	mu       sync.Mutex            // guards all below
+	mu       sync.Mutex            // guards runtimes
 	runtimes map[string]*allowance // by name
 }
 
-// allowance is the number of records that may still be passed on about a runtime.
+// allowance is the number of records about a runtime that may still be passed to the next handler.
 type allowance struct {
 	left       float64 // records
 	at         time.Time
-	suppressed int // since the last one that was passed on
+	suppressed int // number of suppressed records since the last passed record
 }
 
-// take takes the allowance for one record about a runtime, and reports whether there is any.
+// take uses the allowance for one record about a runtime. pass reports whether the record may be passed on.
 func (l *limit) take(runtime string, now time.Time) (suppressed int, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,8 +162,8 @@ func (l *limit) refillLocked(a *allowance, now time.Time) {
 	}
 }
 
-// forgetLocked forgets the runtimes with a full allowance and no suppressed records, which are in the same state as new
-// ones.
+// forgetLocked deletes the runtimes with a full allowance and without suppressed records. Their state equals the state
+// of a new runtime.
 func (l *limit) forgetLocked(now time.Time) {
 	for name, a := range l.runtimes {
 		if l.refillLocked(a, now); a.left >= l.perMinute && a.suppressed == 0 {

@@ -1,25 +1,27 @@
-// Package telemetry adds to the metrics what belongs to single reconciles: traces, exemplars, and log lines with the
-// runtime that they belong to.
+// Package telemetry adds data about single reconciles to the metrics: traces, exemplars, and log lines with the name of
+// their runtime.
 //
 // # Use
 //
 //	log := logr.FromSlogHandler(telemetry.LimitLogs(handler, 60))
 //	ctx, stop, err := telemetry.Trace(ctx, "http://collector:4317", 0.1, version)
 //	defer stop()
-//	mgr, err := manager.New(ctx, c, cfg) // reconciles find the tracer in their context
+//	mgr, err := manager.New(ctx, c, cfg) // reconciles get the tracer from their context
 //
-// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]; controllers need not call them.
+// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]. Controllers need not call these
+// functions.
 //
 // # How it works
 //
-// The tracer is a value of the context. Without one, [Reconcile] and [Step] return the context unchanged and allocate
-// nothing. Spans are sent in batches over OTLP; if the receiver does not accept them they are dropped, and no reconcile
-// waits. An observation of a histogram has the trace of its step as an exemplar, if that trace is sampled.
+// The tracer is a value of the context. Without a tracer, [Reconcile] and [Step] return the context unchanged and
+// allocate nothing. Spans are sent in batches over OTLP. If the receiver does not accept the spans, they are dropped,
+// so that reconciles never wait. An observation of a histogram has the trace of its step as an exemplar if the trace is
+// sampled.
 //
 // # What it does not do
 //
-// It does not trace single requests, and it continues no trace of a caller: a reconcile is started by a change of an
-// object, not by a call.
+// It does not trace single requests. It does not continue the trace of a caller either, because a change of an object
+// starts a reconcile, not a call.
 package telemetry
 
 import (
@@ -37,25 +39,25 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// About has the runtime, module and version that a reconcile belongs to. Each may be empty.
+// About identifies the runtime, module and version of a reconcile. Each field may be empty.
 type About struct {
 	// Runtime is the name of the Kyma.
 	Runtime string
-	// Module and Version are those of a Manifest.
+	// Module and Version are the module and version of a Manifest.
 	Module, Version string
-	// ReconcileID identifies the reconcile; log lines have it as reconcileID.
+	// ReconcileID identifies the reconcile. Log lines contain the same value as reconcileID.
 	ReconcileID string
 }
 
-// flushTimeout is how long the end of the program waits until the last spans are sent.
+// flushTimeout is the maximum time for sending the last spans before the program exits.
 const flushTimeout = 3 * time.Second
 
 type tracerKey struct{}
 
-// Trace returns a context in which reconciles are traced: the given share of them (0 to 1) is sent to endpoint,
-// http://HOST:PORT or https://HOST:PORT, by OTLP over gRPC. stop sends the remaining spans. With an empty endpoint,
-// tracing is off and ctx is returned unchanged. Trace does not connect to endpoint, so that a collector that does not
-// answer does not prevent the start of the manager.
+// Trace returns a context in which reconciles are traced. share is the fraction of reconciles whose traces are sent,
+// from 0 to 1. endpoint is http://HOST:PORT or https://HOST:PORT and receives OTLP over gRPC. stop sends the remaining
+// spans. With an empty endpoint, tracing is disabled and ctx is returned unchanged. Trace does not connect to endpoint,
+// so that the manager can start while the collector is unavailable.
 func Trace(ctx context.Context, endpoint string, share float64, version string) (
 	traced context.Context, stop func(), err error) {
 	if endpoint == "" {
@@ -73,12 +75,12 @@ func Trace(ctx context.Context, endpoint string, share float64, version string) 
 	stop = func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
-		_ = provider.Shutdown(last) // spans that cannot be sent are lost, as while the manager runs
+		_ = provider.Shutdown(last) // spans that cannot be sent are dropped
 	}
 	return WithTracer(ctx, provider.Tracer("lifecycle-manager")), stop, nil
 }
 
-// WithTracer returns a context in which t traces reconciles.
+// WithTracer returns a context in which the tracer t traces reconciles.
 func WithTracer(ctx context.Context, t trace.Tracer) context.Context {
 	return context.WithValue(ctx, tracerKey{}, t)
 }
@@ -88,12 +90,12 @@ func tracerOf(ctx context.Context) trace.Tracer {
 	return t
 }
 
-// End ends a span with a result, and with an error if it failed.
+// End ends a span with a result. err is nil if the span did not fail.
 type End func(result string, err error)
 
 func endNothing(string, error) {}
 
-// Reconcile starts the span of a reconcile of this controller.
+// Reconcile starts the span of a reconcile of the given controller.
 func Reconcile(ctx context.Context, controller string, about About) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
@@ -109,7 +111,7 @@ func Reconcile(ctx context.Context, controller string, about About) (context.Con
 	return ctx, ending(span)
 }
 
-// Step starts the span of a step of a reconcile.
+// Step starts the span of one step of a reconcile.
 func Step(ctx context.Context, controller, step string) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
@@ -129,7 +131,7 @@ func ending(span trace.Span) End {
 	}
 }
 
-// Observe adds a value to the histogram o, with the trace in ctx as its exemplar if the trace is sampled.
+// Observe adds a value to the histogram o. If the trace in ctx is sampled, the trace becomes the exemplar of the value.
 func Observe(ctx context.Context, o prometheus.Observer, value float64) {
 	if in := trace.SpanContextFromContext(ctx); in.IsSampled() {
 		if e, can := o.(prometheus.ExemplarObserver); can {
