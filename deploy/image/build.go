@@ -35,7 +35,7 @@ func checkStatic(file string) error {
 	if err != nil {
 		return fmt.Errorf("reading the program %s: %w", file, err)
 	}
-	defer f.Close() //nolint:errcheck // opened for reading only
+	defer f.Close() //nolint:errcheck // it was only read
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return fmt.Errorf("checking the program %s: it is not static: build it with CGO_ENABLED=0", file)

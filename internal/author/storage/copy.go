@@ -9,40 +9,43 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Copied is a copied component version.
+// Copied is the result of copying one component version.
 type Copied struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Digest of the manifest in the target.
+	// Digest is the digest of the manifest in the target.
 	Digest string `json:"digest"`
-	// Was is the digest in the source if the manifest had to be changed; empty if it was copied byte for byte.
+	// Was is the digest of the manifest in the source if the copy has a changed manifest. It is empty if the manifest
+	// was copied byte for byte.
 	Was string `json:"was,omitempty"`
 	// Signatures is the number of copied signatures.
 	Signatures int `json:"signatures"`
-	// New is true if it did not exist in the target.
+	// New is true if the component version did not exist in the target.
 	New bool `json:"new"`
 	// Images are the copied images.
 	Images []CopiedImage `json:"images,omitempty"`
-	// OldNames are the images that objects will still pull from their original location, because the manager does not
-	// replace them.
+	// OldNames are the image references in objects that the manager does not replace. These images are still pulled
+	// from their original location.
 	OldNames []OldName `json:"oldNames,omitempty"`
 }
 
 // CopyOptions are the options of Copy.
 type CopyOptions struct {
-	// Images is true to copy images too; then the descriptor names them at their new location.
+	// Images is true if images are copied too. Then the descriptor contains the new locations of the images.
 	Images bool
-	// Replace is true to overwrite existing versions with other content.
+	// Replace is true if existing versions with other content are replaced.
 	Replace bool
 	// Progress is called with a message before long operations; nil means no messages.
 	Progress func(string)
 }
 
-// Copy copies component versions with their signatures from one place to another, byte for byte with two exceptions. A
-// version without a repository context gets the target registry as its repository context, because Kyma's
-// lifecycle-manager needs one. And in a registry, the descriptor names copied images at their new location, which a
-// signature in the descriptor does not cover. A version that is signed by cosign is copied unchanged; without a
-// repository context, it is refused. An existing version with other content is replaced only with CopyOptions.Replace.
+// Copy copies component versions with their signatures from one place to another. The copy is identical byte for byte,
+// with two exceptions. First, a version without a repository context gets the target registry as its repository
+// context, because Kyma's lifecycle-manager needs one. Second, if the target is a registry, the descriptor contains the
+// new locations of copied images. A signature in the descriptor does not cover these locations.
+//
+// A version with a cosign signature is copied unchanged. If it has no repository context, Copy returns an error. An
+// existing version with other content is replaced only with CopyOptions.Replace.
 func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, err error) {
 	all, err := from.Select(ctx)
 	if err != nil {
@@ -64,7 +67,8 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 	return done, err
 }
 
-// copyVersion copies one component version to another place. An archive must be saved afterwards.
+// copyVersion copies one component version to another place. If that place is an archive, the caller must save the
+// archive afterwards.
 func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
 	signatures, err := p.registry.Signatures(ctx, a)
@@ -87,7 +91,7 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	c.New, err = to.add(ctx, o.Replace, append([]*ocm.Artifact{made}, signatures...))
 	if err == nil && to.archive == nil && len(c.Images) > 0 {
 		var unknown error
-		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy is whole
+		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy itself is complete
 			o.Progress(fmt.Sprintf("%s:%s is copied, but its image references could not be read: %v",
 				c.Name, c.Version, unknown))
 		}
@@ -95,7 +99,8 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	return c, err
 }
 
-// adapt returns a component version with the changes that the place needs. For an archive it is unchanged.
+// adapt returns a component version with the changes that the place needs. If the place is an archive, the component
+// version is unchanged.
 func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	if p.archive != nil {
 		return a, nil
@@ -115,7 +120,8 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	return a, nil
 }
 
-// write adds artifacts to the place and saves an archive; the others are signatures of the first one.
+// write adds artifacts to the place and saves the place if it is an archive. The first artifact is a component version,
+// and the other artifacts are its signatures.
 func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if isNew, err = p.add(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err
@@ -123,8 +129,9 @@ func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifa
 	return isNew, p.archive.Save()
 }
 
-// add adds artifacts to the place; the others are signatures of the first one. They are written last, so that no
-// signature exists without its artifact. An archive must be saved afterwards.
+// add adds artifacts to the place. The first artifact is a component version, and the other artifacts are its
+// signatures. Signatures are written last, so that no signature exists without its component version. If the place is
+// an archive, the caller must save the archive afterwards.
 func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {

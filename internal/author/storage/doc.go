@@ -1,5 +1,5 @@
-// Package storage keeps component versions in registries and in archives (Common Transport Format), and copies and
-// signs them there.
+// Package storage stores component versions in registries and in archives (Common Transport Format). It also copies,
+// signs and verifies component versions.
 //
 //	from, err := storage.Open("./sample.ctf", storage.Access{}, false)
 //	to, err := storage.Open("registry.example.com/modules", storage.Access{}, false)
@@ -9,16 +9,15 @@
 //
 // # How it works
 //
-// A [Place] is an archive or a registry. An archive is read by the same registry client: it implements
-// http.RoundTripper and answers the requests of the client itself, see [Archive.RoundTrip]. So there is one
-// implementation of reading, verifying and copying. Large blobs of an archive, such as layers of images, are never
-// completely in memory.
+// A [Place] is an archive or a registry. The same registry client reads both: an archive implements http.RoundTripper
+// and answers the requests of the client, see [Archive.RoundTrip]. So there is only one implementation of reading,
+// verifying and copying. Large blobs of an archive, such as layers of images, are never completely in memory.
 //
-// [Copy] copies images to repositories whose names follow from the original names. It does not change manifests: the
-// component descriptor names the images at their new place, and the manager replaces them in workloads at installation.
-// Images that the manager will not replace are reported as [OldName].
+// [Copy] derives the repository of a copied image from the original name of the image. It does not change the manifests
+// of the module. The component descriptor contains the new locations of the images, and the manager replaces the images
+// in workloads during the installation. Copy reports an image that the manager will not replace as an [OldName].
 //
 // # What it does not do
 //
-// It copies no signatures of images, and follows no component references.
+// It does not copy signatures of images, and does not follow component references.
 package storage

@@ -9,21 +9,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// CopiedImage is an image of a component version that was copied.
+// CopiedImage is the result of copying one image of a component version.
 type CopiedImage struct {
-	// Resource is the name of its resource in the component.
+	// Resource is the name of the image's resource in the component.
 	Resource string `json:"resource"`
-	// Image is its original reference in the descriptor.
+	// Image is the original image reference in the descriptor.
 	Image string `json:"image"`
-	// At is its new reference. In an archive, that is a repository of the archive.
+	// At is the new image reference. If the target is an archive, the reference names a repository in the archive.
 	At string `json:"at"`
-	// Digest of its manifest; for an index, it covers the images of all platforms.
+	// Digest is the digest of the image manifest, or of the index if the image is an index. The digest of an index
+	// covers the images of all platforms.
 	Digest string `json:"digest"`
-	// New is true if it did not exist in the target.
+	// New is true if the image did not exist in the target.
 	New bool `json:"new"`
 }
 
-// imageCopier copies images from one place to another, by digest, and indexes with all their images.
+// imageCopier copies images from one place to another by digest. If an image is an index, it copies all images of the
+// index.
 type imageCopier struct {
 	from, to *Place
 	replace  bool
@@ -48,7 +50,8 @@ func (c imageCopier) copyAll(ctx context.Context, a *ocm.Artifact) ([]CopiedImag
 	return done, nil
 }
 
-// copyImage copies one image unless it exists, and checks its digest afterwards.
+// copyImage copies one image unless the image exists in the target. Afterwards it checks the digest of the image in the
+// target.
 func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 	l, err := c.from.locate(i)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// writeImage writes an image or an index: blobs first, and the manifest last.
+// writeImage writes an image or an index. It writes the blobs first and the manifest last.
 func writeImage(target name.Reference, found *remote.Descriptor, options []remote.Option) error {
 	if found.MediaType.IsIndex() {
 		index, err := found.ImageIndex()
@@ -34,7 +34,7 @@ func writeImage(target name.Reference, found *remote.Descriptor, options []remot
 	return remote.Write(target, image, options...)
 }
 
-// digestAt returns the digest of a reference, "" if it does not exist.
+// digestAt returns the digest of a reference. It returns "" if the reference does not exist.
 func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	d, err := remote.Head(ref, options...)
 	if err == nil {
@@ -48,13 +48,13 @@ func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 
 // imageLocation is a parsed image reference.
 type imageLocation struct {
-	repository name.Repository // in the reference
-	path       string          // in the target of a copy
+	repository name.Repository // repository in the reference
+	path       string          // path in the target of a copy
 	tag        string          // "" if the reference has none
-	digest     string          // required digest; "" if none is stated
+	digest     string          // required digest; "" if the reference has none
 }
 
-// reference returns the reference of the image in a repository.
+// reference returns the reference of the image in the given repository.
 func (l imageLocation) reference(in name.Repository) name.Reference {
 	if l.digest != "" {
 		return in.Digest(l.digest)
@@ -62,8 +62,8 @@ func (l imageLocation) reference(in name.Repository) name.Reference {
 	return in.Tag(cmp.Or(l.tag, "latest"))
 }
 
-// locate parses the reference of an image. The target path of an image in this place is the path below the place, of
-// any other image the path below its host.
+// locate parses the reference of an image. If the image is in this place, its target path is relative to the place. The
+// target path of any other image is the path without the host.
 func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
 	text, digest, _ := strings.Cut(i.Reference, "@")
 	tag, err := name.NewTag(text)
@@ -92,8 +92,8 @@ func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
 	return l, nil
 }
 
-// findImage returns the descriptor of an image, from the archive if the place is one, else from the registry in its
-// reference.
+// findImage returns the descriptor of an image. If the place is an archive, findImage reads the archive. Otherwise it
+// reads the registry in the image reference.
 func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
 	if p.archive != nil {
 		repository, err := name.NewRepository(archiveHost + "/" + l.path)
@@ -117,11 +117,12 @@ func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descrip
 	return nil, err
 }
 
-// archiveHost is the host name under which an archive answers as a registry.
+// archiveHost is the host name of the registry that an archive implements.
 const archiveHost = "archive.invalid"
 
-// imageAt returns the target reference of an image in the place: with its tag, if it has one, so that registries do not
-// garbage-collect it. text is the reference for descriptors and messages.
+// imageAt returns the reference of an image in the target place. The reference contains the tag of the image if the
+// image has a tag, so that registries do not garbage-collect the image. text is the reference for descriptors and
+// messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option
 	if p.isPlain() {
@@ -141,10 +142,10 @@ func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text stri
 	return repository.Tag(tag), text + ":" + tag + "@" + digest, nil
 }
 
-// isPlain reports whether the place is accessed without TLS.
+// isPlain reports whether the place is a registry without TLS.
 func (p *Place) isPlain() bool { return strings.HasPrefix(p.text, "http://") }
 
-// isHost reports whether a repository is in the registry of the place.
+// isHost reports whether a repository is in the same registry as the place.
 func (p *Place) isHost(r name.Repository) bool {
 	host, _, _ := strings.Cut(p.registry.Base(), "/")
 	return p.archive == nil && r.RegistryStr() == host
@@ -159,8 +160,9 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 		remote.WithAuth(authn.Anonymous)}
 }
 
-// otherClientOptions returns the options for requests to any registry: with the credentials of the place if it is the
-// same registry, else with those of docker login. Credentials for one registry are never sent to another.
+// otherClientOptions returns the options for requests to any registry. If the registry is the registry of the place,
+// the options contain the credentials of the place. Otherwise they contain the credentials of docker login. Credentials
+// for one registry are never sent to another registry.
 func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {
@@ -170,8 +172,8 @@ func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []re
 		remote.WithUserAgent("lifecycle-manager")}
 }
 
-// relocateImages returns a component version whose descriptor names its images at their new location. The content that
-// a signature in the descriptor covers does not change.
+// relocateImages returns a component version whose descriptor contains the new locations of the images. It does not
+// change the content that a signature in the descriptor covers.
 func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
 	at, moved := map[string]string{}, false
 	for _, i := range images {
@@ -190,15 +192,16 @@ func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error
 
 // OldName is an image reference in an object that the manager does not replace.
 type OldName struct {
-	// Object with the reference, and the image.
+	// Object is the object that contains the reference. Image is the reference.
 	Object string `json:"object"`
 	Image  string `json:"image"`
-	// At is the new reference of the copied image; empty if it is not a resource of the component and was not copied.
+	// At is the new reference of the copied image. It is empty if the image is not a resource of the component and was
+	// therefore not copied.
 	At string `json:"at,omitempty"`
 }
 
-// oldNames returns the images that the manager does not replace when it installs a component version. It replaces
-// images only in Deployments and StatefulSets, by those in the descriptor.
+// oldNames returns the image references that the manager does not replace when it installs a component version. The
+// manager replaces images only in Deployments and StatefulSets, and only with images in the descriptor.
 func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
 	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
 	if err != nil {

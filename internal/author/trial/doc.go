@@ -1,18 +1,18 @@
-// Package trial runs a module on a cluster before it is released, and previews what an installation would change.
+// Package trial runs a module on a cluster before the module is released, and previews the changes of an installation.
 //
 //	steps, err := (&trial.Trial{Config: config, Module: m, Previous: previous}).Run(ctx)
 //	changes, unchanged, err := trial.Preview(ctx, config, installation, trial.Request{…})
 //
 // # How it works
 //
-// A [Trial] installs the previous version, upgrades it, uninstalls it, and then compares the objects in the cluster
-// with those before the installation. It applies objects with package apply, as the manager does.
+// A [Trial] installs the previous version, upgrades it and uninstalls it. Then it compares the objects in the cluster
+// with the objects that existed before the installation. It applies objects with package apply, as the manager does.
 //
-// [Preview] renders all parts of a version as the manager does and sends each object to the API server as a dry run;
-// the differences between the answers and the current objects are the changes.
+// [Preview] renders all parts of a version as the manager does, and sends each object to the API server as a dry run.
+// The changes are the differences between the responses and the current objects.
 //
 // # What it does not do
 //
-// A preview changes nothing in the cluster. A trial needs a cluster without the module; it does not restore the cluster
-// after a failed step, so that the author can inspect it.
+// A preview does not change the cluster. A trial needs a cluster without the module. A trial does not restore the
+// cluster after a failed step, so that the author can inspect the cluster.
 package trial

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Actions of a Change.
+// The actions of a Change.
 const (
 	ChangeCreate = "create"
 	ChangeUpdate = "change"
@@ -33,42 +33,44 @@ const (
 
 // Change is the effect of an installation on one object.
 type Change struct {
-	// Action is one of the constants above.
+	// Action is ChangeCreate, ChangeUpdate, ChangeDelete or ChangeRefuse.
 	Action string `json:"action"`
-	// Object is kind, namespace and name.
+	// Object is the kind, namespace and name of the object.
 	Object string `json:"object"`
 	// Fields are the changed fields.
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Message is the reason why the API server rejects the object.
+	// Message is the reason why the API server would reject the object.
 	Message string `json:"message,omitempty"`
 }
 
-// FieldChange is one changed field with both values as JSON; "" if the field does not exist. Values of Secrets are
-// hidden.
+// FieldChange is one changed field. Before and After are the values as JSON; "" means that the field does not exist.
+// Values of Secrets are hidden.
 type FieldChange struct {
 	Path   string `json:"path"`
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
 
-// Request is the part of an installation that comes from the control plane and not from the component version.
+// Request contains the inputs of an installation that the control plane defines and the component version does not
+// contain.
 type Request struct {
-	// Name of the Manifest.
+	// Name is the namespace and name of the Manifest.
 	Name client.ObjectKey
-	// Installed is the existing Manifest; nil if there is none.
+	// Installed is the existing Manifest, or nil if no Manifest exists.
 	Installed *v1beta2.Manifest
-	// Manager is the workload that runs the operator; nil if the ModuleTemplate names none.
+	// Manager is the workload that runs the operator, or nil if the ModuleTemplate does not name a workload.
 	Manager *v1beta2.Manager
-	// Resource is the custom resource that is created if it does not exist; nil for none.
+	// Resource is the custom resource of the module. The installation creates it if it does not exist. nil means no
+	// custom resource.
 	Resource *unstructured.Unstructured
 }
 
 // Preview returns the changes that the installation of a component version would make in a runtime. It renders all
-// layers as the manager does and sends each object as a dry run of server-side apply. Nothing is written. same is the
-// number of unchanged objects.
+// layers as the manager does and sends each object as a dry run of server-side apply. It does not change the runtime.
+// same is the number of unchanged objects.
 //
-// Objects of kinds and in namespaces that the installation creates cannot be sent as a dry run; they are reported as
-// created.
+// If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. Preview
+// reports such an object as created.
 func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -104,8 +106,8 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 	return p.changes, p.same, nil
 }
 
-// PreviewSet returns the changes that applying a set of objects would make in a cluster. old are the objects that were
-// applied before; those that the set does not contain would be deleted.
+// PreviewSet returns the changes in a cluster that would result from applying a set of objects. old are the objects
+// that were applied before. Objects in old that are not in the set would be deleted.
 func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (
 	changes []Change, same int, err error) {
 	p, err := newPreview(config)
@@ -119,11 +121,11 @@ func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []a
 	return p.changes, p.same, nil
 }
 
-// preview collects the changes.
+// preview collects the changes of an installation.
 type preview struct {
 	client.Client
-	defined map[schema.GroupKind]bool // kinds whose CRD is part of the module, and whether they are namespaced
-	refs    []apply.Ref               // of all sets
+	defined map[schema.GroupKind]bool // kinds whose CRD is part of the module; true if the kind is namespaced
+	refs    []apply.Ref               // objects of all sets
 	changes []Change
 	same    int // number of unchanged objects
 }
@@ -136,7 +138,7 @@ func newPreview(config *rest.Config) (*preview, error) {
 	return &preview{Client: c, defined: map[schema.GroupKind]bool{}}, nil
 }
 
-// add adds a change; nil counts as an unchanged object.
+// add adds a change. If c is nil, add counts an unchanged object.
 func (p *preview) add(c *Change) {
 	if c == nil {
 		p.same++
@@ -153,7 +155,7 @@ func (p *preview) addRemoved(refs []apply.Ref) {
 	}
 }
 
-// addSet adds the changes of the objects of a set.
+// addSet adds the changes of the objects in a set.
 func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 	for _, o := range s.Bundle.Objects {
 		if crd, ok := o.CRD(); ok {
@@ -190,7 +192,7 @@ func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, err error) {
 	mapping, err := p.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	switch {
-	case meta.IsNoMatchError(err): // its CRD is part of the module, or does not exist
+	case meta.IsNoMatchError(err): // the CRD is part of the module, or does not exist
 		return false, p.defined[gvk.GroupKind()], nil
 	case err != nil:
 		return false, false, fmt.Errorf("reading the kinds that the runtime serves: %w", err)
@@ -198,7 +200,8 @@ func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, e
 	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// addResource adds the change of the module's custom resource. An existing one belongs to the user and does not change.
+// addResource adds the change of the module's custom resource. An existing custom resource belongs to the user, so it
+// does not change.
 func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
@@ -225,13 +228,13 @@ func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading %s: %w", ref, err)
 	}
-	if _, defined := p.defined[gvk.GroupKind()]; !defined { // else the CRD may differ after the installation
+	if _, defined := p.defined[gvk.GroupKind()]; !defined { // otherwise the installation may change the CRD
 		err = p.Create(ctx, cr, client.DryRunAll)
 	}
 	switch {
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		create = &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}
-	case client.IgnoreNotFound(err) != nil: // its namespace is part of the module
+	case client.IgnoreNotFound(err) != nil: // the namespace is part of the module
 		return fmt.Errorf("sending a dry run of %s: %w", ref, err)
 	}
 	p.add(create)
@@ -248,8 +251,8 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	return refs
 }
 
-// options returns the render options of the manager. A scenario test compares both: the preview of an installed version
-// is empty.
+// options returns the same render options as in the manager. A scenario test verifies this: the preview of an installed
+// version has no changes.
 func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (
 	render.Options, render.Overlay, error) {
 	o := render.Options{
@@ -275,8 +278,8 @@ func (p *preview) options(ctx context.Context, i *content.Installation, w Reques
 	}, nil
 }
 
-// pullSecret returns the name of the pull secret that the manager is configured with. It is read from the workload that
-// has it.
+// pullSecret returns the name of the pull secret that the operator of the module uses. It reads the name from an
+// environment variable of the workload w. It returns "" if the workload or the variable does not exist.
 func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
@@ -297,7 +300,8 @@ func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, e
 	return "", nil
 }
 
-// changeOf returns the change of one object that owner would apply; nil if it is unchanged.
+// changeOf returns the change of one object if the field manager owner applied want. It returns nil if the object would
+// not change.
 func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string,
 	served bool) (*Change, error) {
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
@@ -318,7 +322,7 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(owner),
 		client.ForceOwnership, client.DryRunAll)
 	switch {
-	case err != nil && !exists && apierrors.IsNotFound(err): // its namespace is part of the module
+	case err != nil && !exists && apierrors.IsNotFound(err): // the namespace is part of the module
 		return create, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		return &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}, nil
@@ -334,7 +338,7 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
 }
 
-// changedFields returns the fields in which two states of an object differ, without fields that the API server
+// changedFields returns the fields in which two states of an object differ. It omits the fields that the API server
 // maintains.
 func changedFields(before, after *unstructured.Unstructured, ignored []string) []FieldChange {
 	was, is := map[string]any{}, map[string]any{}
@@ -393,7 +397,8 @@ func hideValue(value string) string {
 	return "(secret)"
 }
 
-// flatten adds all values of a tree by their paths. List items are identified by their name, if they all have one.
+// flatten adds all values of a tree to the map into, each with its path as the key. If all items of a list have a name,
+// the path contains the name of the item.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

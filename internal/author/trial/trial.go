@@ -22,16 +22,18 @@ import (
 
 // Trial installs a module on a test cluster, upgrades it, and uninstalls it, as the manager does.
 type Trial struct {
-	// Config is the connection to the cluster. It needs all permissions.
+	// Config is the configuration of the connection to the cluster. The user of the connection needs all permissions.
 	Config *rest.Config
-	// Module is the tested module; Previous, which may be nil, is installed first and upgraded to Module.
+	// Module is the tested module. Previous is the version that is installed first and then upgraded to Module; it may
+	// be nil.
 	Module, Previous *author.Module
-	// Simulated is true if no operator runs in the cluster. Then the state of the default custom resource is not
-	// reported, and Run does not wait for it.
+	// Simulated is true if no operator runs in the cluster. Then no operator sets the state of the default custom
+	// resource, and Run does not wait for this state.
 	Simulated bool
-	// Timeout of each step; 0 means 3 minutes.
+	// Timeout is the timeout of each step; 0 means 3 minutes.
 	Timeout time.Duration
-	// Progress is called when a step starts, and with what it waits for; nil means no messages.
+	// Progress is called with a message when a step starts, and with the reason while a step waits. nil means no
+	// messages.
 	Progress func(text string)
 
 	cluster *apply.Cluster
@@ -40,17 +42,17 @@ type Trial struct {
 
 // Step is the result of one step of a trial.
 type Step struct {
-	// Name of the step: install, upgrade, uninstall or leftovers.
+	// Name is the name of the step: install, upgrade, uninstall or leftovers.
 	Name string `json:"name"`
-	// Result as text.
+	// Result is the result of the step as text.
 	Result string `json:"result"`
 }
 
-// pollInterval is the interval between two checks of a condition.
+// pollInterval is the interval at which a condition is checked again.
 const pollInterval = 300 * time.Millisecond
 
-// Run runs all steps and stops after the first that fails; installed objects stay in the cluster for inspection. The
-// error names the step and the cause.
+// Run runs all steps and stops after the first failed step. After a failure, installed objects stay in the cluster for
+// inspection. The error contains the name of the step and the cause.
 func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute
@@ -101,7 +103,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	return steps, err
 }
 
-// prepare creates the namespace of modules, and fails if the cluster already has a CRD of the module.
+// prepare creates the namespace for modules. It returns an error if the cluster already has a CRD of the module.
 func (t *Trial) prepare(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
@@ -136,12 +138,12 @@ func reasonOf(err error) string {
 // trialRun is the state of a running trial.
 type trialRun struct {
 	*Trial
-	refs []apply.Ref // installed
+	refs []apply.Ref // installed objects
 	cr   apply.Ref   // the default custom resource; zero if there is none
-	uid  string      // of cr
+	uid  string      // UID of cr
 }
 
-// install applies a version and waits until all is ready.
+// install applies a version and waits until all its objects are ready.
 func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	bundle, err := render.Build(m.Objects, render.Options{})
 	if err != nil {
@@ -191,7 +193,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// create creates the default custom resource, once.
+// create creates the default custom resource, unless this run has already created it.
 func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	if m.DefaultCR == nil || r.uid != "" {
 		return nil
@@ -229,7 +231,8 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// notReadyReason returns why the default custom resource is not ready, "" if it is.
+// notReadyReason returns the reason why the default custom resource is not ready. It returns "" if the resource is
+// ready.
 func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	if r.uid == "" || r.Simulated {
 		return "", nil
@@ -248,7 +251,7 @@ func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s is %s: %s", r.cr, v.State, v.Message), nil
 }
 
-// upgrade applies the next version, and checks that the custom resource still exists.
+// upgrade applies the next version. It checks that the upgrade does not delete the custom resource.
 func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	if err := r.install(ctx, m); err != nil {
 		return err
@@ -266,7 +269,7 @@ func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	return nil
 }
 
-// uninstall deletes the custom resource while its operator is running, and then the other objects.
+// uninstall deletes the custom resource while the operator is still running. Then it deletes the other objects.
 func (r *trialRun) uninstall(ctx context.Context) error {
 	if r.uid != "" {
 		if err := r.remove(ctx, []apply.Ref{r.cr}); err != nil {
@@ -293,7 +296,7 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 	})
 }
 
-// waitUntil calls check until it returns no blocker. After a timeout, the error contains the last blocker.
+// waitUntil calls check until check returns "" as the blocker. After a timeout, the error contains the last blocker.
 func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err error)) error {
 	lastBlocker := ""
 	for {
@@ -318,11 +321,11 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 	}
 }
 
-// transientKinds are kinds whose objects are created and deleted independently of installations.
+// transientKinds are the kinds whose objects are also created and deleted while no module is installed or uninstalled.
 var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
 	"ControllerRevision": true, "ComponentStatus": true}
 
-// listAll returns all objects of the cluster, by UID.
+// listAll returns all objects of the cluster. The keys of the map are UIDs.
 func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {
@@ -345,7 +348,7 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 			}
 			found, err := t.cluster.List(ctx, version.WithKind(resource.Kind), "")
 			if reasonOf(err) == apply.KindUnknown {
-				continue // the kind was deleted in the meantime
+				continue // the CRD was deleted in the meantime
 			}
 			if err != nil {
 				return nil, fmt.Errorf("listing the objects of the cluster: %w", err)
@@ -358,7 +361,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// checkLeftovers waits until the cluster has no objects that are missing in before. Garbage collection has some delay.
+// checkLeftovers waits until the cluster contains only objects that are also in before. It has to wait because garbage
+// collection is asynchronous.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))
