@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// subjectPrefix is the beginning of the URI in a certificate of our authority, after "urn:".
+// subjectPrefix is the prefix of the URI in a certificate of our authority. It follows "urn:".
 const subjectPrefix = "lifecycle-manager:kyma:"
 
-// SubjectURI returns the URI of a Kyma among the subject alternative names of a certificate of our authority.
+// SubjectURI returns the URI that identifies a Kyma. Certificates of our authority contain this URI as a subject
+// alternative name.
 func SubjectURI(uid string) *url.URL { return &url.URL{Scheme: "urn", Opaque: subjectPrefix + uid} }
 
-// IdentityOf returns the identity in a client certificate that was verified with a root, which may be nil. It verifies
-// nothing itself.
+// IdentityOf returns the identity in a client certificate. The caller has verified the certificate with root, which may
+// be nil. IdentityOf itself verifies nothing.
 func IdentityOf(cert, root *x509.Certificate) Identity {
 	id := Identity{CommonName: cert.Subject.CommonName, Expires: cert.NotAfter}
 	for _, u := range cert.URIs {

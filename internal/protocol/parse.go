@@ -15,7 +15,7 @@ import (
 // MaxWatches is the largest number of entries of a Watchlist.
 const MaxWatches = 500
 
-// ParseHeartbeat reads the body of a heartbeat. It must have a boot ID, and no negative number.
+// ParseHeartbeat parses the body of a heartbeat. A heartbeat without a boot ID or with a negative number is an error.
 func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	var h Heartbeat
 	if err := json.Unmarshal(body, &h); err != nil {
@@ -30,8 +30,9 @@ func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	return h, nil
 }
 
-// ParseWatchlist reads a watch list from its ConfigMap. The error is about the first invalid entry. One invalid entry
-// makes the whole list invalid, because nobody would notice a list of which only a part is in force.
+// ParseWatchlist parses the watch list in a ConfigMap. The error describes the first invalid entry. One invalid entry
+// makes the whole watch list invalid: if the agent used the other entries, nobody would notice that one entry is
+// missing.
 func ParseWatchlist(data []byte) (Watchlist, error) {
 	var w Watchlist
 	if err := json.Unmarshal(data, &w); err != nil {
@@ -61,7 +62,7 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 }
 
 var (
-	// groups, versions, resources and namespaces
+	// syntax of groups, versions, resources and namespaces
 	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // names that the API server accepts
 	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // kinds in events
@@ -103,7 +104,7 @@ func (w Watch) validate() error {
 	return nil
 }
 
-// withDefaults returns the entry with the default of Manager.
+// withDefaults returns the entry with the default value of Manager if Manager is empty.
 func (w Watch) withDefaults() Watch {
 	if w.Manager == "" {
 		w.Manager = ManagerName
@@ -111,8 +112,8 @@ func (w Watch) withDefaults() Watch {
 	return w
 }
 
-// Digest returns a hash of 16 hexadecimal digits. Lists with the same meaning have the same digest, whatever the order
-// of their entries.
+// Digest returns a hash of the watch list, as 16 hexadecimal digits. Two watch lists with the same meaning have the
+// same digest. The order of the entries does not matter.
 func (w Watchlist) Digest() string {
 	lines := make([]string, 0, len(w.Watches))
 	for _, entry := range w.Watches {

@@ -1,24 +1,25 @@
-// Package protocol has the messages between the agent in a runtime and the listener in the control plane.
+// Package protocol defines the messages between the agent in a runtime and the listener in the control plane.
 //
 // # Use
 //
-// The agent posts an [Event] to [EventPath] when an object changed, and a [Heartbeat] to [HeartbeatPath] in an
-// interval. A [Watchlist] in a ConfigMap of its runtime lists what it watches. [ParseEvent], [ParseHeartbeat] and
-// [ParseWatchlist] read the messages of the other side.
+// The agent posts an [Event] to [EventPath] when an object has changed, and a [Heartbeat] to [HeartbeatPath] at a
+// regular interval. The agent reads a [Watchlist] from a ConfigMap of its runtime. The watch list contains the
+// resources that the agent watches. [ParseEvent], [ParseHeartbeat] and [ParseWatchlist] parse these messages.
 //
 // # How it works
 //
-// An event is a hint: it names an object that changed, and its receiver reads the object. The agent of the Kyma project
-// sends only the first two fields, and its listener reads only these; the other fields are additions, and optional. No
-// message contains the name of the runtime: the client certificate identifies it, see [Identity].
+// An event is a hint: it names an object that has changed, and the receiver reads that object. The agent of the Kyma
+// project sends only the first two fields of an event. The listener of the Kyma project reads only these two fields.
+// All other fields are optional additions. No message contains the name of the runtime: the client certificate
+// identifies the runtime, see [Identity].
 //
-// Every event of an agent has a sequence number. A heartbeat has the last number that was assigned and the number of
-// events that are pending, so that the listener finds out whether it has missed some.
+// Every event of an agent has a sequence number. A heartbeat contains the last assigned sequence number and the number
+// of pending events. With these two numbers, the listener detects missing events.
 //
 // # What it does not do
 //
-// It opens no connection. It does not limit the size of what it parses: its callers limit what they read from the
-// network.
+// The package opens no connection. The parsers do not limit the size of a message: their callers limit what they read
+// from the network.
 package protocol
 
 import (
@@ -29,138 +30,144 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits of messages. The limit of events is that of the Kyma project's listener.
+// The size limits of messages. The limit of an event is the limit of the Kyma project's listener.
 const (
-	// MaxEventBytes is the largest body of an event.
+	// MaxEventBytes is the maximum size of the body of an event.
 	MaxEventBytes = 16384
-	// MaxHeartbeatBytes is the largest body of a heartbeat.
+	// MaxHeartbeatBytes is the maximum size of the body of a heartbeat.
 	MaxHeartbeatBytes = 1024
 )
 
-// Names that both sides use.
+// The names that both agent and listener use.
 const (
-	// ManagerName is the name of the lifecycle manager in paths.
+	// ManagerName is the name of the lifecycle manager in URL paths.
 	ManagerName = "lifecycle-manager"
-	// HeaderInstance is a header of every answer of our listener. It identifies the process. When it changes, the agent
-	// repeats recent events, because the former process may have ended before it acted on them.
+	// HeaderInstance is a header in every answer of our listener. It identifies the process of the listener. When the
+	// process changes, the agent repeats recent events: the former process may have ended before it acted on them.
 	HeaderInstance = "X-Listener-Instance"
-	// HeaderNextHeartbeat is a header of answers to heartbeats in a large fleet: the seconds until the next heartbeat,
-	// if the agent has no other reason for one. Without it, the interval of the watch list applies. Agents wait at most
-	// MaxHeartbeatInterval.
+	// HeaderNextHeartbeat is a header in answers to heartbeats in a large fleet. It contains the number of seconds
+	// until the next heartbeat. The agent sends the next heartbeat earlier if it has another reason. Without this
+	// header, the interval in the watch list is used. Agents wait at most MaxHeartbeatInterval.
 	HeaderNextHeartbeat = "X-Listener-Next"
-	// WatchlistKey is the key of the ConfigMap that holds a Watchlist as JSON.
+	// WatchlistKey is the key in the data of the ConfigMap whose value is a Watchlist as JSON.
 	WatchlistKey = "watches.json"
 )
 
-// EventPath returns the path to which events for a manager are posted.
+// EventPath returns the URL path to which an agent posts the events for a manager.
 func EventPath(manager string) string { return "/v2/" + manager + "/event" }
 
-// HeartbeatPath returns the path to which heartbeats for a manager are posted.
+// HeartbeatPath returns the URL path to which an agent posts the heartbeats for a manager.
 func HeartbeatPath(manager string) string { return "/v2/" + manager + "/heartbeat" }
 
-// Event reports that an object of a runtime changed.
+// Event is the message that an object of a runtime has changed.
 type Event struct {
-	// Watched is the object.
+	// Watched is the name of the changed object.
 	Watched Name `json:"watched"`
-	// WatchedGVK is its kind.
+	// WatchedGVK is the group, version and kind of the changed object.
 	WatchedGVK metav1.GroupVersionKind `json:"watchedGvk"`
 
-	// BootID identifies the start of the agent that Sequence belongs to. "" in events of the Kyma project's agent.
+	// BootID identifies the start of the agent for which Sequence is valid. It is "" in events of the Kyma project's
+	// agent.
 	BootID string `json:"boot,omitempty"`
-	// Sequence numbers the events for one manager since the agent started, from 1. An event that is sent again keeps
-	// its number.
+	// Sequence is the number of the event. It counts the events for one manager since the agent started, from 1. An
+	// event that is sent again has the same number.
 	Sequence uint64 `json:"sequence,omitempty"`
-	// Resource is the plural name of the kind.
+	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of it: Watched and Object
-	// are empty, and any of its objects may have changed.
+	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of Resource. Any object of
+	// Resource may have changed. Watched and Object are empty in such an event.
 	WatchStarted bool `json:"began,omitempty"`
-	// ObjectsComplete is true, with WatchStarted, if Objects are all objects of Resource that match the watch, as they
-	// were when it started: a receiver that remembers their state need not read them.
+	// ObjectsComplete is true if Objects contains all objects of Resource that match the watch, as they were when the
+	// watch started. It is only used with WatchStarted. A receiver that remembers the state of these objects need not
+	// read them.
 	ObjectsComplete bool `json:"complete,omitempty"`
-	// Objects are the names and namespaces of these objects, and their metadata as [TrimMetadata] returns it.
+	// Objects are the objects for ObjectsComplete: their names, their namespaces, and their metadata as [TrimMetadata]
+	// returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
-	// Object is the metadata of the object, see [TrimMetadata]. nil if it is too large or unknown.
+	// Object is the metadata of the changed object, see [TrimMetadata]. It is nil if the metadata is too large or
+	// unknown.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 }
 
-// Name is the name of an object. Its JSON keys are capitalised like those of the Kyma project's agent.
+// Name is the name and namespace of an object. Its JSON keys begin with a capital letter, like the keys that the Kyma
+// project's agent uses.
 type Name struct {
 	// Namespace is empty for cluster-scoped objects.
 	Namespace string `json:"Namespace"`
 	Name      string `json:"Name"`
 }
 
-// Heartbeat reports that an agent is running.
+// Heartbeat is the message that an agent is running.
 type Heartbeat struct {
 	// BootID is a random name that the agent chooses when it starts.
 	BootID string `json:"boot"`
 	// Version is the version of the agent.
 	Version string `json:"version"`
-	// Sequence is the highest sequence number of an event for this manager, 0 if there was none.
+	// Sequence is the highest sequence number of all events for this manager, or 0 if there was no event.
 	Sequence uint64 `json:"sequence"`
-	// Pending is the number of events that are still to be sent, or to be sent again.
+	// Pending is the number of events that are not delivered yet.
 	Pending int `json:"pending"`
-	// EventsLost is true if the agent had to drop events since its last heartbeat that was answered: any object may
-	// have changed.
+	// EventsLost is true if the agent had to drop events after its last answered heartbeat. Any object may then have
+	// changed.
 	EventsLost bool `json:"lost,omitempty"`
-	// Watchlist is the Digest of the watch list in force.
+	// Watchlist is the Digest of the watch list that the agent currently uses.
 	Watchlist string `json:"watchlist,omitempty"`
-	// Problem explains to people which resources of the watch list cannot be watched, and why, in at most 300 bytes. ""
-	// if there is none.
+	// Problem is a text for people. It contains the resources that cannot be watched, and the reasons. Maximum 300
+	// bytes. "" means that there is no problem.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Field is the part of an object that is watched.
+// Field is the part of an object whose changes are reported.
 type Field string
 
 // Values of Field.
 const (
-	// FieldAny is every change.
+	// FieldAny selects every change.
 	FieldAny Field = ""
-	// FieldSpec is every change except those of the status alone.
+	// FieldSpec selects every change except a change of only the status.
 	FieldSpec Field = "spec"
-	// FieldStatus is every change except those of the spec alone.
+	// FieldStatus selects every change except a change of only the spec.
 	FieldStatus Field = "status"
 )
 
 // Watch is one collection of objects that an agent watches for one manager.
 type Watch struct {
-	// Manager receives the events. "" is ManagerName.
+	// Manager is the name of the manager that gets the events. "" means ManagerName.
 	Manager string `json:"manager,omitempty"`
 	Group   string `json:"group,omitempty"`
-	// Version is an API version, or * for the preferred one of the API server.
+	// Version is an API version. The value * means the version that the API server prefers.
 	Version string `json:"version"`
-	// Resource is the plural name in lower case.
+	// Resource is the plural name of the resource in lower case.
 	Resource string `json:"resource"`
-	// Kind is the kind in events. "" is found out by discovery.
+	// Kind is the kind in events. If Kind is "", the agent finds the kind by discovery.
 	Kind string `json:"kind,omitempty"`
-	// Namespace and Name limit it to one namespace and one object. Empty is all.
+	// Namespace and Name limit the watch to one namespace and one object. An empty value selects all.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Selector is a label selector. Empty is all.
+	// Selector is a label selector. "" selects all objects.
 	Selector string `json:"selector,omitempty"`
-	// Field is the part whose changes are reported.
+	// Field is the part of an object whose changes are reported.
 	Field Field `json:"field,omitempty"`
 }
 
-// Watchlist lists the resources that an agent watches.
+// Watchlist is the list of the resources that an agent watches.
 type Watchlist struct {
-	// Watches are sorted.
+	// Watches are the entries of the list, in sorted order.
 	Watches []Watch `json:"watches"`
-	// HeartbeatInterval is the time between two heartbeats. 0 is DefaultHeartbeatInterval.
+	// HeartbeatInterval is the time between two heartbeats. 0 means DefaultHeartbeatInterval.
 	HeartbeatInterval metav1.Duration `json:"heartbeat,omitzero"`
 }
 
-// DefaultHeartbeatInterval is the time between two heartbeats if the watch list has none.
+// DefaultHeartbeatInterval is the time between two heartbeats if the watch list contains no interval.
 const DefaultHeartbeatInterval = 30 * time.Second
 
-// MaxHeartbeatInterval is the longest time between two heartbeats, also if the listener requests a longer one.
+// MaxHeartbeatInterval is the longest time between two heartbeats. A longer interval that the listener requests is cut
+// to this limit.
 const MaxHeartbeatInterval = time.Hour
 
-// EffectiveHeartbeatInterval returns HeartbeatInterval or its default.
+// EffectiveHeartbeatInterval returns HeartbeatInterval, or DefaultHeartbeatInterval if HeartbeatInterval is 0.
 func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
 	if w.HeartbeatInterval.Duration > 0 {
 		return w.HeartbeatInterval.Duration
@@ -168,26 +175,27 @@ func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
 	return DefaultHeartbeatInterval
 }
 
-// Identity is the content of the client certificate of an agent.
+// Identity contains the identity and the dates of an agent's client certificate.
 type Identity struct {
-	// CommonName is the runtime ID of the Kyma, or its name if it has none.
+	// CommonName is the runtime ID of the Kyma. If the Kyma has no runtime ID, CommonName is the name of the Kyma.
 	CommonName string
-	// UID is the UID of the Kyma. "" if another authority than ours issued the certificate.
+	// UID is the UID of the Kyma. It is "" if the certificate was not issued by our authority.
 	UID string
-	// Issued is when our authority issued the certificate. Zero if another one did.
+	// Issued is the time when our authority issued the certificate. It is zero if another authority issued the
+	// certificate.
 	Issued time.Time
-	// Expires is when the certificate expires.
+	// Expires is the time when the certificate expires.
 	Expires time.Time
-	// Root is the fingerprint of the root certificate that verified it, see [Fingerprint].
+	// Root is the fingerprint of the root certificate that verified the client certificate, see [Fingerprint].
 	Root string
 }
 
-// BackdatePeriod is how long before their issue the certificates of our authority begin to be valid: the clock of a
-// runtime may be slow.
+// BackdatePeriod is the time by which the validity of a certificate of our authority begins before its issue, because
+// the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
-// ParseEvent reads the body of an event. The event must have a kind, and the name of an object unless WatchStarted is
-// true.
+// ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, it must also have
+// the name of an object.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {

@@ -6,12 +6,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lastAppliedAnnotation contains a copy of the whole object, written by kubectl.
+// lastAppliedAnnotation is the annotation in which kubectl stores a copy of the whole object.
 const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 
-// TrimMetadata returns the metadata that an event contains: uid, resourceVersion, generation, deletionTimestamp,
-// labels, annotations without the copy of the object that kubectl adds, and the managers and times of managedFields. It
-// shares only strings with o. nil gives nil.
+// TrimMetadata returns the part of the metadata of an object that an event contains: uid, resourceVersion, generation,
+// deletionTimestamp, labels and annotations, and the managers and times of managedFields. It omits the annotation with
+// the copy of the object that kubectl writes. The result shares only strings with o. If o is nil, the result is nil.
 func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if o == nil {
 		return nil

@@ -58,8 +58,8 @@ type Options struct {
 // validPeriod returns how long a replica may act. This period begins with the start of its last successful renewal.
 func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
-// requestTimeout returns the timeout of a request. For a renewal, the timeout is the period for which the Lease is
-// valid.
+// requestTimeout returns the timeout of all requests except renewals. A renewal may take until the Lease becomes
+// invalid.
 func (o *Options) requestTimeout() time.Duration { return o.Duration / 4 }
 
 // Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds all shards.

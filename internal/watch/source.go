@@ -15,24 +15,25 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// errUnreadable says that an event was lost, so that a watch cannot resume behind it.
+// errUnreadable is the error of an event that cannot be read. The event is lost, so the watch cannot resume after it.
 var errUnreadable = errors.New("reading an event of a watch")
 
-// Source reads one collection of objects. ClientSource and JSONSource make one.
+// Source reads one collection of objects. ClientSource and JSONSource return a Source.
 type Source[T any] struct {
-	// List returns one page.
+	// List returns one page of the collection.
 	List func(ctx context.Context, o metav1.ListOptions) (Page[T], error)
-	// Watch opens a watch, calls opened, and calls receive for each event until the watch ends. The error is nil if the
-	// API server ended it or the connection broke, and the API error of an ERROR event.
+	// Watch opens a watch and calls opened. Watch then calls receive for each event until the watch ends. The returned
+	// error is nil if the API server ended the watch or the connection broke. If the watch ended with an ERROR event,
+	// the returned error is the API error in that event.
 	Watch func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error
 }
 
 // Page is one page of a list.
 type Page[T any] struct {
 	Items []T
-	// ResourceVersion is that of the whole list.
+	// ResourceVersion is the resourceVersion of the whole list.
 	ResourceVersion string
-	// Continue requests the next page. "" is the last page.
+	// Continue is the token that requests the next page. "" means that this is the last page.
 	Continue string
 }
 
@@ -43,7 +44,8 @@ type Received[T any] struct {
 	ResourceVersion string
 }
 
-// ClientSource returns the Source of a client of client-go. T is the struct of the objects, without pointer.
+// ClientSource returns a Source that uses a client of client-go. T is the struct type of the objects, not a pointer
+// type.
 func ClientSource[T any](
 	list func(context.Context, metav1.ListOptions) (Page[T], error),
 	open func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
@@ -77,7 +79,7 @@ func ClientSource[T any](
 	}}
 }
 
-// receivedOf converts an event of client-go.
+// receivedOf returns the Received for a watch event of client-go.
 func receivedOf[T any](e apiwatch.Event) (Received[T], error) {
 	object, is := any(e.Object).(*T)
 	named, err := meta.Accessor(e.Object)
@@ -91,8 +93,8 @@ func receivedOf[T any](e apiwatch.Event) (Received[T], error) {
 	return r, nil
 }
 
-// JSONSource returns a Source that decodes the JSON of an API server into T. get requests the collection with a query
-// and returns the body of an answer with status 200, and an API error for another status.
+// JSONSource returns a Source that decodes the JSON of an API server into T. The function get requests the collection
+// with a query. It returns the response body if the status is 200, and an API error for any other status.
 func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadCloser, error)) Source[T] {
 	return Source[T]{
 		List: func(ctx context.Context, o metav1.ListOptions) (Page[T], error) {
@@ -114,7 +116,7 @@ func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadC
 	}
 }
 
-// JSONWatch returns the Watch of a JSONSource.
+// JSONWatch returns the Watch function of a JSONSource.
 func JSONWatch[T any](
 	get func(ctx context.Context, query url.Values) (io.ReadCloser, error),
 ) func(context.Context, metav1.ListOptions, func(), func(Received[T])) error {
@@ -139,7 +141,7 @@ func JSONWatch[T any](
 	}
 }
 
-// decodeEvent reads the next event.
+// decodeEvent reads the next event of a watch.
 func decodeEvent[T any](d *json.Decoder) (Received[T], error) {
 	var e struct {
 		Type   string          `json:"type"`
@@ -150,7 +152,7 @@ func decodeEvent[T any](d *json.Decoder) (Received[T], error) {
 	}
 	if e.Type == string(apiwatch.Error) {
 		status := &metav1.Status{}
-		_ = json.Unmarshal(e.Object, status) // an object that is no Status is an error, too
+		_ = json.Unmarshal(e.Object, status) // an object that is not a Status is returned as an error, too
 		return Received[T]{}, apierrors.FromObject(status)
 	}
 	var m struct {

@@ -1,5 +1,5 @@
-// Package watch follows one collection of objects of an API server: it lists the collection, watches it, and repeats
-// what is needed when the watch ends.
+// Package watch follows the changes of one collection of objects of an API server. It lists the collection and watches
+// it. When the watch ends, it opens a new watch. If needed, it lists the collection again before that.
 //
 // # Use
 //
@@ -12,25 +12,26 @@
 //
 // # How it works
 //
-// Run keeps no objects, only the resourceVersion up to which it has reported everything. All callbacks are made by Run,
-// one at a time.
+// Run stores no objects. It stores only the resourceVersion up to which it has reported all changes. Run calls all
+// callbacks itself, one at a time.
 //
-//	what ends a watch                                       what follows
+//	reason for the end of a watch                           next action
 //	the API server, a broken connection, another error      a watch from the last resourceVersion
-//	410 Gone or Expired, resourceVersion too large,         a list, then a watch from its resourceVersion
+//	410 Gone or Expired, resourceVersion too large,         a list, then a watch from the resourceVersion of the list
 //	400 Bad Request, 404 Not Found, an unreadable event
 //
-// A watch that lived for HealthyAfter resets the back-off, and the next one starts without delay unless it ended with
-// an error. Everything else counts as a failure: an error, and a watch that ended earlier, even without an error.
-// Between two attempts Run waits between half of and all of a delay that doubles with each failure from MinDelay to
-// MaxDelay. Bookmarks move the resourceVersion and are not reported.
+// A watch that was open for at least HealthyAfter resets the back-off. The next watch then starts without delay, unless
+// the former watch ended with an error. An error counts as a failure. A watch that ends before HealthyAfter also counts
+// as a failure, even without an error. After a failure, Run waits for a random delay between half of a maximum and all
+// of it. This maximum begins with MinDelay and doubles with each failure up to MaxDelay. Bookmarks update the
+// resourceVersion and are not reported.
 //
 // Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
 //
 // # What it does not do
 //
-// It has no cache and starts no goroutine. client-go has the parts, but none that fits: a Reflector stores every
-// object, and a RetryWatcher neither lists nor backs off.
+// Run has no cache and starts no goroutine. The types of client-go do not fit: a Reflector stores every object, and a
+// RetryWatcher neither lists nor backs off.
 package watch
 
 import (
@@ -44,56 +45,61 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Options are what Run works with. Source is needed; callbacks that are nil are not called.
+// Options are the options of Run. Only Source is required. A callback that is nil is not called.
 type Options[T any] struct {
 	// Source reads the collection.
 	Source Source[T]
-	// Query has the label selector and the field selector of lists and watches.
+	// Query contains the label selector and the field selector for lists and watches.
 	Query metav1.ListOptions
 
-	// PageSize is the number of objects that are requested at a time. Default 500.
+	// PageSize is the maximum number of objects in one page of a list. Default 500.
 	PageSize int
-	// MaxPages and MaxObjects limit one list. Default 2,000 pages and 200,000 objects.
+	// MaxPages and MaxObjects are the maximum numbers of pages and objects of one list. Default 2,000 pages and 200,000
+	// objects.
 	MaxPages, MaxObjects int
-	// ListSlots, if not nil, limits the number of lists that run at the same time to its capacity.
+	// ListSlots, if not nil, limits the number of concurrent lists. The limit is the capacity of the channel.
 	ListSlots chan struct{}
-	// ListTimeout is the deadline of the request for one page. 0 is none.
+	// ListTimeout is the timeout of the request for one page. 0 means no timeout.
 	ListTimeout time.Duration
-	// WatchTimeout is the time after which the API server is to end a watch; each watch requests between half of and
-	// all of it. A watch that is open a minute longer is closed. 0 leaves it to the API server.
+	// WatchTimeout is the maximum duration of a watch. Each watch requests from the API server a random duration
+	// between half of WatchTimeout and all of it. If the watch is still open one minute after the requested duration,
+	// Run closes the watch. If WatchTimeout is 0, the API server chooses the duration.
 	WatchTimeout time.Duration
 
-	// MinDelay and MaxDelay limit the delay after a failure. Default 1 s and 30 s.
+	// MinDelay and MaxDelay are the limits of the delay after a failure. Default 1 s and 30 s.
 	MinDelay, MaxDelay time.Duration
-	// HealthyAfter is the lifetime of a watch that resets the delay. Default 5 s.
+	// HealthyAfter is the duration after which a watch counts as successful. A successful watch resets the delay.
+	// Default 5 s.
 	HealthyAfter time.Duration
-	// Retry ends the current delay when it receives a value.
+	// Retry is a channel. When Run receives a value from it, Run ends the current delay.
 	Retry <-chan struct{}
-	// IsUnsent reports whether an error occurred before a request was sent. Such a failure is free and does not
-	// lengthen the delay.
+	// IsUnsent reports whether an error occurred before a request was sent. Such a failure costs no request, so it does
+	// not extend the delay.
 	IsUnsent func(error) bool
 
-	// Page receives one page of a list. first is true for the first page, also when a list that failed starts again.
+	// Page receives one page of a list. first is true for the first page of each list. This includes a list that is
+	// restarted after a failure.
 	Page func(items []T, first bool)
-	// Listed is called after the last page. complete is false if the list was cut off.
+	// Listed is called after the last page of a list. complete is false if the list was cut off.
 	Listed func(complete bool)
 	// Opened and Closed are called at the beginning and the end of each watch.
 	Opened, Closed func()
-	// Event receives a change.
+	// Event receives one change of an object.
 	Event func(Event[T])
-	// Failed receives the error of a list or a watch, and the time since which attempts fail. Run returns the error
-	// that Failed returns, if any.
+	// Failed receives the error of a list or a watch, and the time of the first failure since the last success. If
+	// Failed returns an error, Run returns that error.
 	Failed func(err error, since time.Time) error
 }
 
 // Event is one change of an object.
 type Event[T any] struct {
 	Object *T
-	// Deleted is true if Object was deleted, or no longer matches the selectors.
+	// Deleted is true if Object was deleted or no longer matches the selectors.
 	Deleted bool
 }
 
-// Run lists and watches until ctx ends or Failed returns an error, and returns the error of either.
+// Run lists and watches the collection until ctx ends or Failed returns an error. Run returns the error of ctx or of
+// Failed.
 func Run[T any](ctx context.Context, o Options[T]) error {
 	w := &watcher[T]{Options: o}
 	w.setDefaults()
@@ -127,10 +133,10 @@ func Run[T any](ctx context.Context, o Options[T]) error {
 	return ctx.Err()
 }
 
-// watcher is one call of Run.
+// watcher is the state of one call of Run.
 type watcher[T any] struct {
 	Options[T]
-	version string // resourceVersion up to which everything was reported; "" if a list is needed
+	version string // resourceVersion up to which all changes were reported; "" if a list is needed
 }
 
 func (w *watcher[T]) setDefaults() {
@@ -156,7 +162,7 @@ func (w *watcher[T]) attempt(ctx context.Context) (lifetime time.Duration, err e
 	return lifetime, err
 }
 
-// list reads all pages.
+// list reads all pages of a list.
 func (w *watcher[T]) list(ctx context.Context) error {
 	if w.ListSlots != nil {
 		select {
@@ -189,7 +195,7 @@ func (w *watcher[T]) list(ctx context.Context) error {
 	}
 }
 
-// page reads one page.
+// page reads one page of a list.
 func (w *watcher[T]) page(ctx context.Context, o metav1.ListOptions) (Page[T], error) {
 	if w.ListTimeout > 0 {
 		var cancel context.CancelFunc
@@ -207,7 +213,7 @@ func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err err
 		timeout := w.WatchTimeout/2 + rand.N(w.WatchTimeout/2+1)
 		o.TimeoutSeconds = new(max(1, int64(timeout.Seconds())))
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout+time.Minute) // the API server may not end it
+		ctx, cancel = context.WithTimeout(ctx, timeout+time.Minute) // the API server may fail to end the watch
 		defer cancel()
 	}
 	var opened time.Time
@@ -233,20 +239,21 @@ func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err err
 	return time.Since(opened), err
 }
 
-// needsList reports whether a watch cannot resume after an error, so that only a list shows the changes since.
+// needsList reports whether an error means that the watch cannot resume. In that case, only a list can show the changes
+// since the watch ended.
 func needsList(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
 		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.Is(err, errUnreadable)
 }
 
-// delay returns the time to wait after a number of failures in a row.
+// delay returns the time to wait after a number of consecutive failures.
 func (w *watcher[T]) delay(failures int) time.Duration {
 	d := max(min(w.MinDelay<<min(failures-1, 16), w.MaxDelay), 2)
 	return d/2 + rand.N(d/2)
 }
 
-// wait waits for d, for a value of Retry, or for the end of ctx.
+// wait returns after d, after a value of Retry, or when ctx ends.
 func (w *watcher[T]) wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
