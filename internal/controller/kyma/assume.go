@@ -12,33 +12,33 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// After a start of the manager, the status of a Kyma that is Ready and has a connected agent is assumed to be right:
-// the agent reports what has changed meanwhile. The first heartbeat triggers a full reconcile, so the reconciles of a
-// fleet are spread like its heartbeats. An assumption only confirms a status and never changes anything: if there is
-// anything to do, the full reconcile follows at once.
+// When the manager starts, it assumes that the status of a Kyma is right if the Kyma is Ready and has a connected
+// agent. The agent reports what has changed in the meantime. The first heartbeat of the agent triggers a full
+// reconcile, so the reconciles of the fleet are spread like the heartbeats. The step assume only confirms a status and
+// never changes anything. If there is anything to do, the full reconcile follows at once.
 
-// assume ends the reconcile of a Kyma that is in its desired state, as far as this is known without a request to its
+// assume ends the reconcile of a Kyma that is in its desired state. It checks this state without a request to the
 // runtime.
 func (n *run) assume(ctx context.Context) error {
 	if !n.mayAssume() {
 		return nil
 	}
 	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
-		return nil // it is connected already, or connect reports why it cannot be
+		return nil // the runtime is already connected, or step connect reports the error
 	}
 	spec, _ := initialRequest(n.kyma)
 	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name},
 		Spec: spec}
 	manifests, err := n.listManifests(ctx)
 	if err != nil {
-		return nil // resolve reports it
+		return nil // step resolve reports the error
 	}
 	modules, err := n.decide(ctx, remote, manifests)
 	if err != nil || !n.isAsReported(ctx, remote, modules) {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
-	// done before the Kyma was reported Ready
+	// the runtime got these objects before the Kyma was reported Ready
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.edit(func(*record) {})
 	n.subscribe(true)
@@ -46,8 +46,8 @@ func (n *run) assume(ctx context.Context) error {
 	return loop.Done()
 }
 
-// mayAssume reports whether the Kyma was Ready when this process started and its agent reports what changes in its
-// runtime.
+// mayAssume reports whether the status of the Kyma may be assumed to be right. The Kyma must have been Ready when this
+// process started, and its agent must report the changes in the runtime.
 func (n *run) mayAssume() bool {
 	s := &n.kyma.Status
 	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady &&
@@ -55,16 +55,16 @@ func (n *run) mayAssume() bool {
 		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isEquipped()
 }
 
-// isEquipped reports whether, according to the status, the runtime has everything that it gets beside modules. The pull
-// Secret is checked because it may have been configured since.
+// isEquipped reports whether, according to the status, the runtime has the base objects, the catalog copy and the pull
+// Secret. The pull Secret is checked because it may have been configured after the last reconcile.
 func (n *run) isEquipped() bool {
 	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
 	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) &&
 		(n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
 }
 
-// isAsReported reports whether every module has its desired version, its desired Manifest, and the entry in the status
-// that it would get.
+// isAsReported reports whether every module has its desired version and its desired Manifest, and whether the status
+// entry of every module is up to date.
 func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []plan.Module) bool {
 	for i := range modules {
 		m := &modules[i]

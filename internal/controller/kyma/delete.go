@@ -21,15 +21,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// deletion is what the steps of a deletion have found.
+// deletion has the results of the steps of a deletion.
 type deletion struct {
 	isFirst     bool       // set by announce: this is the first reconcile of the deletion
-	isQueued    bool       // set by admission: the modules of other runtimes are removed first
-	runtimeLeft leftReason // why the runtime is left as it is; "" if it is cleaned up
-	unavailable error      // why the runtime is unavailable, while that is waited for
+	isQueued    bool       // set by awaitAdmission: the modules of other runtimes are removed first
+	runtimeLeft leftReason // why the runtime is not cleaned up; "" if it is cleaned up
+	unavailable error      // why the runtime is unavailable, while the deletion waits for the runtime
 }
 
-// leftReason is why the runtime of a deleted Kyma is left as it is.
+// leftReason is the reason why the runtime of a deleted Kyma is not cleaned up.
 type leftReason string
 
 const (
@@ -37,7 +37,7 @@ const (
 	leftAfterDeadline leftReason = "deletion deadline" // the deletion was given up
 )
 
-// announce prepares that both copies of the Kyma report its deletion, before anything happens to its modules.
+// announce sets the state Deleting, so that both copies of the Kyma report the deletion before any module is deleted.
 func (n *run) announce(context.Context) error {
 	agentdelivery.TakeOver(n.kyma, n.now)
 	n.deletion.isFirst = n.kyma.Status.State != v1beta2.StateDeleting
@@ -45,9 +45,9 @@ func (n *run) announce(context.Context) error {
 	return nil
 }
 
-// connectToDelete gets the connection to the runtime. Without an access Secret the runtime is left as it is: whoever
-// deleted the Secret has decided that the cluster no longer exists. After any other failure the runtime is waited for,
-// within the limit of giveup.go.
+// connectToDelete gets the connection to the runtime. If there is no access Secret, the runtime is not cleaned up: the
+// person who deleted the Secret has decided that the cluster no longer exists. After any other failure the deletion
+// waits for the runtime, within the limit that giveup.go describes.
 func (n *run) connectToDelete(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
@@ -60,8 +60,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable()) && !n.InCluster {
-		// The status is written to this Kyma, and the request shows whether the runtime is available again. The next
-		// steps do not need it.
+		// This request shows whether the runtime is available again. The status is written to the Kyma that it returns.
+		// The next steps do not need this Kyma.
 		n.remote, err = n.readRemote(ctx)
 	}
 	if err != nil {
@@ -70,10 +70,11 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return nil
 }
 
-// awaitAdmission waits until the modules of this runtime may be removed: only those of some runtimes are at the same
-// time. A deletion that has begun continues. The status is saved after this step.
+// awaitAdmission waits until the modules of this runtime may be removed, because only a limited number of runtimes may
+// lose their modules at the same time. A deletion that has already begun needs no admission. The status is saved after
+// this step.
 func (n *run) awaitAdmission(ctx context.Context) (err error) {
-	const recheckInterval = 10 * time.Minute // the admission enqueues the Kyma; this is for the case that it does not
+	const recheckInterval = 10 * time.Minute // a fallback: the admission enqueues the Kyma earlier
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
@@ -89,8 +90,8 @@ func (n *run) awaitAdmission(ctx context.Context) (err error) {
 		"admission: the modules of other runtimes are removed first (--max-new-runtimes)")
 }
 
-// deleteModules deletes all Manifests of this Kyma, also those of mandatory modules, and waits until they no longer
-// exist.
+// deleteModules deletes all Manifests of this Kyma, including those of mandatory modules. It waits until the Manifests
+// no longer exist.
 func (n *run) deleteModules(ctx context.Context) error {
 	n.found.resolved = true
 	var left []string
@@ -130,21 +131,21 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 	return all
 }
 
-// isDeletionStuck reports whether the deletion waits for the runtime or a person, so that other runtimes may be
-// admitted meanwhile.
+// isDeletionStuck reports whether the deletion waits for the runtime or for a person. If so, other runtimes may be
+// admitted in the meantime.
 func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
 }
 
-// waitsForOthers reports whether the deletion of a Manifest waits for a person or the runtime, and not only for its
-// objects to be deleted.
+// waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. A deletion that only
+// waits until its objects are deleted does not count.
 func waitsForOthers(m *v1beta2.Manifest) bool {
 	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting &&
 		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
 }
 
-// verifyNoManifests reads from the API server whether there is a Manifest whose shard label was removed: the cache does
-// not have it.
+// verifyNoManifests checks in the API server that the Kyma has no Manifest left. The cache does not have a Manifest
+// whose shard label was removed.
 func (n *run) verifyNoManifests(ctx context.Context) error {
 	if n.Shards == nil {
 		return nil
@@ -162,7 +163,8 @@ func (n *run) verifyNoManifests(ctx context.Context) error {
 	return nil
 }
 
-// deleteFromRuntime deletes what the runtime got beside modules: its Kyma, the agent, the pull Secret and the CRDs.
+// deleteFromRuntime deletes all delivered objects that belong to no module: the Kyma in the runtime, the agent, the
+// pull Secret and the CRDs.
 func (n *run) deleteFromRuntime(ctx context.Context) error {
 	if n.InCluster || n.deletion.runtimeLeft != "" {
 		return nil
@@ -182,8 +184,8 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	return nil
 }
 
-// deliveredResources lists what the runtime got beside modules: its Kyma, the agent and the base objects. The Namespace
-// is not in the list, because there are objects of others in it.
+// deliveredResources lists the delivered objects that belong to no module: the Kyma in the runtime, the agent and the
+// base objects. The Namespace is not in the list, because it has objects of others.
 func (n *run) deliveredResources() []v1beta2.Resource {
 	all := []v1beta2.Resource{{
 		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind,
@@ -202,7 +204,8 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		// before the purge controller, which acts on the deletion of the Kyma, waits for the runtime
+		// the connection is closed before the purge controller, which acts on the deletion of the Kyma, waits for the
+		// runtime
 		n.Runtimes.Close(n.kyma.Name)
 	}
 	// The cache need not wait for this write: noteReleased records it.

@@ -20,26 +20,27 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// When a Kyma is reconciled after an event of one of its Manifests. The first row that fits wins:
+// An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row that fits wins:
 //
-//	1  it is deleted, or was changed by others                       at once
-//	2  it has another state, which is neither Ready nor Processing   at once: people wait for it
-//	3  it has become Ready, and all others are Ready                 at once: this is the end of the change
-//	4  it has another state, or another visible version or message   after readyBatchDelay, with other events
-//	5  we changed it, or it was created, started or applied          when it counts as slow; usually row 3 or 4 comes earlier
-//	6  else                                                          never
+//	1  the Manifest is deleted, or was changed by others               no delay
+//	2  its state has changed to neither Ready nor Processing           no delay: people wait for this state
+//	3  its state has changed to Ready, and no other is Processing      no delay: this is the end of the change
+//	4  its state, visible version or visible message has changed       readyBatchDelay, together with other events
+//	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes earlier
+//	6  any other event                                                 no reconcile
 
-// readyBatchDelay is how long Ready states of modules are collected, so that modules which become Ready together cost
-// one status write.
+// readyBatchDelay is the period over which Ready states of modules are collected. Modules that become Ready together
+// then cost one status write.
 const readyBatchDelay = time.Second
 
-// slowCheckDelay is when a module is checked that should be Ready by then, else it is slow.
+// slowCheckDelay is the time after which a module is checked. A module that is not Ready by then is slow.
 const slowCheckDelay = plan.SlowModuleDelay + time.Second
 
-// recordAnnotations are annotations that record something about an object. Changes of them trigger no reconcile.
+// recordAnnotations are annotations that only record a fact about an object. Changes of these annotations trigger no
+// reconcile.
 var recordAnnotations = []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef}
 
-// onManifest handles events of Manifests.
+// onManifest returns the handler for events of Manifests.
 func (r *Reconciler) onManifest() handler.EventHandler {
 	enqueue := func(ctx context.Context, q queueing.Queue, o client.Object, after time.Duration) {
 		for _, request := range loop.RequestForKyma(ctx, o) {
@@ -70,10 +71,10 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 	}
 }
 
-// isSpecChanged reports whether an update changes more than the status and annotations that record something.
+// isSpecChanged reports whether an update changes more than the status and the recordAnnotations.
 func isSpecChanged(e event.UpdateEvent) bool { return loop.SpecChanged(recordAnnotations...).Update(e) }
 
-// delayAfter returns whether a Kyma has to be reconciled after an update of a Manifest, and how long that may wait.
+// delayAfter returns whether an update of a Manifest requires a reconcile of its Kyma, and after which delay.
 func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnWrite bool) (
 	after time.Duration, relevant bool) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
@@ -83,10 +84,10 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	case specChanged && !isOwnWrite:
 		return 0, true
 	case specChanged && before.Generation != now.Generation:
-		was = v1beta2.StateProcessing // as the reconcile that changed it has reported
+		was = v1beta2.StateProcessing // the state that the reconcile with the own write has reported
 	}
 	applied := plan.InstalledVersion(before) != plan.InstalledVersion(now)
-	// else its progress is not reported
+	// visible means that the Kyma shows the version and the message of the Manifest
 	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
 	changed := was != is || visible && (applied ||
 		before.Status.LastOperation.Operation != now.Status.LastOperation.Operation)
@@ -103,14 +104,14 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	return 0, false
 }
 
-// ownWrites are the changes of Manifests that this controller has sent and whose events have not arrived. The zero
-// value is empty. Safe for concurrent use.
+// ownWrites has the changes of Manifests that this controller has sent and whose events have not arrived yet. The zero
+// value is empty. It is safe for concurrent use.
 type ownWrites struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
 }
 
-// expect notes how a Manifest is about to be written.
+// expect records the content of a Manifest that is about to be written.
 func (w *ownWrites) expect(m *v1beta2.Manifest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,15 +122,16 @@ func (w *ownWrites) expect(m *v1beta2.Manifest) {
 		Annotations: m.Annotations}, Spec: m.Spec}
 }
 
-// forget drops what is expected of a Manifest.
+// forget drops the expected content of a Manifest.
 func (w *ownWrites) forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.sent, key)
 }
 
-// take drops what is expected of a Manifest, and returns whether the Manifest is exactly that. So nothing is remembered
-// for long; an own write whose event arrives after another one triggers one reconcile too many.
+// take drops the expected content of a Manifest, and returns whether the Manifest has exactly this content. Because
+// take always drops it, no content is kept for long. If the event of an own write arrives after another event, it
+// triggers one unnecessary reconcile.
 func (w *ownWrites) take(m *v1beta2.Manifest) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +142,7 @@ func (w *ownWrites) take(m *v1beta2.Manifest) bool {
 		maps.Equal(specAnnotations(sent), specAnnotations(m)) && plan.SameSpec(&sent.Spec, &m.Spec)
 }
 
-// specAnnotations returns the annotations without those that only record something.
+// specAnnotations returns the annotations of an object without the recordAnnotations.
 func specAnnotations(o client.Object) map[string]string {
 	annotations := maps.Clone(o.GetAnnotations())
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return slices.Contains(recordAnnotations, key) })
@@ -162,8 +164,8 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied admits the next new runtime when all objects of this one are applied. Whether and when it becomes
-// Ready depends on the runtime only.
+// releaseIfApplied admits the next new runtime when all objects of this runtime are applied. After that, only the
+// runtime itself decides whether and when it becomes Ready.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]
@@ -172,7 +174,7 @@ func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) 
 	}
 	all, err := r.manifestsOf(ctx, now.Namespace, kyma)
 	if err != nil {
-		return // the state of the Kyma releases it later
+		return // a later change of the Kyma's state releases the runtime
 	}
 	for i := range all {
 		if m := &all[i]; m.Name != now.Name && m.Status.AppliedDigest == "" {
@@ -182,7 +184,7 @@ func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) 
 	r.starting.Release(kyma)
 }
 
-// manifestsOf returns the Manifests of a Kyma from the cache. They must not be changed.
+// manifestsOf returns the Manifests of a Kyma from the cache. The caller must not change them.
 func (r *Reconciler) manifestsOf(ctx context.Context, namespace, kyma string) ([]v1beta2.Manifest, error) {
 	var list v1beta2.ManifestList
 	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{runtimes.KymaNameIndex: kyma},

@@ -9,11 +9,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// renewalGracePeriod is how long a certificate may be due for renewal before a metric reports it.
+// renewalGracePeriod is how long the renewal of a certificate may be overdue before a metric reports the certificate.
 const renewalGracePeriod = 24 * time.Hour
 
-// recordMetrics sets the gauges of this Kyma and its modules after its status was reported, and deletes those that no
-// longer apply.
+// recordMetrics sets the gauges of this Kyma and its modules after the status was reported. It deletes the gauges that
+// no longer match the status.
 func (n *run) recordMetrics() {
 	if !n.RuntimeMetrics {
 		return
@@ -47,7 +47,8 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.MandatoryModuleState.Set(kyma)
 }
 
-// shootOf returns the first label of the runtime's domain if the domain has at least three, else "".
+// shootOf returns the first label of the domain of the runtime. If the domain has fewer than three labels, it returns
+// "".
 func shootOf(k *v1beta2.Kyma) string {
 	parts := strings.Split(k.Annotations[v1beta2.AnnotationSKRDomain], ".")
 	if len(parts) < 3 {

@@ -13,17 +13,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// record is what is known of one Kyma between reconciles. Losing it costs a read or a patch that changes nothing.
+// record is the in-memory state of one Kyma between reconciles. If the record is lost, a read or a patch is made that
+// changes nothing.
 type record struct {
 	runtime     *runtimes.Runtime       // the connection that the record belongs to
-	firstSeenAt time.Time               // when the runtime was first seen by this process, whatever the connection
-	fingerprint uint64                  // of the Kyma in the runtime, as far as others change it
-	deletion    *apply.DeletionProgress // which objects of the runtime were asked to be deleted
-	releasedUID types.UID               // of the Kyma whose finalizer was removed; the cache may still have it
+	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
+	fingerprint uint64                  // of the Kyma in the runtime, without its status
+	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
+	releasedUID types.UID               // UID of the Kyma without our finalizer, which may be in the cache still
 }
 
-// edit calls f with the record of the Kyma, under the lock. The record of another connection is replaced by an empty
-// one.
+// edit calls f with the record of the Kyma, under the lock. If the record belongs to another connection, an empty
+// record replaces it first.
 func (n *run) edit(f func(*record)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,7 +47,7 @@ func (r *Reconciler) isKnown(kyma string) bool {
 	return r.known[kyma] != nil
 }
 
-// forget drops everything that is known of a Kyma which is deleted, or reconciled by another replica.
+// forget drops the in-memory state and the metrics of a Kyma that is deleted, or is reconciled by another replica.
 func (r *Reconciler) forget(kyma string) {
 	r.mu.Lock()
 	delete(r.known, kyma)
@@ -58,7 +59,7 @@ func (r *Reconciler) forget(kyma string) {
 	r.ending.Withdraw(kyma)
 }
 
-// isReleased reports whether our finalizer was removed from a Kyma already.
+// isReleased reports whether this process has already removed our finalizer from a Kyma.
 func (r *Reconciler) isReleased(k *v1beta2.Kyma) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,20 +67,21 @@ func (r *Reconciler) isReleased(k *v1beta2.Kyma) bool {
 	return m != nil && m.releasedUID == k.UID
 }
 
-// noteReleased notes that our finalizer was removed from the Kyma.
+// noteReleased records that our finalizer was removed from the Kyma.
 func (n *run) noteReleased() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.known[n.kyma.Name] = &record{releasedUID: n.kyma.UID, deletion: &apply.DeletionProgress{}}
 }
 
-// noteRemote remembers the Kyma in the runtime as it was read or is about to be written, so that its event triggers no
-// reconcile.
+// noteRemote records the Kyma in the runtime as it was read, or as it is about to be written. An event with the same
+// content then triggers no reconcile.
 func (n *run) noteRemote() {
 	n.edit(func(m *record) { m.fingerprint = fingerprint(n.remote) })
 }
 
-// isRemoteChanged reports whether the Kyma in a runtime differs from how it was last read in more than its status.
+// isRemoteChanged reports whether the Kyma in a runtime differs from the last recorded version. Changes of the status
+// do not count.
 func (r *Reconciler) isRemoteChanged(kyma string, remote metav1.Object) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +91,7 @@ func (r *Reconciler) isRemoteChanged(kyma string, remote metav1.Object) bool {
 
 var hashSeed = maphash.MakeSeed()
 
-// fingerprint is a hash of an object's metadata without what a change of the status changes.
+// fingerprint returns a hash of the metadata of an object. A change of the status does not change the hash.
 func fingerprint(o metav1.Object) uint64 {
 	return maphash.Comparable(hashSeed, fmt.Sprint(o.GetUID(), o.GetGeneration(), o.GetDeletionTimestamp() != nil,
 		o.GetLabels(), o.GetAnnotations()))

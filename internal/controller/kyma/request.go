@@ -11,21 +11,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// The Kyma in the runtime belongs to the admin of the runtime. When it is deleted, often by accident, its modules would
-// be uninstalled. Therefore the last requested channel and modules are stored in an annotation of the Kyma in the
-// control plane, unless they equal those of its spec.
+// The admin of the runtime owns the Kyma in the runtime. The Kyma is sometimes deleted, often by accident, and then its
+// modules would be uninstalled. Therefore the last requested channel and modules are stored in an annotation of the
+// Kyma in the control plane. If they equal the spec of the Kyma in the control plane, they are not stored.
 
-// lastRequest is the value of v1beta2.AnnotationLastRequest.
+// lastRequest is the content of the annotation v1beta2.AnnotationLastRequest.
 type lastRequest struct {
 	Channel string           `json:"channel"`
 	Modules []v1beta2.Module `json:"modules,omitempty"`
 }
 
 // lastRequestLimit is the largest size of the annotation in bytes. All annotations of an object together may have 256
-// KiB; 250 modules have about 40.
+// KiB. The annotation for 250 modules has about 40 KiB.
 const lastRequestLimit = 128 << 10
 
-// rememberRequest stores what the Kyma in the runtime requests, before it is acted on.
+// rememberRequest stores the request of the Kyma in the runtime before the next steps act on it.
 func (n *run) rememberRequest(ctx context.Context) error {
 	if n.InCluster {
 		return nil
@@ -39,7 +39,7 @@ func (n *run) rememberRequest(ctx context.Context) error {
 	})
 }
 
-// encodeLastRequest returns the value of the annotation, "" if nothing has to be stored.
+// encodeLastRequest returns the value of the annotation, or "" if nothing has to be stored.
 func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 	last := lastRequest{remote.Spec.Channel, remote.Spec.Modules}
 	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||
@@ -53,8 +53,8 @@ func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 	return string(text)
 }
 
-// initialRequest returns the spec of a Kyma that is created in a runtime, and whether it was restored from the
-// annotation.
+// initialRequest returns the spec of a Kyma that is about to be created in a runtime. restored reports whether the spec
+// was restored from the annotation.
 func initialRequest(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, restored bool) {
 	spec = *kyma.Spec.DeepCopy()
 	var last lastRequest

@@ -15,21 +15,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// The functions of this file are the only ones that write conditions, states and entries of modules. They are pure:
-// they make no request, take no lock and count nothing.
+// Only the functions of this file write conditions, states and status entries of modules. The functions are pure: they
+// make no request, take no lock and count nothing.
 
-// report derives the status from what the steps have found. If nothing has changed, the status does not change either.
+// report derives the status from the findings of the steps and from their outcome. If nothing has changed, the status
+// stays the same.
 func (n *run) report(out loop.Outcome) {
 	s := &n.kyma.Status
-	if n.deletion.unavailable != nil { // the answer of the step has no reason
+	if n.deletion.unavailable != nil { // the outcome of the step has no reason
 		out.Err, out.Waiting = n.deletion.unavailable, ""
 	}
 	switch {
 	case n.found.resolved:
 		s.Modules = plan.Entries(n.modules, n.now)
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
-		// The state of modules in a runtime that cannot be reached is not known. Entries keep their references, which
-		// are still right.
+		// The runtime cannot be reached, so the state of its modules is not known. The entries keep their references,
+		// which are still right.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()
@@ -52,12 +53,13 @@ func (n *run) report(out loop.Outcome) {
 
 // state returns the state of the Kyma and the text of its last operation. The first row that fits wins:
 //
-//	1  it is being deleted                       Deleting
-//	2  a step failed for the runtime as a whole  Error
-//	3  a module is in Error                      Error
-//	4  a module is in Warning                    Warning
-//	5  a module is not Ready, or a step waits    Processing
-//	6  else                                      Ready
+//	1  the Kyma is being deleted                           Deleting
+//	2  a step failed before the modules were resolved      Error
+//	3  a module is in Error                                Error
+//	4  a later step failed                                 Error
+//	5  a module is in Warning                              Warning
+//	6  a step waits, or a module is not Ready              Processing
+//	7  any other Kyma                                      Ready
 func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
 	s := &n.kyma.Status
 	has := func(state v1beta2.State) bool {
@@ -96,7 +98,7 @@ func deletionOperation(out loop.Outcome) string {
 	}
 }
 
-// reportConditions sets the leaf conditions and computes Ready from them.
+// reportConditions sets all conditions. It sets Ready last, because Ready depends on the others.
 func (n *run) reportConditions(out loop.Outcome) {
 	set := func(kind string, ok bool, yes, no, reason, detail string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady, Message: yes,
@@ -164,7 +166,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
 }
 
-// setter sets a condition: True with message yes, or False with message no, a reason and a detail.
+// setter sets a condition. If ok is true, the condition becomes True with the message yes. Otherwise it becomes False
+// with the message no, the reason and the detail.
 type setter func(kind string, ok bool, yes, no, reason, detail string)
 
 // reportMandatory sets or removes the condition of the mandatory modules.
@@ -183,7 +186,8 @@ func (n *run) reportMandatory(set setter) {
 		v1beta2.MessageMandatoryModulesFalse, reason, which)
 }
 
-// mandatoryNotReadySince returns since when a mandatory module is not Ready, now if all are.
+// mandatoryNotReadySince returns the time since when a mandatory module is not Ready. If all mandatory modules are
+// Ready, it returns the current time.
 func (n *run) mandatoryNotReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil &&
 		c.Status != metav1.ConditionTrue {
@@ -203,7 +207,8 @@ func (n *run) reportAgent(set setter) {
 		v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
 }
 
-// reportPolicy sets a condition if the maintenance policy cannot be used and a module waits for a maintenance window.
+// reportPolicy sets the condition MaintenancePolicy if two facts hold: the maintenance policy cannot be used, and a
+// module waits for a maintenance window. Otherwise it removes the condition.
 func (n *run) reportPolicy(set setter) {
 	if n.found.policyProblem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
@@ -226,8 +231,8 @@ func (n *run) reportNotReconciled(loop.Outcome) {
 	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
 }
 
-// reportReachable sets the condition Reachable of a Kyma that is being deleted while its runtime is unavailable. It
-// stays set until requests to the runtime succeed.
+// reportReachable sets the condition Reachable to False while the runtime of a Kyma that is being deleted is
+// unavailable. It removes the condition when requests to the runtime succeed again.
 func (n *run) reportReachable(out loop.Outcome, set setter) {
 	switch {
 	case n.DeletionDeadline == 0 || n.kyma.DeletionTimestamp.IsZero():
