@@ -1,5 +1,5 @@
-// Package purge completes deletions that do not complete by themselves: it deletes what Lifecycle Manager deployed from
-// the runtime of a Kyma whose deletion takes longer than a grace period.
+// Package purge completes deletions that do not complete by themselves. If the deletion of a Kyma takes longer than a
+// grace period, it deletes the objects that Lifecycle Manager deployed to the runtime of this Kyma.
 //
 // # Use
 //
@@ -8,35 +8,36 @@
 //
 // # How it works
 //
-// The Kyma and Manifest controllers delete in an order that loses nothing, and wait: for users to delete their custom
-// resources, and for operators to remove their finalizers. If a Kyma still exists at the end of its grace period,
-// something waits that will not happen. The period starts when the first of its Manifests is deleted. That may be later
-// than the deletion of the Kyma, because only a limited number of Kymas are deleted at the same time. At the end of the
-// period, this controller does for each Manifest that is being deleted:
+// The Kyma and Manifest controllers delete in an order that loses no data. They wait until users have deleted their
+// custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end of its grace
+// period, the deletion waits for a step that will not happen. The grace period starts when the first Manifest of the
+// Kyma is deleted. That may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted
+// at the same time. At the end of the grace period, this controller handles each Manifest that is being deleted:
 //
-//	1  read the objects of the inventory, to know which exist
+//	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
-//	3  remove the finalizers of those that still exist after one more delay (finalizerGracePeriod)
-//	4  delete webhook configurations of the inventory whose webhook does not answer and so blocks 2 or 3
-//	5  delete the inventory, once no custom resource is left
+//	3  remove the finalizers of custom resources that still exist after another delay (finalizerGracePeriod)
+//	4  delete webhook configurations of the inventory whose webhook does not answer and therefore blocks 2 or 3
+//	5  delete the objects of the inventory, once no custom resource is left
 //
-// Before step 4 it does not touch the operator: while there are custom resources, the Manifest controller keeps their
-// operator running, and both controllers would undo each other's changes. In step 4 it annotates the Manifest
-// (v1beta2.AnnotationPurged), and the Manifest controller stops doing that. In step 5 both controllers delete the same
-// objects, which does no harm. An object that is not deleted, for example because of a finalizer of others, does not
-// block the objects after it.
+// Before step 4, the purge controller does not change the module's operator. While custom resources exist, the Manifest
+// controller keeps their operator running, and the two controllers would undo each other's changes. In step 4, the
+// purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the Manifest controller does not
+// restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object is not
+// deleted, for example because of a finalizer of another component, the deletion of the other objects continues.
 //
-// [Tombstones] does the same for Kymas that no longer exist, because their deletion was given up while the runtime was
+// [Tombstones] does the same for Kymas that no longer exist, because their deletion was abandoned while the runtime was
 // unreachable.
 //
-// What was deleted is in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
+// Deleted objects are reported in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
 //
 // # What it does not do
 //
-// It touches only objects of inventories, and custom resources whose CRD is in an inventory. It keeps objects that the
-// module marks as kept, with their CRD and all custom resources of that CRD. It leaves kinds of Options.Skip alone, and
-// the kinds of Lifecycle Manager. It never removes an object from an inventory, and no finalizer of a Manifest or Kyma:
-// their controllers do, once everything is deleted.
+// This controller deletes only objects of inventories, and custom resources whose CRD is in an inventory. It keeps
+// objects that the module marks as kept, with their CRD and all custom resources of that CRD. It does not delete custom
+// resources of kinds that match Options.Skip, or of the kinds of Lifecycle Manager. It never removes an object from an
+// inventory. It never removes a finalizer of a Manifest or Kyma: the Manifest and Kyma controllers remove these
+// finalizers once all objects are deleted.
 package purge
 
 import (
@@ -71,21 +72,23 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Client reads from the cache and sees its own writes.
+	// Client reads from a cache that includes the own writes of this process.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Events records what was deleted.
+	// Events records events about deleted objects.
 	Events events.EventRecorder
-	// Grace is how long a deletion may take before the runtime is purged, from the deletion of the first Manifest. 0
-	// means never.
+	// Grace is the time between the deletion of the first Manifest and the purge of the runtime. With 0, no runtime is
+	// purged.
 	Grace time.Duration
-	// Skip are patterns, as of path.Match, for kinds whose custom resources are left alone: plural.group or kind.group,
-	// such as "*.helm.cattle.io" or "certificate.cert-manager.io". Case does not matter.
+	// Skip is a list of patterns in the syntax of path.Match. Custom resources of matching kinds are not deleted. A
+	// pattern is compared with plural.group and with kind.group, for example "*.helm.cattle.io" or
+	// "certificate.cert-manager.io". The comparison ignores case.
 	Skip []string
 	// Concurrency is the number of Kymas that are reconciled at the same time. Default 4.
 	Concurrency int
-	// Shards are the runtimes that this replica is responsible for. nil: all.
+	// Shards determines the runtimes that this replica is responsible for. With nil, the replica is responsible for all
+	// runtimes.
 	Shards *shard.Keeper
 	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
@@ -94,20 +97,21 @@ type Options struct {
 // Reconciler purges the runtimes of Kymas.
 type Reconciler struct {
 	Options
-	name     string                      // among the subscribers of a runtime
-	trigger  queueing.Trigger            // enqueues Kymas when their connection changes
+	name     string                      // identifies this controller among the subscribers of a runtime
+	trigger  queueing.Trigger            // enqueues a Kyma when the connection to its runtime changes
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is what is remembered of one purge between reconciles. Losing it costs reads, and events with less detail.
+// memory is the data about one purge that is kept between two reconciles. If this data is lost, the next reconcile
+// sends more reads, and events have less detail.
 type memory struct {
 	kyma     *v1beta2.Kyma          // as last read
-	runtime  *runtimes.Runtime      // the connection that the other fields belong to; nil while there is none
+	runtime  *runtimes.Runtime      // the connection that the other fields belong to; nil without a connection
 	targets  map[string]*target     // by name of the Manifest
 	deletion apply.DeletionProgress // the deletions that were requested
-	reported map[string]bool        // texts of the blockers of the last reconcile, which were reported in events
-	begun    time.Time              // when the work with this connection started
-	webhooks map[string]time.Time   // when the configuration of a webhook was deleted, by name of the webhook
+	reported map[string]bool        // texts of the blockers that the last reconcile reported in events
+	begun    time.Time              // the time of the first reconcile with this connection
+	webhooks map[string]time.Time   // the time when a webhook configuration was deleted, by name of the webhook
 }
 
 // New checks the options and returns a Reconciler.
@@ -127,8 +131,8 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{Options: o, name: "Purge"}, nil
 }
 
-// manifestIndex finds Manifests that are being deleted by the name of their Kyma. It is empty while nothing is being
-// deleted.
+// manifestIndex is the name of the index of Manifests that are being deleted, by the name of their Kyma. The index is
+// empty while no Manifest is being deleted.
 const manifestIndex = "purge.manifests"
 
 // Register adds the controller and its index to a manager.
@@ -148,7 +152,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// kymaOfDeletedManifest returns the name of the Kyma of a Manifest that is being deleted, for the index.
+// kymaOfDeletedManifest is the function of manifestIndex. It returns the name of the Kyma of a Manifest that is being
+// deleted.
 func kymaOfDeletedManifest(o client.Object) []string {
 	if o.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -156,8 +161,8 @@ func kymaOfDeletedManifest(o client.Object) []string {
 	return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 }
 
-// deletionChanged accepts updates of a Kyma that is being deleted: the deletion was requested or given up, or a
-// finalizer was removed.
+// deletionChanged accepts three kinds of updates of a Kyma that is being deleted: the deletion was requested, the
+// deletion was abandoned, or a finalizer was removed.
 func deletionChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
@@ -170,18 +175,18 @@ func deletionChanged(e event.UpdateEvent) bool {
 type run struct {
 	*Reconciler
 	kyma *v1beta2.Kyma
-	now  time.Time // of the whole reconcile
+	now  time.Time // the current time, the same in all steps of the reconcile
 
 	begin    time.Time         // set by waitForGracePeriod: when the grace period started
 	runtime  *runtimes.Runtime // set by connect
 	memory   *memory           // set by connect; used by one reconcile at a time
 	targets  []*target         // set by survey: Manifests that are being deleted, sorted by name
 	kinds    []*kind           // set by survey: the kinds whose custom resources have to be deleted
-	blockers []blocker         // set by all steps: what the purge waits for
-	webhooks []webhookBlocker  // set by purgeResources: requests that failed because a webhook does not answer
-	// set by purgeResources and purgeWebhooks: when something can be done again; zero if nothing waits
+	blockers []blocker         // set by all steps: the objects or runtimes that the purge waits for
+	webhooks []webhookBlocker  // set by purgeResources: requests that failed because a webhook did not answer
+	// set by purgeResources and purgeWebhooks: the earliest time of the next action; zero if no action waits
 	next time.Time
-	more bool // set by purgeResources: it reached its limit, so the next reconcile follows at once
+	more bool // set by purgeResources: actionsLimit was reached, so the Kyma is requeued immediately
 }
 
 // Reconcile purges the runtime of one Kyma.
@@ -214,8 +219,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "watch", Do: n.requeue})
 }
 
-// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma,
-// once the Kyma controller has removed its own. No other controller would.
+// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma. It
+// does nothing until the Kyma controller has removed its own finalizer. No other controller removes the former finalizer.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -229,7 +234,7 @@ func (n *run) removeFormerFinalizer(ctx context.Context) error {
 // waitForGracePeriod waits until the grace period is over.
 func (n *run) waitForGracePeriod(ctx context.Context) error {
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
-		n.forget(n.kyma.Name) // Tombstones deletes what is left
+		n.forget(n.kyma.Name) // Tombstones deletes the remaining objects
 		return loop.Done()
 	}
 	if n.Grace == 0 {
@@ -240,23 +245,24 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		// there is no event for that; half of the period is never too late
+		// no event reports the start of the grace period; a check after half of the period is always early enough
 		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
-		// more than Grace is left if our clock was put back
+		// more than Grace remains if the clock of this process was set back
 		return loop.Later(min(left, n.Grace), "the grace period to end")
 	}
 	return nil
 }
 
-// formerReasonDeletionQueued is the reason that earlier versions wrote for v1beta2.ReasonDeletionQueued. A Kyma may
-// still have it in its status after an upgrade; without it, the Kyma would be purged before its modules are deleted.
+// formerReasonDeletionQueued is the name that earlier versions used for v1beta2.ReasonDeletionQueued. After an upgrade,
+// a Kyma may still have this reason in its status. If the reason were not recognized, the Kyma would be purged before
+// its modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
-// findBegin sets when the grace period started: when the Kyma was deleted, but not before the first of its Manifests
-// was. It reports false for a Kyma whose deletion is queued because many are deleted at once: nothing in its runtime is
-// being deleted yet.
+// findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before
+// its first Manifest is deleted. findBegin returns false for a Kyma whose deletion is queued because many Kymas are
+// being deleted: no object in the runtime of this Kyma is being deleted yet.
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList
@@ -281,9 +287,9 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	return true, nil
 }
 
-// connect gets the connection to the runtime, without a request to it. Without an access Secret there is nothing to do:
-// removing the Secret is the decision to leave the runtime as it is. Any other error waits for a change, which the pool
-// reports.
+// connect gets the connection to the runtime from the pool, without a request to the runtime. Without an access Secret,
+// the purge ends, because the owner has removed the Secret to leave the runtime unchanged. After any other error, the
+// purge waits until the pool reports a change.
 func (n *run) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -305,21 +311,21 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// requeueAt requests a reconcile at that time. The earliest of several wins.
+// requeueAt requests a reconcile at the given time. The earliest of all requested times is used.
 func (n *run) requeueAt(at time.Time) {
 	if n.next.IsZero() || at.Before(n.next) {
 		n.next = at
 	}
 }
 
-// requeue requests the next reconcile while the Kyma exists. There are no events for finalizers in the runtime, nor for
-// the deletion of Manifests.
+// requeue requests the next reconcile while the Kyma exists. It polls, because no events report changes of finalizers
+// in the runtime or the deletion of Manifests.
 func (n *run) requeue(context.Context) error {
 	return n.requeueSince(n.begin.Add(n.Grace))
 }
 
-// requeueSince requests a reconcile when something can be done, or else after a delay that grows with the time since
-// begin.
+// requeueSince requests a reconcile at the time of the next action. Without such a time, it requests a reconcile after
+// a delay that grows with the time since begin.
 func (n *run) requeueSince(begin time.Time) error {
 	n.reportBlockers()
 	after := loop.PollDelay(n.now, begin)
@@ -332,7 +338,8 @@ func (n *run) requeueSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// memoryOf returns the memory of the Kyma. For another connection it is a new one that has only what was reported.
+// memoryOf returns the memory of the Kyma. If the connection has changed, it returns a new memory. The new memory keeps
+// only the reported texts.
 func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
 		if old != nil && old.runtime == rt {
@@ -348,7 +355,8 @@ func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	return m
 }
 
-// reportEnd forgets a Kyma that no longer exists, and reports the objects whose deletion was not reported yet.
+// reportEnd deletes the memory of a Kyma that no longer exists. It reports the objects whose deletion was not reported
+// yet.
 func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
 	m := r.forget(kyma)
 	if m == nil {
@@ -360,13 +368,14 @@ func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
 	}
 }
 
-// forget drops the subscription and the memory of a Kyma, and returns the memory, nil if there was none.
+// forget deletes the subscription and the memory of a Kyma. It returns the deleted memory, or nil if there was none.
 func (r *Reconciler) forget(kyma string) *memory {
 	r.Runtimes.Unsubscribe(kyma, r.subscriptionKey(kyma))
 	return r.memories.Forget(kyma)
 }
 
-// notifier returns the function that the pool calls with events. It enqueues the Kyma when the connection changes.
+// notifier returns the function that the pool calls for each event from the runtime. The function enqueues the Kyma
+// when the connection has changed.
 func (r *Reconciler) notifier(key client.ObjectKey) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		if e.ConnectionChanged {
@@ -375,5 +384,5 @@ func (r *Reconciler) notifier(key client.ObjectKey) func(runtimes.Event) {
 	}
 }
 
-// subscriptionKey identifies the subscription of this controller for a runtime.
+// subscriptionKey returns the key of the subscription of this controller to a runtime.
 func (r *Reconciler) subscriptionKey(kyma string) string { return r.name + "/" + kyma }

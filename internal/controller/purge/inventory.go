@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// purgeInventories deletes the objects of the modules whose custom resources are all deleted. Objects whose deletion
-// takes long do not block the others.
+// purgeInventories deletes the objects of the modules whose custom resources no longer exist. An object whose deletion
+// takes long does not block the deletion of other objects.
 func (n *run) purgeInventories(ctx context.Context) error {
 	for _, t := range n.targets {
 		if t.blocked {
@@ -39,7 +39,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 	return nil
 }
 
-// deletedOf returns the objects that are deleted, or whose deletion was accepted.
+// deletedOf returns the objects that no longer exist, or whose deletion the API server has accepted.
 func deletedOf(left apply.Teardown) []apply.Ref {
 	refs := slices.Clone(left.Deleted)
 	for _, r := range left.Remaining {

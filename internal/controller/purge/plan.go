@@ -16,22 +16,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// target is what is purged for one Manifest.
+// target is a Manifest whose objects are purged, and the progress of this purge.
 type target struct {
 	name      string
 	module    string
-	owner     string      // the value of the annotation owned-by of its objects
-	inventory []apply.Ref // as in the status
-	// the module's own custom resource; zero if it has none, or the policy is Ignore
+	owner     string      // the value of the annotation owned-by on objects of the Manifest
+	inventory []apply.Ref // the objects in the status of the Manifest
+	// the module's own custom resource; zero if the module has none or if the policy is Ignore
 	resource     apply.Ref
-	resourceKind schema.GroupVersionKind // the kind of the module's custom resources; zero if it has none
-	// set by survey: the objects that existed when the purge started and are not reported as deleted
+	resourceKind schema.GroupVersionKind // the kind of the module's custom resource; zero if the module has none
+	// set by survey: the objects that existed when the purge started and whose deletion is not reported yet
 	existing []apply.Ref
-	crds     []crd // set by survey: the CRDs among them
-	surveyed bool  // survey has read the objects
-	begun    bool  // set by purgeInventories: the deletion of its objects was requested
-	blocked  bool  // set by purgeResources in each reconcile: custom resources are left, so the operator stays
-	deleted  bool  // set by purgeInventories in each reconcile: the inventory is deleted except for kept objects
+	crds     []crd // set by survey: the CRDs among the existing objects
+	surveyed bool  // set by survey: the objects were read
+	begun    bool  // set by purgeInventories: the deletion of the objects was requested
+	blocked  bool  // set by purgeResources in each reconcile: custom resources still exist, so the operator is kept
+	deleted  bool  // set by purgeInventories in each reconcile: all objects except for kept objects are deleted
 }
 
 // newTarget returns the target of a Manifest.
@@ -55,7 +55,8 @@ func newTarget(m *v1beta2.Manifest) *target {
 	return t
 }
 
-// owns reports whether an object of the inventory still belongs to the Manifest: another owner may have taken it over.
+// owns reports whether an object of the inventory still belongs to the Manifest. Another owner may have taken over the
+// object.
 func (t *target) owns(u *unstructured.Unstructured) bool {
 	by := u.GetAnnotations()[v1beta2.AnnotationOwnedBy]
 	return by == "" || by == t.owner
@@ -64,12 +65,12 @@ func (t *target) owns(u *unstructured.Unstructured) bool {
 // crd is the part of a CustomResourceDefinition that a purge needs.
 type crd struct {
 	ref    apply.Ref
-	gvk    schema.GroupVersionKind // in the stored version: reading it needs no conversion webhook of the operator
+	gvk    schema.GroupVersionKind // with the stored version, which is read without a conversion webhook
 	plural string
-	owner  string // by its annotation owned-by, "" without that
+	owner  string // the value of the annotation owned-by; "" without the annotation
 }
 
-// newCRD returns the crd of a CustomResourceDefinition; false if group, kind, plural or version is missing.
+// newCRD returns the crd of a CustomResourceDefinition. It returns false if group, kind, plural or version is missing.
 func newCRD(ref apply.Ref, u *unstructured.Unstructured) (crd, bool) {
 	d := crd{ref: ref, owner: u.GetAnnotations()[v1beta2.AnnotationOwnedBy]}
 	d.gvk.Group, _, _ = unstructured.NestedString(u.Object, "spec", "group")
@@ -90,12 +91,12 @@ func isCRD(r apply.Ref) bool {
 	return r.Group == "apiextensions.k8s.io" && r.Kind == "CustomResourceDefinition"
 }
 
-// kind is a kind whose custom resources have to be deleted before the operators of their modules.
+// kind is a kind of custom resources. All its custom resources must be deleted before the operators of their modules.
 type kind struct {
 	gvk       schema.GroupVersionKind
-	targets   []*target   // that wait for it
-	only      []apply.Ref // if not nil, only these may be purged, because the CRD is in no inventory
-	protected string      // why no custom resource of this kind may be purged; "" if they may
+	targets   []*target   // the Manifests whose purge waits for the custom resources of this kind
+	only      []apply.Ref // the only objects that may be purged, because the CRD is in no inventory; nil: all
+	protected string      // the reason why no custom resource of this kind may be purged; "" if purging is allowed
 }
 
 // mayPurge reports whether a custom resource of this kind may be purged.
@@ -103,15 +104,16 @@ func (k *kind) mayPurge(r apply.Ref) bool {
 	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, r.SameObject))
 }
 
-// kindsOf returns the kinds whose custom resources have to be deleted before the targets: those of their CRDs, and
-// those of the modules' own custom resources. For each, the first row that matches decides what may be purged:
+// kindsOf returns the kinds whose custom resources must be deleted before the objects of the targets. These are the
+// kinds of the CRDs in the inventories, and the kinds of the modules' own custom resources. For each kind, the first
+// row that matches determines the custom resources that may be purged:
 //
-//	1  a kind of Lifecycle Manager          nothing
-//	2  a pattern of skip matches            nothing
-//	3  the CRD or an object of it is kept   nothing
-//	4  the CRD has another owner            nothing
-//	5  the CRD is in an inventory           all
-//	6  otherwise                            the module's own custom resource
+//	1  a kind of Lifecycle Manager                      none
+//	2  a pattern in skip matches the kind               none
+//	3  a module keeps the CRD or a custom resource      none
+//	4  the CRD has another owner                        none
+//	5  the CRD is in an inventory                       all
+//	6  otherwise                                        only the module's own custom resource
 func kindsOf(targets []*target, skip []string) []*kind {
 	var kinds []*kind
 	for _, t := range targets {
@@ -159,15 +161,15 @@ func kindsOf(targets []*target, skip []string) []*kind {
 	return kinds
 }
 
-// isOwn reports whether a kind is one of Lifecycle Manager. In the mode in-cluster the runtime is the control plane,
-// and has them.
+// isOwn reports whether a kind belongs to Lifecycle Manager. In the mode in-cluster, the runtime is the control plane
+// and therefore has these kinds.
 func isOwn(gk schema.GroupKind) bool {
 	own := []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate,
 		v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
 	return gk.Group == v1beta2.GroupVersion.Group && slices.Contains(own, gk.Kind)
 }
 
-// isSkipped reports whether a pattern matches plural.group or kind.group.
+// isSkipped reports whether a pattern in skip matches plural.group or kind.group.
 func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	return slices.ContainsFunc(skip, func(pattern string) bool {
 		pattern = strings.ToLower(pattern)
@@ -177,7 +179,8 @@ func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	})
 }
 
-// isKept reports whether an inventory keeps a CRD, or a custom resource of it, which would be deleted with the CRD.
+// isKept reports whether an inventory keeps a CRD or a custom resource of this CRD. Deleting the CRD would also delete
+// the custom resource.
 func isKept(d crd, targets []*target) bool {
 	return slices.ContainsFunc(targets, func(t *target) bool {
 		return slices.ContainsFunc(t.inventory, func(r apply.Ref) bool {
@@ -186,32 +189,33 @@ func isKept(d crd, targets []*target) bool {
 	})
 }
 
-// finalizerGracePeriod is the maximum time that a custom resource has between its deletion and the removal of its
-// finalizers. Custom resources that were deleted with the module have had the whole grace period; this one is for those
-// that the purge deletes, whose operator may work.
+// finalizerGracePeriod is the maximum time between the deletion of a custom resource and the removal of its finalizers.
+// It is meant for custom resources that the purge deletes, whose operator may still work. Custom resources that were
+// deleted together with the module have already had the whole grace period.
 const finalizerGracePeriod = time.Minute
 
-// action is what is done to one custom resource.
+// action is the action of the purge for one custom resource.
 type action int
 
 const (
-	actionNone             action = iota // it must not be touched
-	actionDelete                         // delete it
-	actionWait                           // it is being deleted, and has more time
-	actionRemoveFinalizers               // remove its finalizers
+	actionNone             action = iota // the custom resource must not be changed
+	actionDelete                         // delete the custom resource
+	actionWait                           // wait for the deletion that was already requested
+	actionRemoveFinalizers               // remove the finalizers of the custom resource
 )
 
-// actionFor returns what to do with a custom resource, and when to check it again, zero if that does not matter. The
-// first row that matches wins:
+// actionFor returns the action for a custom resource and the time of the next check. The time is zero if no check at a
+// certain time is needed. The first row that matches decides:
 //
-//	1  must not be purged                               none
-//	2  is not being deleted                             delete
-//	3  has only finalizers of the garbage collector     wait
-//	4  deleted less than finalizerGracePeriod ago       wait
-//	5  there is no grace period                         wait: finalizers are never removed
-//	6  otherwise                                        remove finalizers
+//	1  the custom resource must not be purged              none
+//	2  it is not being deleted                             delete
+//	3  it has only finalizers of the garbage collector     wait
+//	4  it was deleted less than finalizerGracePeriod ago   wait
+//	5  the grace period is 0                               wait: finalizers are never removed
+//	6  otherwise                                           remove finalizers
 //
-// A deletion time in the future, by the clock of the runtime, counts as long ago.
+// The clock of the runtime may be ahead of the clock of this process. A deletion time in the future is therefore
+// handled like a deletion a long time ago.
 func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (
 	do action, recheck time.Time) {
 	period := min(grace, finalizerGracePeriod)
@@ -232,22 +236,22 @@ func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.
 	}
 }
 
-// builtinFinalizers returns the finalizers that Kubernetes itself removes.
+// builtinFinalizers returns the finalizers that the garbage collector of Kubernetes removes.
 func builtinFinalizers(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
 	})
 }
 
-// overdue returns the objects that no longer block others: those whose deletion takes longer than finalizerGracePeriod,
-// and those whose deletion was refused.
+// overdue returns the objects that no longer block the deletion of other objects. An object is overdue if its deletion
+// takes longer than finalizerGracePeriod, or if the API server rejected its deletion.
 func overdue(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
 	return slices.DeleteFunc(slices.Clone(left), func(r apply.Remaining) bool {
 		return r.Err == nil && (r.Since.IsZero() || now.Sub(r.Since) < min(grace, finalizerGracePeriod))
 	})
 }
 
-// refsOf returns the references of remaining objects.
+// refsOf returns the Refs of remaining objects.
 func refsOf(left []apply.Remaining) []apply.Ref {
 	refs := make([]apply.Ref, len(left))
 	for i, r := range left {
@@ -256,7 +260,7 @@ func refsOf(left []apply.Remaining) []apply.Ref {
 	return refs
 }
 
-// without returns the refs that are not among others.
+// without returns the elements of refs that others does not contain.
 func without(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(
 		r apply.Ref) bool {
@@ -264,7 +268,7 @@ func without(refs, others []apply.Ref) []apply.Ref {
 	})
 }
 
-// namesOf returns kind, namespace and name of objects as texts.
+// namesOf returns a text with kind, namespace and name for each object.
 func namesOf(refs []apply.Ref) []string {
 	names := make([]string, len(refs))
 	for i, r := range refs {
@@ -273,10 +277,11 @@ func namesOf(refs []apply.Ref) []string {
 	return names
 }
 
-// eventTextLimit is the maximum length of names in an event, in bytes; the API allows 1,024 for the whole text.
+// eventTextLimit is the maximum length of the names in an event, in bytes. The API allows 1,024 bytes for the whole
+// text.
 const eventTextLimit = 850
 
-// join joins names, as many as an event can hold, and counts the others.
+// join joins as many names as fit into an event. It appends the number of the other names.
 func join(names []string) string {
 	var b strings.Builder
 	for i, name := range names {
@@ -292,10 +297,10 @@ func join(names []string) string {
 	return b.String()
 }
 
-// clip returns a text as an event can show it.
+// clip shortens a text to eventTextLimit.
 func clip(text string) string { return loop.ClipTo(text, eventTextLimit) }
 
-// count returns a number with a noun in singular or plural.
+// count returns a text with a number and a noun, in singular or plural.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

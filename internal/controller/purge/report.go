@@ -14,14 +14,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportRest reports the remaining objects of a Manifest that no longer exists: its controller has deleted them.
+// reportRest reports the remaining objects of a Manifest that no longer exists as deleted: the Manifest controller has
+// deleted these objects.
 func (n *run) reportRest(ctx context.Context, t *target) {
 	if t.begun {
 		n.reportDeleted(ctx, t, t.existing)
 	}
 }
 
-// reportDeleted records an event with the deleted objects of an inventory that existed when the purge started.
+// reportDeleted records an event about the deleted objects of an inventory. It reports only objects that existed when
+// the purge started.
 func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref) {
 	var reported []apply.Ref
 	var names []string
@@ -41,19 +43,19 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 		count(len(names), "object"), join(names)))
 }
 
-// blocker is something that the purge waits for.
+// blocker is an object or a runtime that the purge waits for.
 type blocker struct {
-	ref  apply.Ref // zero if it is the runtime
+	ref  apply.Ref // zero if the purge waits for the runtime
 	text string
 }
 
-// addBlocker notes a blocker for reportBlockers.
+// addBlocker adds a blocker for reportBlockers.
 func (n *run) addBlocker(ref apply.Ref, text string) {
 	n.blockers = append(n.blockers, blocker{ref, text})
 }
 
-// blockerEventsLimit is the maximum number of events about blockers of one reconcile. The status of the Manifests has
-// the others.
+// blockerEventsLimit is the maximum number of events about blockers in one reconcile. The status of the Manifests shows
+// the other blockers.
 const blockerEventsLimit = 10
 
 // reportBlockers records a warning for each blocker that the last reconcile did not report.
@@ -68,18 +70,18 @@ func (n *run) reportBlockers() {
 	n.memory.reported = reported
 }
 
-// recordEvent records an event of the Kyma about an object. The object is the related one of the event: events that
-// differ only in their text are counted as one, and the text of the later ones would be lost.
+// recordEvent records an event of the Kyma about an object. The event has the object as its related object. Without a
+// related object, events that differ only in their text would be counted as one event, and later texts would be lost.
 func (n *run) recordEvent(reason string, about apply.Ref, text string) {
 	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeNormal, reason, "Purge", "%s", text)
 }
 
-// recordWarning is recordEvent for warnings.
+// recordWarning records an event like recordEvent, but of type Warning.
 func (n *run) recordWarning(reason string, about apply.Ref, text string) {
 	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeWarning, reason, "Purge", "%s", text)
 }
 
-// referenceTo returns the reference for an event, nil for the zero Ref.
+// referenceTo returns the reference to an object for an event, or nil for the zero Ref.
 func referenceTo(r apply.Ref) runtime.Object {
 	if r.Kind == "" {
 		return nil

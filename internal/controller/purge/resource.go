@@ -20,12 +20,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// actionsLimit is the maximum number of custom resources that one reconcile deletes or removes finalizers of. The next
-// reconcile follows at once, after the other Kymas in the queue.
+// actionsLimit is the maximum number of custom resources that one reconcile deletes or removes finalizers from. If the
+// limit is reached, the Kyma is requeued immediately, after the other Kymas in the queue.
 const actionsLimit = 500
 
-// survey lists the Manifests that are being deleted, and reads once the objects of their inventories. Other Manifests
-// of the Kyma will be deleted by the Kyma controller.
+// survey lists the Manifests that are being deleted, and reads the objects of their inventories once. Other Manifests
+// of the Kyma are ignored, because the Kyma controller will delete them later.
 func (n *run) survey(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
 	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
@@ -37,7 +37,7 @@ func (n *run) survey(ctx context.Context) error {
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
 		if m.IsUnmanaged() {
-			continue // its objects belong to the user
+			continue // the objects of this Manifest belong to the user
 		}
 		present[m.Name] = true
 		if n.memory.targets[m.Name] == nil {
@@ -56,7 +56,7 @@ func (n *run) survey(ctx context.Context) error {
 	return n.surveyTargets(ctx)
 }
 
-// surveyTargets reads the objects of the targets, and sets the kinds whose custom resources have to be deleted.
+// surveyTargets reads the objects of the targets. It also sets the kinds whose custom resources must be deleted.
 func (n *run) surveyTargets(ctx context.Context) error {
 	for _, t := range n.targets {
 		if err := n.surveyTarget(ctx, t); err != nil {
@@ -68,8 +68,8 @@ func (n *run) surveyTargets(ctx context.Context) error {
 	return nil
 }
 
-// surveyTarget reads which objects of an inventory exist, and the CRDs among them. It does so once, so that only
-// objects that existed are reported as purged.
+// surveyTarget determines which objects of an inventory exist, and reads the CRDs among them. It does so once, so that
+// only objects that existed when the purge started are reported as purged.
 func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	if t.surveyed {
 		return nil
@@ -83,7 +83,7 @@ func (n *run) surveyTarget(ctx context.Context, t *target) error {
 		case isRuntimeError(err):
 			return err
 		}
-		t.existing = append(t.existing, ref) // also if it could not be read
+		t.existing = append(t.existing, ref) // an object that cannot be read counts as existing
 		if err != nil || !isCRD(ref) {
 			continue
 		}
@@ -100,7 +100,8 @@ func isNotFound(err error) bool {
 	return slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, loop.Reason(err))
 }
 
-// isRuntimeError reports whether an error concerns the runtime as a whole, so that other requests to it would fail too.
+// isRuntimeError reports whether an error concerns the whole runtime. In this case, other requests to the runtime would
+// fail too.
 func isRuntimeError(err error) bool {
 	if err == nil {
 		return false
@@ -112,7 +113,7 @@ func isRuntimeError(err error) bool {
 	return class == apply.Unreachable || class == apply.Unauthorized
 }
 
-// purgeResources deletes custom resources, and removes the finalizers of those that are not deleted in time.
+// purgeResources deletes custom resources. It removes the finalizers of custom resources that are not deleted in time.
 func (n *run) purgeResources(ctx context.Context) error {
 	actions := 0
 	for _, k := range n.kinds {
@@ -160,14 +161,14 @@ func (k *kind) keepOperators() {
 type kindPurge struct {
 	*run
 	kind      *kind
-	toDelete  []apply.Ref // deleted together by finish
-	released  []apply.Ref // lost their finalizers
-	names     []string    // of released, with the finalizers
-	untouched []apply.Ref // must not be purged
+	toDelete  []apply.Ref // the custom resources that finish deletes together
+	released  []apply.Ref // the custom resources whose finalizers were removed
+	names     []string    // the names in released, with the removed finalizers
+	untouched []apply.Ref // the custom resources that must not be purged
 }
 
-// act does what actionFor returns for one custom resource, and reports whether that is a request. Its error concerns
-// the runtime as a whole.
+// act performs the action that actionFor returns for one custom resource. It reports whether this action needs a
+// request to the runtime. An error of act concerns the whole runtime.
 func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
 	if !recheck.IsZero() {
@@ -189,7 +190,8 @@ func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted
 	}
 }
 
-// removeFinalizers removes the finalizers of one custom resource, if it still has the same UID.
+// removeFinalizers removes the finalizers of one custom resource, except for those of the garbage collector. The
+// removal fails if the UID of the custom resource has changed.
 func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMetadata) error {
 	keep := builtinFinalizers(found.Finalizers)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": found.UID, "finalizers": keep}})
@@ -220,7 +222,7 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// finish deletes the collected custom resources together, and records events about everything that was done.
+// finish deletes the custom resources in toDelete together. It records events about all actions on this kind.
 func (p *kindPurge) finish(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
@@ -254,7 +256,7 @@ func (p *kindPurge) finish(ctx context.Context) error {
 	return err
 }
 
-// notAccepted returns the objects whose deletion was not accepted.
+// notAccepted returns the objects whose deletion the API server has not accepted.
 func notAccepted(left []apply.Remaining) []apply.Ref {
 	var refs []apply.Ref
 	for _, r := range left {

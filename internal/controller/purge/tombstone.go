@@ -36,37 +36,38 @@ import (
 
 // TombstoneOptions configure Tombstones.
 type TombstoneOptions struct {
-	// Options are those of the purge. Grace is how long custom resources have before their finalizers are removed; 0
-	// means that they are never removed.
+	// Options are the options of the purge. Grace is the time between the deletion of custom resources and the removal
+	// of their finalizers. With 0, finalizers are never removed.
 	Options
-	// Held is the cache of the tombstones.
+	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache
-	// Live deletes tombstones; Client would start a cache of ConfigMaps.
+	// Live deletes tombstones. Client is not used for this, because it would start a cache of all ConfigMaps.
 	Live client.Writer
-	// Namespace has the tombstones and the access Secrets.
+	// Namespace is the namespace of the tombstones and the access Secrets.
 	Namespace string
 }
 
-// Tombstones completes deletions that were given up, when their runtimes can be reached again. A tombstone (package
-// tombstone) takes the place of the Kyma and its Manifests, which no longer exist. It does not wait for users to delete
-// their custom resources, and operators have finalizerGracePeriod to remove their finalizers. Otherwise it does the
-// same as a purge, and then deletes what the runtime got apart from modules.
+// Tombstones completes deletions that were abandoned, as soon as their runtimes can be reached again. A tombstone
+// (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Tombstones does not wait for users to
+// delete their custom resources. Operators have finalizerGracePeriod to remove their finalizers. Otherwise Tombstones
+// deletes the same objects as a purge. Then it deletes the objects in the runtime that do not belong to modules.
 //
 // The first row that matches decides:
 //
-//	1  the Kyma of the tombstone still exists          wait: its controller is about to remove the finalizer
-//	2  another Kyma of that name exists                delete the tombstone: the Kyma adopts what is left, or the orphan sweep finds it
+//	1  the Kyma of the tombstone still exists          wait: the Kyma controller will remove the finalizer soon
+//	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep handles the rest
 //	3  the access Secret does not exist                delete the tombstone: the cluster was removed
-//	4  the runtime cannot be reached                   wait: the pool reports when it can
-//	5  the runtime belongs to another Kyma             as 2
-//	6  objects of the tombstone exist in the runtime   delete them
+//	4  the runtime cannot be reached                   wait: the pool reports when it can be reached
+//	5  the runtime belongs to another Kyma             delete the tombstone, for the reason in row 2
+//	6  objects of the tombstone exist in the runtime   delete these objects
 //	7  otherwise                                       delete the tombstone
 type Tombstones struct {
 	*Reconciler
 	options TombstoneOptions
 
 	mu sync.Mutex
-	// guarded by mu: the last completed tombstone by name of the Kyma; the cache may still return it
+	// guarded by mu: UID of the last completed tombstone, by name of the Kyma; the cache may still return this
+	// tombstone
 	completed map[string]types.UID
 }
 
@@ -83,7 +84,7 @@ func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
 	return &Tombstones{Reconciler: r, options: o, completed: map[string]types.UID{}}, nil
 }
 
-// Register adds the controller to a manager. A request has the name of the Kyma.
+// Register adds the controller to a manager. Each reconcile request has the name of a Kyma.
 func (r *Tombstones) Register(mgr ctrl.Manager) error {
 	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(
 		event.UpdateEvent) bool {
@@ -106,12 +107,13 @@ func (r *Tombstones) Register(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// enqueueAll enqueues the Kymas of all tombstones: this replica has become responsible for more runtimes.
+// enqueueAll enqueues the Kymas of all tombstones. It is called when this replica has become responsible for more
+// runtimes.
 func (r *Tombstones) enqueueAll(ctx context.Context) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
-		return // only when the program ends
+		return // an error occurs only when the process ends
 	}
 	for i := range maps.Items {
 		for _, request := range loop.RequestForKyma(ctx, &maps.Items[i]) {
@@ -125,11 +127,12 @@ type tombstoneRun struct {
 	*run
 	controller  *Tombstones
 	tombstone   tombstone.Stored
-	kymaMissing bool // set by checkNeeded: no Kyma has that name, so no other controller uses the runtime
-	complete    bool // set by deleteFromRuntime: no object of the tombstone exists
+	kymaMissing bool // set by checkNeeded: no Kyma has this name, so no other controller uses the runtime
+	complete    bool // set by deleteFromRuntime: no object of the tombstone exists any more
 }
 
-// Reconcile works on the oldest tombstone of one Kyma; the deletion of that triggers a reconcile for the next one.
+// Reconcile handles the oldest tombstone of one Kyma. The deletion of this tombstone triggers a reconcile for the next
+// tombstone.
 func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
@@ -145,7 +148,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	// The Kyma does not exist any more. This object takes its place, so that its events include those of the tombstone.
+	// The Kyma does not exist any more. This object replaces the Kyma, so that events of the Kyma include events of the
+	// tombstone.
 	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace,
 		Name: stored[0].Kyma, UID: stored[0].UID}}
 	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},
@@ -161,7 +165,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "end", Do: n.finish})
 }
 
-// list returns the tombstones of a Kyma, the oldest first, and sets the metric of all tombstones.
+// list returns the tombstones of a Kyma, the oldest first. It also sets the metric that counts the tombstones of all
+// Kymas.
 func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
@@ -186,7 +191,7 @@ func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored,
 	return left, nil
 }
 
-// checkNeeded ends the reconcile while the Kyma of the tombstone exists, and deletes the tombstone if another Kyma of
+// checkNeeded ends the reconcile while the Kyma of the tombstone exists. It deletes the tombstone if another Kyma with
 // that name exists.
 func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	var kyma v1beta2.Kyma
@@ -198,17 +203,18 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("reading Kyma %s: %w", n.kyma.Name, err)
 	case kyma.UID == n.tombstone.UID:
-		return loop.Done() // the event of its deletion triggers a reconcile
+		return loop.Done() // the deletion event of the Kyma triggers a reconcile
 	}
 	return n.deleteTombstone(ctx, metrics.TombstoneReplaced,
 		"another Kyma of that name exists, which takes over what is left")
 }
 
-// unreachableRetryDelay is the delay after which a runtime that could not be reached is tried again, if the pool
-// reports nothing before.
+// unreachableRetryDelay is the delay before the next attempt to reach an unreachable runtime. A report of the pool
+// triggers an earlier attempt.
 const unreachableRetryDelay = 30 * time.Second
 
-// connect gets the connection to the runtime, and reads from it whether it still belongs to the Kyma of the tombstone.
+// connect gets the connection to the runtime. It checks that the Kyma in the runtime still belongs to the Kyma of the
+// tombstone.
 func (n *tombstoneRun) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -236,19 +242,20 @@ func (n *tombstoneRun) connect(ctx context.Context) error {
 	return nil
 }
 
-// remoteRef is the Kyma in a runtime.
+// remoteRef is the reference of the Kyma in a runtime.
 var remoteRef = apply.Ref{
 	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: v1beta2.KindKyma,
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// isOurs reports whether the Kyma in the runtime belongs to the deleted Kyma, or names no owner.
+// isOurs reports whether the Kyma in the runtime belongs to the deleted Kyma. A Kyma in the runtime that names no owner
+// also counts as ours.
 func (n *tombstoneRun) isOurs(remote *unstructured.Unstructured) bool {
 	owner := remote.GetAnnotations()[v1beta2.AnnotationOwnedBy]
 	return owner == "" || owner == n.kyma.Namespace+"/"+n.kyma.Name
 }
 
-// survey reads once the objects that the tombstone lists.
+// survey reads the objects that the tombstone lists. It reads each object once per connection.
 func (n *tombstoneRun) survey(ctx context.Context) error {
 	for i := range n.tombstone.Modules {
 		m := &n.tombstone.Modules[i]
@@ -262,7 +269,7 @@ func (n *tombstoneRun) survey(ctx context.Context) error {
 	return n.surveyTargets(ctx)
 }
 
-// manifestOf returns a Manifest with what a tombstone has of it.
+// manifestOf returns a Manifest with the data of a module in a tombstone.
 func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 	is := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: m.Manifest, Labels: map[string]string{v1beta2.LabelModuleName: m.Name},
@@ -279,13 +286,14 @@ func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 	return is
 }
 
-// refOf converts a reference.
+// refOf converts an inventory entry to a Ref.
 func refOf(r v1beta2.Resource) apply.Ref {
 	return apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
 		Name: r.Name, Keep: r.Keep}
 }
 
-// deleteFromRuntime deletes what the runtime got apart from modules, once the modules are deleted.
+// deleteFromRuntime deletes the objects in the runtime that do not belong to modules. It waits until the objects of the
+// modules are deleted.
 func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil
@@ -305,12 +313,12 @@ func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	return nil
 }
 
-// areModulesDeleted reports whether no object of the modules is left.
+// areModulesDeleted reports whether all objects of the modules are deleted.
 func (n *tombstoneRun) areModulesDeleted() bool {
 	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.blocked || !t.deleted })
 }
 
-// finish deletes the tombstone if no object is left, and requests a reconcile otherwise.
+// finish deletes the tombstone if no object of the tombstone is left. Otherwise it requeues the tombstone.
 func (n *tombstoneRun) finish(ctx context.Context) error {
 	if !n.complete {
 		return n.requeueSince(n.memory.begun)

@@ -18,13 +18,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// webhookBlocker is a request about a custom resource that failed because an admission webhook does not answer.
+// webhookBlocker is a failed request about a custom resource. The request failed because an admission webhook did not
+// answer.
 type webhookBlocker struct {
 	ref apply.Ref
 	err *apply.Error
 }
 
-// addRefusal notes a request that the runtime refused. If a webhook did not answer, purgeWebhooks handles it.
+// addRefusal records a request that the runtime rejected. If a webhook did not answer, purgeWebhooks handles the
+// request.
 func (n *run) addRefusal(ref apply.Ref, err error) {
 	if e, ok := errors.AsType[*apply.Error](err); ok && e.Webhook() != "" {
 		n.webhooks = append(n.webhooks, webhookBlocker{ref, e})
@@ -34,15 +36,16 @@ func (n *run) addRefusal(ref apply.Ref, err error) {
 }
 
 const (
-	// webhookCachePeriod is how long an API server may still call a webhook whose configuration was deleted. It is
-	// usually much shorter.
+	// webhookCachePeriod is the maximum time in which an API server may still call a webhook after the deletion of its
+	// configuration. Usually this time is much shorter.
 	webhookCachePeriod = 10 * time.Second
-	// webhookRetryDelay is the delay before requests are tried again after the configuration of a webhook was deleted.
+	// webhookRetryDelay is the delay between the deletion of a webhook configuration and the next attempt of the failed
+	// requests.
 	webhookRetryDelay = time.Second
 )
 
-// purgeWebhooks deletes the webhook configurations of the modules whose webhook did not answer in the step before. A
-// configuration that is in no inventory is reported, and left alone.
+// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeResources. A webhook
+// configuration that is in no inventory is reported and not deleted.
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
 		blocked := slices.DeleteFunc(slices.Clone(n.webhooks),
@@ -65,7 +68,7 @@ func (n *run) purgeWebhooks(ctx context.Context) error {
 	return nil
 }
 
-// deleteWebhook deletes the configurations of a webhook that are in an inventory, and reports whether there was one.
+// deleteWebhook deletes the configurations of a webhook that are in an inventory. It reports whether it deleted one.
 func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webhookBlocker) (deleted bool, err error) {
 	for _, t := range n.targets {
 		for _, ref := range t.inventory {
@@ -98,8 +101,8 @@ func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webho
 	return deleted, nil
 }
 
-// annotateManifest records on a Manifest that the purge deletes its objects. Otherwise the Manifest controller, which
-// keeps the operator running while there are custom resources, would create them again.
+// annotateManifest annotates a Manifest whose objects the purge deletes. Without this annotation, the Manifest
+// controller would create the objects again, because it keeps the operator running while custom resources exist.
 func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref) error {
 	annotations := map[string]string{v1beta2.AnnotationPurged: deleted.String()}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
@@ -115,8 +118,7 @@ func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref
 	return nil
 }
 
-// reportWebhook records an event about a webhook configuration that was deleted, and the custom resources that it
-// blocked.
+// reportWebhook records an event about a deleted webhook configuration and the custom resources that it blocked.
 func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webhook string, blocked []webhookBlocker) {
 	refs := make([]apply.Ref, len(blocked))
 	for i, b := range blocked {
@@ -131,7 +133,7 @@ func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webho
 		t.module, ref, webhook, join(namesOf(refs))))
 }
 
-// webhookNames returns the names of the webhooks that do not answer, sorted.
+// webhookNames returns the names of the webhooks that did not answer, sorted.
 func webhookNames(blocked []webhookBlocker) []string {
 	var names []string
 	for _, b := range blocked {
@@ -141,13 +143,13 @@ func webhookNames(blocked []webhookBlocker) []string {
 	return slices.Compact(names)
 }
 
-// isWebhookConfiguration reports whether an object configures admission webhooks.
+// isWebhookConfiguration reports whether an object is a configuration of admission webhooks.
 func isWebhookConfiguration(r apply.Ref) bool {
 	return r.Group == "admissionregistration.k8s.io" && (r.Kind == "ValidatingWebhookConfiguration" ||
 		r.Kind == "MutatingWebhookConfiguration")
 }
 
-// hasWebhook reports whether a webhook configuration has a webhook of that name.
+// hasWebhook reports whether a webhook configuration has a webhook with the given name.
 func hasWebhook(configuration *unstructured.Unstructured, webhook string) bool {
 	webhooks, _, _ := unstructured.NestedSlice(configuration.Object, "webhooks")
 	return slices.ContainsFunc(webhooks, func(w any) bool {
