@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// WithRepositoryContext returns the artifact with the Registry as its repository context. An artifact that already has
-// a repository context is returned unchanged, byte for byte.
+// WithRepositoryContext returns the artifact with the Registry as its repository context. If the artifact already has a
+// repository context, the artifact is returned unchanged, byte for byte.
 func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error) {
 	has, err := a.HasRepositoryContext()
 	if err != nil || has {
@@ -33,8 +33,8 @@ func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error)
 	})
 }
 
-// Artifact reads the artifact of a tag or a digest, with all its blobs, and compares each with its digest. repository
-// has the format of ocm.Artifact.Repository. An index of manifests has no blobs.
+// Artifact reads the artifact of a tag or a digest with all its blobs. It compares each blob with the digest of the
+// blob. repository has the format of ocm.Artifact.Repository. An index of manifests has no blobs.
 //
 // Errors are those of Fetch.
 func (r *Registry) Artifact(ctx context.Context, repository, reference string) (*ocm.Artifact, error) {
@@ -82,8 +82,8 @@ func (r *Registry) readArtifact(ctx context.Context, s *session, repository, ref
 	return a, nil
 }
 
-// Versions returns the versions of a component, from the tags of its repository, in no order. If the registry does not
-// have the component, the result is empty.
+// Versions returns the versions of a component, in no defined order. The versions are read from the tags of the
+// component's repository. If the registry does not have the component, the result is empty.
 func (r *Registry) Versions(ctx context.Context, component string) ([]string, error) {
 	p, err := r.repository(r.base, r.plain, ocm.DescriptorRepository(component))
 	if err != nil {
@@ -116,8 +116,8 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	return versions, nil
 }
 
-// Signatures returns the artefacts that cosign wrote for a manifest, to be copied: the image with the tag
-// sha256-<digest>.sig, the referrers of the manifest, and the list of these referrers.
+// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. These are the
+// image with the tag sha256-<digest>.sig, the referrers of the manifest, and the list of these referrers.
 //
 // Errors are those of Fetch.
 func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
@@ -159,12 +159,13 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 		MediaType: string(types.OCIImageIndex), Manifest: index}), nil
 }
 
-// Write writes an artifact: blobs first, then the manifest by its digest, and the tag last, so that an interrupted push
-// is never visible, and the next one continues it. It reports whether the tag changed. An existing tag with other
-// content is replaced only if replace is true; otherwise the error has reason ArtifactExists.
+// Write writes an artifact in this order: the blobs, the manifest by its digest, the tag. Therefore an interrupted push
+// is never visible, and the next push continues it. written reports whether the tag changed. If the tag exists with
+// other content and replace is true, Write replaces the content. If the tag exists with other content and replace is
+// false, the error has reason ArtifactExists.
 //
 // Errors are of type *Error with reason InvalidReference, RegistryUnauthorized, RegistryUnreachable, ArtifactNotFound
-// or ArtifactExists, or the error of the context if it was cancelled.
+// or ArtifactExists. If the context was cancelled, the error is the error of the context.
 func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (written bool, err error) {
 	p, err := r.repository(r.base, r.plain, a.Repository)
 	if err != nil {
@@ -222,7 +223,7 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 	return true, nil
 }
 
-// digestOfTag returns the digest of a tag, "" if the tag does not exist.
+// digestOfTag returns the digest of a tag, or "" if the tag does not exist.
 func digestOfTag(ref name.Tag, options []remote.Option) (string, error) {
 	d, err := remote.Get(ref, options...)
 	if err == nil {
@@ -248,7 +249,7 @@ type rawManifest struct {
 	kind types.MediaType
 }
 
-// RawManifest returns the bytes to send.
+// RawManifest returns the bytes of the manifest to send.
 func (m rawManifest) RawManifest() ([]byte, error) { return m.data, nil }
 
 // MediaType returns the media type of the manifest.
@@ -259,12 +260,12 @@ func (m rawManifest) MediaType() (types.MediaType, error) {
 	return m.kind, nil
 }
 
-// Push writes a component version in the layout of OCM tools and modulectl, and returns the digest of its manifest. An
-// existing version is replaced. Equal archives have equal digests: files have a fixed time, and the descriptor has
-// none.
+// Push writes a component version in the layout of OCM tools and modulectl, and returns the digest of its manifest. If
+// the version exists, Push replaces it. Equal archives have equal digests, because files have a fixed time and the
+// descriptor has no time.
 //
 // Errors are of type *Error with reason InvalidReference, InvalidDescriptor, RegistryUnauthorized, RegistryUnreachable
-// or ArtifactNotFound, or the error of the context if it was cancelled.
+// or ArtifactNotFound. If the context was cancelled, the error is the error of the context.
 func (r *Registry) Push(ctx context.Context, a ocm.Archive) (string, error) {
 	p, err := r.repository(r.base, r.plain, ocm.DescriptorRepository(a.Name))
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// cache stores values up to a total cost and evicts the least recently used first.
+// cache stores values up to a maximum total cost. It evicts the least recently used values first.
 type cache[V any] struct {
 	limit int64
 	now   func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	used    int64
-	order   *list.List // of *entry[V], most recently used first
+	order   *list.List // elements of type *entry[V], most recently used first
 	entries map[string]*list.Element
 }
 
@@ -21,7 +21,7 @@ type entry[V any] struct {
 	key     string
 	value   V
 	cost    int64
-	expires time.Time // zero means never
+	expires time.Time // zero means that the entry never expires
 }
 
 func newCache[V any](limit int64, now func() time.Time) *cache[V] {
@@ -46,8 +46,8 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return e.value, true
 }
 
-// put stores a value for the given period; 0 means until it is evicted. A value that costs more than the limit is not
-// stored.
+// put stores a value for the period keep. If keep is 0, the value is stored until it is evicted. A value whose cost is
+// larger than the limit is not stored.
 func (c *cache[V]) put(key string, value V, cost int64, keep time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

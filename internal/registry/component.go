@@ -14,10 +14,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// installedResources are the resources that contain objects or settings of an installation.
+// installedResources are the names of resources that contain objects or settings of an installation.
 var installedResources = []string{"raw-manifest", "config", "crds", "default-cr"}
 
-// Component is one version of a module, from its component descriptor. It is shared and must not be changed.
+// Component is one version of a module, converted from its component descriptor. A Component is shared and must not be
+// changed.
 type Component struct {
 	Name, Version string
 	// Layers are the resources in the repository of the component, by name: raw-manifest, default-cr, config, crds, …
@@ -28,10 +29,11 @@ type Component struct {
 	Signature trust.Signature
 }
 
-// Component returns the component of that name and version. If the trust policy is enforced, the component and all its
-// layers and images are signed.
+// Component returns the component with this name and version. If the trust policy is enforced, the component, all its
+// layers and all its images are signed.
 //
-// Errors are of type *Error with any of the reasons, or the error of the context if it was cancelled.
+// Errors are of type *Error and can have any of the reasons. If the context was cancelled, the error is the error of
+// the context.
 func (r *Registry) Component(ctx context.Context, name, version string) (*Component, error) {
 	return r.componentAt(ctx, r.base, r.plain, name, version)
 }
@@ -60,14 +62,14 @@ func (r *Registry) componentAt(ctx context.Context, base string, plain bool, nam
 		}
 		keep := time.Duration(0)
 		if c.Signature.Problem != "" {
-			keep = tagCachePeriod // it may be signed later
+			keep = tagCachePeriod // the component may be signed later
 		}
 		r.components.put(key, c, 1, keep)
 		return c, nil
 	})
 }
 
-// componentKey is the cache key of a component under one policy: another policy may have another result.
+// componentKey returns the cache key of a component under one policy. Results for different policies can differ.
 func componentKey(p place, version string, policy *trust.Rules) string {
 	return strings.Join([]string{"component", p.Name(), version, policy.Version}, " ")
 }
@@ -100,7 +102,7 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 	return c, nil
 }
 
-// pullDescriptor pulls the descriptor that the config of a component version names.
+// pullDescriptor pulls the descriptor that the config of a component version references.
 func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.ImageManifest) (*ocm.Descriptor, error) {
 	data, err := s.Blob(ctx, of.Config.Digest.String(), maxConfig)
 	if err != nil {
@@ -130,12 +132,12 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 	return ocm.ParseDescriptor(data, of.Ref)
 }
 
-// componentOf converts a descriptor to a Component. The access type of a resource decides:
+// componentOf converts a descriptor to a Component. The result for a resource depends on its access type:
 //
-//  1. localBlob, localOciBlob          -> a layer of the component's repository
-//  2. ociArtifact, ociRegistry         -> an image; listed if the type is exactly ociArtifact
-//  3. another, resource is needed      -> error AccessTypeNotSupported
-//  4. another                          -> skipped: nothing is installed from it
+//  1. localBlob, localOciBlob                -> a layer of the component's repository
+//  2. ociArtifact, ociRegistry               -> an image; it is in Images if the type is exactly ociArtifact
+//  3. another type for a required resource   -> error AccessTypeNotSupported
+//  4. another type for any other resource    -> skipped, because the resource is not installed
 func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {
 	c := &Component{Name: d.Component.Name, Version: d.Component.Version, Layers: map[string]Layer{}}
 	for _, res := range d.Component.Resources {

@@ -12,20 +12,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// ClassifyError converts an error of a registry client to an *ocm.Error. doing is "pulling" or "pushing", ref the
-// artefact.
+// ClassifyError converts an error of a registry client to an *ocm.Error. doing is "pulling" or "pushing". ref is the
+// reference of the artefact.
 func ClassifyError(doing, ref string, err error) error { return failed(doing, ref, err) }
 
-// failed classifies an error of the transport. A cancelled context is no error of the registry and is returned
-// unchanged.
+// failed classifies an error of the transport. A cancelled context is not an error of the registry.
 //
-//  1. classified already       -> unchanged
+//  1. already classified       -> unchanged
 //  2. cancelled by the caller  -> unchanged, without a reason
 //  3. 401, 403                 -> RegistryUnauthorized
 //  4. 404                      -> ArtifactNotFound
 //  5. 400, 405, 414 and others -> InvalidReference
 //  6. 408, 429, 5xx            -> RegistryUnreachable
-//  7. everything else          -> RegistryUnreachable: name resolution, connection, TLS, timeout, broken answer
+//  7. every other error        -> RegistryUnreachable: name resolution, connection, TLS, timeout, malformed response
 func failed(doing, ref string, err error) error {
 	if _, ok := errors.AsType[*ocm.Error](err); ok {
 		return err
@@ -56,7 +55,7 @@ func failed(doing, ref string, err error) error {
 		out.Problem = "the registry did not answer in time: check that it can be reached from here"
 	default:
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // its URL may be a signed one
+			err = u.Err // the URL of the outer error may contain a signature
 		}
 		out.Problem = "the registry cannot be reached: " + ocm.FirstLine(
 			err.Error()) + ": check its host and scheme, and the network"
@@ -64,7 +63,7 @@ func failed(doing, ref string, err error) error {
 	return out
 }
 
-// registryMessage returns the first error message of the registry, shortened.
+// registryMessage returns the first error message in the response of the registry, shortened.
 func registryMessage(answer *transport.Error) string {
 	if len(answer.Errors) == 0 {
 		return ""

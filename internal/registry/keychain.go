@@ -10,12 +10,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Logins is a keychain from Secrets of type kubernetes.io/dockerconfigjson: credentials by registry, or by registry and
-// path. The longest match with a repository applies.
+// Logins is a keychain with the credentials of Secrets of type kubernetes.io/dockerconfigjson. The map key is a
+// registry, or a registry and a path. The credentials of the longest key that matches a repository are used.
 type Logins map[string]authn.AuthConfig
 
-// Add adds the content of a Secret. Of two credentials for the same location, the first applies. The error contains no
-// credentials.
+// Add adds the content of a Secret. If two Secrets have credentials for the same location, the first credentials are
+// used. The error contains no credentials.
 func (l Logins) Add(dockerconfigjson []byte) error {
 	var file struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
@@ -48,8 +48,8 @@ func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(found), nil
 }
 
-// WithKeychain returns a Registry with another keychain. Both share only the layers by digest and the verified digests,
-// so that no credentials give access to results of other credentials.
+// WithKeychain returns a Registry with another keychain. The two Registries share only the layers by digest and the
+// verified digests. Therefore credentials never give access to results that need other credentials.
 func (r *Registry) WithKeychain(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k

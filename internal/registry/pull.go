@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// session reads from one repository with the credentials of the keychain. It is used for one pull.
+// session reads from one repository with the credentials of the keychain. A session is used for one pull.
 type session struct {
 	place
 	client *http.Client
@@ -46,7 +46,7 @@ func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 		nil
 }
 
-// transportTo returns the transport for requests to p.
+// transportTo returns the transport for requests to the repository p.
 func (r *Registry) transportTo(p place) http.RoundTripper {
 	t := r.opts.Transport
 	if p.plain {
@@ -69,8 +69,9 @@ func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(request)
 }
 
-// checkRedirect allows redirects to the blob storage of a registry, but not from TLS to plain HTTP, nor to a link-local
-// address, where clouds provide the credentials of machines.
+// checkRedirect allows redirects, for example to the blob storage of a registry. It refuses redirects from TLS to plain
+// HTTP. It also refuses redirects to a link-local address, because cloud providers offer the credentials of machines at
+// such addresses.
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than 5 redirects")
@@ -103,7 +104,7 @@ func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest,
 	return &ocm.ImageManifest{Manifest: manifest, Raw: data, Digest: ocm.DigestOf(data), Ref: ref}, nil
 }
 
-// refTo returns the full reference of a tag or digest, for messages.
+// refTo returns the full reference of a tag or digest. The reference is for messages.
 func (s *session) refTo(tag string) string {
 	if strings.Contains(tag, ":") {
 		return s.Name() + "@" + tag
@@ -111,8 +112,8 @@ func (s *session) refTo(tag string) string {
 	return s.Name() + ":" + tag
 }
 
-// ManifestBytes reads a manifest or a list of manifests, and compares it with the digest in the request, or with the
-// digest that the registry states.
+// ManifestBytes reads a manifest or a list of manifests. It compares the bytes with the digest in the request, or with
+// the digest that the registry reports.
 func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
 	data, header, err := s.get(ctx, ref, path, maxManifest)
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, 
 	return data, nil
 }
 
-// Blob reads and verifies a blob of at most limit bytes.
+// Blob reads a blob of at most limit bytes and verifies its digest.
 func (s *session) Blob(ctx context.Context, digest string, limit int64) ([]byte, error) {
 	ref := s.Name() + "@" + digest
 	data, _, err := s.get(ctx, ref, "blobs/"+digest, limit)

@@ -1,5 +1,5 @@
 // Package registry reads and writes modules in an OCI registry: component descriptors of the Open Component Model, and
-// the layers that they name.
+// the layers that these descriptors reference.
 //
 //	r, err := registry.New(registry.Options{Host: "europe-docker.pkg.dev", Subpath: "kyma-project/prod"})
 //	component, err := r.Component(ctx, "kyma-project.io/module/btp-operator", "1.4.0")
@@ -7,21 +7,22 @@
 //
 // # How it works
 //
-// A component version is an OCI image manifest <base>/component-descriptors/<name>:<version>, "+" in the version
-// written as ".build-". Its config names the layer with the component descriptor; the other layers are the local
-// resources. Every read has a size limit. Every manifest, config and layer is compared with the requested digest, and a
-// manifest that is requested by tag with the digest that the registry states.
+// A component version is the OCI image manifest <base>/component-descriptors/<name>:<version>. In the tag, "+" of the
+// version is replaced by ".build-". The config of the manifest references the layer with the component descriptor. The
+// other layers are the local resources. Every read has a size limit. Every manifest, config and layer is compared with
+// the requested digest. A manifest that is requested by tag is compared with the digest that the registry reports.
 //
-// Results are cached in memory: components by name and version without expiry, because a released version never
-// changes; layers by digest until they are evicted, and verified again on each read; the digest of a tag for one
-// minute; an error for three seconds, so that ten thousand clusters with the same missing module do not cause ten
-// thousand requests. Concurrent callers with the same request share one pull, which has a timeout of 30 seconds and
-// continues if its first caller is cancelled, so that a cancelled context never fails another caller.
+// Results are cached in memory. Components are cached by name and version without expiry, because a released version
+// never changes. Layers are cached by digest until they are evicted, and are verified again on each read. The digest of
+// a tag is cached for one minute. An error is cached for three seconds, so that ten thousand clusters with the same
+// missing module do not cause ten thousand requests. Concurrent callers with the same request share one pull. A pull
+// has a timeout of 30 seconds. A pull continues if its first caller is cancelled, so that a cancelled context never
+// fails another caller.
 //
 // # Writing
 //
-// [Registry.Write] writes a component version that ocm.Pack made or [Registry.Artifact] read: blobs first and the tag
-// last.
+// [Registry.Write] writes a component version that ocm.Pack created or [Registry.Artifact] read. The blobs are written
+// first and the tag last.
 //
 // # Signatures
 //
@@ -29,26 +30,28 @@
 //
 //	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
 //	r, err := registry.New(registry.Options{Host: host, Trust: policy})
-//	component, err := r.Component(ctx, name, version) // component.Signature says which key signed it
+//	component, err := r.Component(ctx, name, version) // component.Signature.Key is the signing key
 //
-// Package trust verifies the signatures. Which layers they cover follows from digests: a signed manifest names config,
-// descriptor and layers; a signed descriptor names the digest of each resource, but not where it is stored, so layers
-// are fetched by the signed digest, and the signed digest is added to images.
+// Package trust verifies the signatures. The digests determine which layers a signature covers. A signed manifest
+// contains the digests of config, descriptor and layers. A signed descriptor contains the digest of each resource, but
+// not the location of the resource. Therefore layers are fetched by the signed digest, and the signed digest is added
+// to image references.
 //
-// A layer that is named by a digest has no signature of its own. It is admitted if a verified component version names
-// it: one that was verified since the process started, or the one that [Layer.Version] states. So neither the origin of
-// the digest nor a restart of the process matters. A tag is verified as a component version or by the cosign signature
-// of its image.
+// A layer that is referenced by a digest has no signature. The layer is admitted if a verified component version
+// references it. This component version was verified since the process started, or it is the component version in
+// [Layer.Version]. Therefore the admission depends neither on the origin of the digest nor on a restart of the process.
+// A tag is verified as a component version, or by the cosign signature of its image.
 //
-// Each digest is verified once per version of the policy, for all callers; a refusal is returned again for three
-// seconds. A registry that does not answer is reported as such, and nothing is admitted until it answers.
+// Each digest is verified once per version of the policy, for all callers. A refusal is returned again for three
+// seconds. If a registry does not respond, the error is about the registry, and nothing is admitted until the registry
+// responds.
 //
 // # What it does not do
 //
-// It never writes to a disk, does not interpret the content of layers (package render does), follows no component
-// references, and ignores repository contexts in descriptors: the blobs of a component are read from the registry where
-// its descriptor was found. A tag of an image that is no component version may be moved to another image signed by the
-// same key.
+// The package does not write to a disk. It does not interpret the content of layers; package render does. It does not
+// follow component references. It ignores repository contexts in descriptors: the blobs of a component are read from
+// the registry of the component's descriptor. The package does not detect that the tag of an image that is not a
+// component version was moved to another image with a signature by the same key.
 package registry
 
 import (
@@ -71,22 +74,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Limits and periods.
+// Limits and cache periods.
 const (
-	pullTimeout      = 30 * time.Second // of one shared pull, all its requests together
+	pullTimeout      = 30 * time.Second // timeout of one shared pull with all its requests
 	pushTimeout      = 2 * time.Minute
-	tagCachePeriod   = time.Minute     // for how long the digest of a tag is cached
-	errorCachePeriod = 3 * time.Second // for how long an error is returned again without a request
-	maxComponents    = 4096            // cached components
+	tagCachePeriod   = time.Minute     // period for which the digest of a tag is cached
+	errorCachePeriod = 3 * time.Second // period for which an error is returned again without a request
+	maxComponents    = 4096            // maximum number of cached components
 	maxProofs        = 4 * maxComponents
-	maxManifest      = 4 << 20  // bytes; the limit in the distribution specification
-	maxConfig        = 64 << 10 // bytes of a component version's config
+	maxManifest      = 4 << 20  // maximum bytes of a manifest, from the distribution specification
+	maxConfig        = 64 << 10 // maximum bytes of a component version's config
 )
 
 // Options configures a Registry. Only Host is required.
 type Options struct {
-	// Host is host[:port], with an optional path, without scheme or with https://; http:// means plain HTTP for all
-	// requests to it. Without scheme, loopback and private addresses are tried with HTTPS first and then with HTTP.
+	// Host is host[:port] with an optional path. It has no scheme, or begins with https:// or http://. http:// means
+	// plain HTTP for all requests to the host. For loopback and private addresses without a scheme, HTTPS is tried
+	// first and plain HTTP second.
 	Host string
 	// Subpath is the path between host and component-descriptors; empty means none.
 	Subpath string
@@ -96,16 +100,18 @@ type Options struct {
 	MaxDescriptorBytes int64
 	// MaxLayerBytes is the maximum size of a stored layer; 0 means 32 MiB.
 	MaxLayerBytes int64
-	// CacheBytes is the maximum size of all cached layers; 0 means 128 MiB, a negative number disables the cache.
+	// CacheBytes is the maximum size of all cached layers together; 0 means 128 MiB. A negative number disables the
+	// cache.
 	CacheBytes int64
-	// Trust defines which artefacts must be signed, and by which keys; nil means none.
+	// Trust is the trust policy. It defines which artefacts must be signed and by which keys. nil means that no
+	// artefact must be signed.
 	Trust *trust.Policy
-	// Transport sends the requests; nil means one copy of http.DefaultTransport.
+	// Transport sends the requests; nil means a copy of http.DefaultTransport that all requests share.
 	Transport http.RoundTripper
 }
 
-// Registry is a client for one registry, and for the repositories elsewhere that layers may name. It is safe for
-// concurrent use.
+// Registry is a client for one registry. A Registry also reads layers from repositories in other registries if a Layer
+// specifies such a repository. A Registry is safe for concurrent use.
 type Registry struct {
 	opts  Options
 	base  string // host[:port][/path], without scheme
@@ -115,34 +121,35 @@ type Registry struct {
 	pulls      singleflight.Group
 	components *cache[*Component]
 	layers     *cache[[]byte]          // by digest
-	tags       *cache[string]          // digest of the layer by reference
+	tags       *cache[string]          // digest of the layer, by reference
 	failures   *cache[error]           // by key of the pull
-	proofs     *cache[trust.Signature] // positive results by policy, location and digest
-	problems   *cache[trust.Signature] // warnings by the same key, kept for tagCachePeriod
+	proofs     *cache[trust.Signature] // valid signatures, by policy, location and digest
+	problems   *cache[trust.Signature] // warnings, by the same key, cached for tagCachePeriod
 }
 
-// Layer types, as in Manifests.
+// Layer types with the values that Manifests use.
 const (
-	OCIRef = "oci-ref" // a file
-	OCIDir = "oci-dir" // a tar archive
+	OCIRef = "oci-ref" // the layer is one file
+	OCIDir = "oci-dir" // the layer is a tar archive
 )
 
 // Layer is the location of a resource.
 type Layer struct {
-	// Name of the resource: raw-manifest, config, crds, default-cr or another.
+	// Name is the name of the resource: raw-manifest, config, crds, default-cr or another name.
 	Name string
-	// Repo is host[:port][/path]; empty means that of the Registry. A leading http:// means plain HTTP.
+	// Repo is host[:port][/path]. Empty means the value of [Registry.Base]. A leading http:// means plain HTTP.
 	Repo string
-	// Component is the name of the component. The layer's repository is <Repo>/component-descriptors/<Component>,
-	// or <Repo>/<Component> if there is none.
+	// Component is the name of the component. The repository of the layer is <Repo>/component-descriptors/<Component>.
+	// If this repository does not exist, the repository of the layer is <Repo>/<Component>.
 	Component string
-	// Version of the component. It is needed only if the trust policy requires a signature and Ref is a digest: layers
-	// are not signed, so the signature of the component version that names the layer is verified.
+	// Version is the version of the component. It is needed only if the trust policy requires a signature and Ref is a
+	// digest. Layers have no signature. Therefore the signature of the component version that references the layer is
+	// verified.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
-	// that is annotated as the resource Name.
+	// whose annotation is the resource Name.
 	Ref string
-	// Type is OCIRef or OCIDir. It is for the caller; Fetch returns the bytes in both cases.
+	// Type is OCIRef or OCIDir. Only the caller uses Type; Fetch ignores it.
 	Type string
 }
 
@@ -182,7 +189,7 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 	return r, err
 }
 
-// Base returns the registry and subpath of component versions, in the format of [Layer.Repo].
+// Base returns registry and subpath of the component versions, in the format of [Layer.Repo].
 func (r *Registry) Base() string { return r.base }
 
 // anonymous is a keychain without credentials.
@@ -206,7 +213,8 @@ func parseBase(text string) (base string, plain bool, err error) {
 	return base, plain, nil
 }
 
-// repository returns the repository at a path below base, if its name is valid.
+// repository returns the repository at a path below base. The result is an error if the name of the repository is not
+// valid.
 func (r *Registry) repository(base string, plain bool, elements ...string) (place, error) {
 	full := strings.Join(append([]string{base}, elements...), "/")
 	repo, err := name.NewRepository(full, name.StrictValidation)
@@ -217,7 +225,7 @@ func (r *Registry) repository(base string, plain bool, elements ...string) (plac
 	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
 }
 
-// The syntax of the distribution specification. The library accepts "..", which would be another URL.
+// The syntax of names in the distribution specification. The library also accepts "..", which would change the URL.
 var (
 	pathForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
 	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
@@ -226,7 +234,7 @@ var (
 // place is a repository with its protocol.
 type place struct {
 	name.Repository
-	plain bool // plain HTTP is requested
+	plain bool // true: requests use plain HTTP
 }
 
 func checkTag(p place, tag string) error {
@@ -237,14 +245,14 @@ func checkTag(p place, tag string) error {
 	return nil
 }
 
-// placement lists the repositories that may contain a layer, and the digest of the layer if it is known without a
-// request.
+// placement lists the repositories that may contain a layer. It also contains the digest of the layer if the digest is
+// known without a request.
 type placement struct {
 	base   string
 	plain  bool
 	places []place
-	tag    string // empty: the layer is named by its digest
-	digest string // empty: the tag must be resolved
+	tag    string // empty if the reference of the layer is a digest
+	digest string // empty if the tag must be resolved
 }
 
 // placesOf validates the reference of a layer and returns its possible repositories.
@@ -277,11 +285,11 @@ func (r *Registry) placesOf(layer Layer) (placement, error) {
 	return at, nil
 }
 
-// Fetch returns the content of a layer and its digest, if the trust policy admits the layer. The content is shared and
+// Fetch returns the content of a layer and its digest. The trust policy must admit the layer. The content is shared and
 // must not be changed.
 //
-// Errors are of type *Error with every reason but AccessTypeNotSupported, or the error of the context if it was
-// cancelled.
+// Errors are of type *Error with every reason except AccessTypeNotSupported. If the context was cancelled, the error is
+// the error of the context.
 func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, error) {
 	where, err := r.placesOf(layer)
 	if err != nil {
@@ -296,7 +304,7 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 	}
 	tag := where.tag
 	if digest != "" {
-		tag = "" // the digest of the tag is known
+		tag = "" // the tag needs no request, because its digest is known
 	}
 
 	type result struct {
@@ -309,7 +317,7 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 		if data, ok := r.cached(digest); ok { // a concurrent pull stored it
 			return result{data, digest}, nil
 		}
-		var refused error // of the first repository, which is the usual one
+		var refused error // the error of the first repository, which usually contains the layer
 		for _, p := range places {
 			data, found, err := r.pullLayer(ctx, p, tag, digest, layer.Name)
 			if err == nil {
@@ -331,22 +339,22 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 
 func tagKey(p place, tag, resource string) string { return p.Name() + ":" + tag + " " + resource }
 
-// shouldTryNext reports whether the next repository is tried after err: some registries answer 401 or 403 for a
-// repository that does not exist.
+// shouldTryNext reports whether Fetch tries the next repository after err. Some registries respond with 401 or 403 if a
+// repository does not exist.
 func shouldTryNext(err error) bool {
 	e, ok := errors.AsType[*ocm.Error](err)
 	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
-// HasCached reports whether a layer with this digest was pulled, verified and is cached, so that it can be installed
-// without a request. With a trust policy it always returns false: then the admission of a layer depends on more than
-// its content.
+// HasCached reports whether a verified layer with this digest is in the cache. Such a layer can be installed without a
+// request. With a trust policy, HasCached always returns false, because then the admission of a layer does not depend
+// on its content alone.
 func (r *Registry) HasCached(digest string) bool {
 	_, held := r.layers.get(digest)
 	return held && r.opts.Trust == nil
 }
 
-// cached returns a layer from the cache if its content still has this digest.
+// cached returns a layer from the cache. ok is false if the content of the layer no longer has this digest.
 func (r *Registry) cached(digest string) ([]byte, bool) {
 	data, ok := r.layers.get(digest)
 	if !ok {
@@ -359,7 +367,7 @@ func (r *Registry) cached(digest string) ([]byte, bool) {
 	return data, true
 }
 
-// pullLayer pulls the layer with this digest or, if tag is not empty, the layer of the tag.
+// pullLayer pulls the layer with this digest. If tag is not empty, pullLayer pulls the layer of the tag.
 func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource string) ([]byte, string, error) {
 	s, err := r.openSession(ctx, p)
 	if err != nil {
@@ -378,8 +386,8 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 	return data, digest, err
 }
 
-// pullOnce runs pull once for all concurrent callers with the same key, with a context of its own, so that a cancelled
-// caller does not fail the others. Errors are returned again for errorCachePeriod.
+// pullOnce runs pull once for all concurrent callers with the same key. pull runs with a separate context, so that the
+// cancellation of one caller does not fail the other callers. Errors are returned again for errorCachePeriod.
 func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (
 	T, error) {
 	var none T

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// verifyComponent applies the policy to c. In a verified component, all layers and images are named by digest: other
-// location fields of the descriptor are not signed.
+// verifyComponent applies the policy to c. In a verified component, all layers and images are referenced by digest,
+// because the signature does not cover the other location fields of the descriptor.
 func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
 	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
@@ -70,8 +70,8 @@ func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 	return nil
 }
 
-// pinBySignedDigests replaces the locations of layers and images by their signed digests: the signature of a descriptor
-// covers the digest of each resource, not its location.
+// pinBySignedDigests replaces the locations of layers and images by their signed digests. The signature of a descriptor
+// covers the digest of each resource, but not the location.
 func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *ocm.ImageManifest,
 	d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)
@@ -106,8 +106,8 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 	return nil
 }
 
-// signedLayer returns the signed digest by which a local resource is fetched. It is empty if the resource has no signed
-// blob digest.
+// signedLayer returns the signed digest of a local resource. The resource is fetched by this digest. The result is
+// empty if the resource has no signed blob digest.
 func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
 	ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {
@@ -143,11 +143,13 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 	return "", nil
 }
 
-// signedImage adds the signed digest to an image reference, so that only the signed image can run.
+// signedImage adds the signed digest to an image reference, so that only the signed image can run. The result depends
+// on the algorithm of the digest:
 //
-//  1. ociArtifactDigest/v1 -> digest of the image manifest
-//  2. genericBlobDigest/v1 -> an image manifest with some tools, a blob with others: accepted only if the reference already has this digest
-//  3. another, or none     -> nothing is signed
+//  1. ociArtifactDigest/v1        -> the digest is the digest of the image manifest
+//  2. genericBlobDigest/v1        -> the digest of an image manifest or of a blob, depending on the OCM tool;
+//     accepted only if the reference already has this digest
+//  3. another algorithm, or none  -> the image is not signed
 func signedImage(reference string, d *ocm.ElementDigest) (string, bool) {
 	if d == nil || ocm.HashOf(d.HashAlgorithm) != crypto.SHA256 || len(d.Value) != 2*sha256.Size {
 		return "", false

@@ -13,31 +13,32 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Artifact is a manifest with all blobs that it names, byte for byte: a component version, or a signature of one.
+// Artifact is a manifest with all blobs that it references, byte for byte. An Artifact is a component version, or a
+// signature of a component version.
 type Artifact struct {
-	// Repository of the artifact, without the registry and its path: component-descriptors/<name> for a component
-	// version.
+	// Repository is the repository of the artifact, without the registry and its path. For a component version, it is
+	// component-descriptors/<name>.
 	Repository string
-	// Tag of the artifact; empty means that it has only a digest.
+	// Tag is the tag of the artifact. Empty means that the artifact has no tag.
 	Tag string
-	// MediaType of Manifest; empty means that of an OCI image manifest.
+	// MediaType is the media type of Manifest. Empty means the media type of an OCI image manifest.
 	MediaType string
-	// Manifest as it is stored.
+	// Manifest contains the bytes of the manifest as they are stored.
 	Manifest []byte
-	// Blobs by digest, including the config.
+	// Blobs contains the blobs by digest, including the config.
 	Blobs map[string][]byte
 }
 
-// DescriptorRepository returns the repository of a component, without the registry and its path.
+// DescriptorRepository returns the repository of a component. The result does not contain the registry and its path.
 func DescriptorRepository(component string) string { return "component-descriptors/" + component }
 
-// TagOf returns the tag of a component version: "+" becomes ".build-".
+// TagOf returns the tag of a component version. "+" is replaced by ".build-".
 func TagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
 
 // Digest returns the digest of the manifest.
 func (a *Artifact) Digest() string { return DigestOf(a.Manifest) }
 
-// Name returns the name of the component, "" if the artifact is in another repository.
+// Name returns the name of the component. It is "" if the artifact is not in the repository of a component.
 func (a *Artifact) Name() string {
 	component, ok := strings.CutPrefix(a.Repository, "component-descriptors/")
 	if !ok {
@@ -46,16 +47,16 @@ func (a *Artifact) Name() string {
 	return component
 }
 
-// IsComponent reports whether this is a component version, and not a signature of one.
+// IsComponent reports whether the artifact is a component version. The result is false for a signature.
 func (a *Artifact) IsComponent() bool {
 	m, err := a.ParseManifest()
 	return err == nil && m.Config.MediaType == ConfigType
 }
 
-// Version returns the version of the component, from the tag.
+// Version returns the version of the component. The version is derived from the tag.
 func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "+", 1) }
 
-// ParseManifest returns the parsed manifest of the artefact. An error has the reason of an invalid artefact.
+// ParseManifest returns the parsed manifest of the artefact. The error has the reason for an invalid artefact.
 func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(a.Manifest))
 	if err != nil {
@@ -73,12 +74,12 @@ func (a *Artifact) invalid(format string, args ...any) error {
 func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor {
 	digest := DigestOf(data)
 	a.Blobs[digest] = data
-	hash, _ := v1.NewHash(digest) // always well-formed
+	hash, _ := v1.NewHash(digest) // the digest is always valid
 	return v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: hash}
 }
 
-// setContent adds the component descriptor and the config as blobs, and sets the manifest. layers follow the
-// descriptor.
+// setContent adds the component descriptor and the config as blobs, and sets the manifest. In the manifest, the
+// descriptor is the first layer, before layers.
 func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor, annotations map[string]string) error {
 	text, err := yaml.Marshal(descriptor)
 	if err != nil {
@@ -147,8 +148,8 @@ func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact
 	return out, out.setContent(d, kept, m.Annotations)
 }
 
-// HasRepositoryContext reports whether the descriptor states a repository context. Without one, Kyma's
-// lifecycle-manager cannot install the component.
+// HasRepositoryContext reports whether the descriptor has a repository context. Kyma's lifecycle-manager cannot install
+// a component whose descriptor has no repository context.
 func (a *Artifact) HasRepositoryContext() (bool, error) {
 	text, err := a.Descriptor()
 	if err != nil {
@@ -178,8 +179,8 @@ func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
 	return fileType
 }
 
-// MissingBlobs returns the digests in the manifest whose blobs are missing or have other content, for example after an
-// interrupted transfer.
+// MissingBlobs returns the digests in the manifest whose blobs are missing or have different content. For example,
+// blobs are missing after an interrupted transfer.
 func (a *Artifact) MissingBlobs() ([]string, error) {
 	m, err := a.ParseManifest()
 	if err != nil {

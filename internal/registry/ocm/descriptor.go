@@ -14,17 +14,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxDescriptor is the maximum size of a descriptor in an Artifact; for pulled components see registry.Options.
+// maxDescriptor is the maximum size of a descriptor in an Artifact. For pulled components, registry.Options defines the
+// maximum size.
 const maxDescriptor = 1 << 20
 
 // descriptorFile is the name of the component descriptor in its tar archive.
 const descriptorFile = "component-descriptor.yaml"
 
-// DescriptorRoom is the number of bytes by which a packed descriptor may exceed its limit.
+// DescriptorRoom is the number of bytes by which a packed descriptor may be larger than the limit of the unpacked
+// descriptor.
 const DescriptorRoom = 1 << 20
 
-// UnpackDescriptor returns the YAML or JSON text of a descriptor layer: a tar archive, optionally compressed, or the
-// text itself.
+// UnpackDescriptor returns the YAML or JSON text of a descriptor layer. The layer is the text, or a tar archive that
+// may be compressed.
 func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	tooLarge := NewError(ArtifactTooLarge, ref,
 		"its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
@@ -45,7 +47,7 @@ func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	for entries := 0; ; entries++ {
 		header, err := archive.Next()
 		if entries == 0 && err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			break // not a tar: the text itself
+			break // data is not a tar archive but the text
 		}
 		if errors.Is(err, io.EOF) {
 			return nil, NewError(InvalidDescriptor, ref,
@@ -70,8 +72,8 @@ func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	return data, nil
 }
 
-// Descriptor is a component descriptor, schema v2 (meta, component) or v3 (apiVersion, metadata, spec). After parsing,
-// Component has the content of either schema.
+// Descriptor is a component descriptor with schema v2 (meta, component) or v3 (apiVersion, metadata, spec). After
+// parsing, Component contains the content of both schemas.
 type Descriptor struct {
 	Meta struct {
 		SchemaVersion string `json:"schemaVersion"`
@@ -95,16 +97,16 @@ type Access struct {
 	Type           string `json:"type"`
 	MediaType      string `json:"mediaType"`
 	LocalReference string `json:"localReference"`
-	Digest         string `json:"digest"` // of localOciBlob
+	Digest         string `json:"digest"` // only for localOciBlob
 	ImageReference string `json:"imageReference"`
 }
 
-// IsLocal reports whether the content is a blob of the component version itself.
+// IsLocal reports whether the content is a blob of the component version.
 func (a Access) IsLocal() bool {
 	return slices.Contains([]string{"localBlob", "localBlob/v1", "localOciBlob", "localOciBlob/v1"}, a.Type)
 }
 
-// ParseDescriptor parses the text of a descriptor. ref names it in errors.
+// ParseDescriptor parses the text of a descriptor. Errors contain ref as the reference of the descriptor.
 func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
 	var d Descriptor
 	if err := yaml.Unmarshal(data, &d); err != nil {
@@ -135,7 +137,8 @@ type DescriptorSignature struct {
 	} `json:"signature"`
 }
 
-// HashOf returns the hash function with this name, as in "SHA-256"; 0 if it is not supported.
+// HashOf returns the hash function with this name, for example "SHA-256". The result is 0 if the hash function is not
+// supported.
 func HashOf(name string) crypto.Hash {
 	switch strings.ToLower(name) {
 	case "sha-256", "sha256":

@@ -13,8 +13,8 @@ func IsReason(err error, reason string) bool {
 	return ok && e.Code == reason
 }
 
-// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed, and not that the
-// registry failed. Some registries answer 401 or 403 for artefacts that do not exist.
+// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. The result is false if
+// the registry failed. Some registries respond with 401 or 403 if an artefact does not exist.
 func IsAbsent(err error) bool {
 	switch ReasonOf(err) {
 	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
@@ -23,40 +23,40 @@ func IsAbsent(err error) bool {
 	return false
 }
 
-// Reasons of an Error. They are stable: conditions and events contain them.
+// Reasons of an Error. The reasons are stable, because conditions and events contain them.
 const (
-	// RegistryUnreachable: no connection, no answer in time, or an answer that reports an overload or failure of the
-	// registry (429, 5xx).
+	// RegistryUnreachable: there is no connection, or the response is too late, or the response reports an overload or
+	// failure of the registry (429, 5xx).
 	RegistryUnreachable = "RegistryUnreachable"
-	// RegistryUnauthorized: the registry rejects the credentials, or requires some.
+	// RegistryUnauthorized: the registry rejects the credentials, or requires credentials.
 	RegistryUnauthorized = "RegistryUnauthorized"
 	// ArtifactNotFound: the registry has no such repository, tag or digest.
 	ArtifactNotFound = "ArtifactNotFound"
 	// DigestMismatch: the received bytes do not match the digest.
 	DigestMismatch = "DigestMismatch"
-	// ArtifactTooLarge: the artefact is larger than the Options allow.
+	// ArtifactTooLarge: the artefact is larger than the limits in the Options.
 	ArtifactTooLarge = "ArtifactTooLarge"
 	// InvalidDescriptor: manifest, config or component descriptor cannot be parsed, or belong to another component.
 	InvalidDescriptor = "InvalidDescriptor"
 	// AccessTypeNotSupported: a required resource has an access type that is not supported.
 	AccessTypeNotSupported = "AccessTypeNotSupported"
-	// InvalidReference: host, repository, version or digest are malformed.
+	// InvalidReference: a host, repository, version or digest is malformed.
 	InvalidReference = "InvalidReference"
-	// SignatureMissing: the trust policy requires a signature, and there is none that can be verified.
+	// SignatureMissing: the trust policy requires a signature, but there is no signature that can be verified.
 	SignatureMissing = "SignatureMissing"
-	// SignatureInvalid: there are signatures, but none by a key of the trust policy, or they sign another artefact.
+	// SignatureInvalid: there are signatures, but no valid signature of this artefact by a key of the trust policy.
 	SignatureInvalid = "SignatureInvalid"
-	// ArtifactExists: the tag already exists with other content, and replacing was not allowed. Only writing returns
-	// it.
+	// ArtifactExists: the tag already exists with other content, and the caller did not allow replacing. Only write
+	// operations return this reason.
 	ArtifactExists = "ArtifactExists"
 	// TrustPolicyInvalid: the file with the trust policy cannot be read or parsed.
 	TrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
-// Error reports which artefact could not be read or written, the cause, and what to do. Its text is one line without
-// credentials.
+// Error contains the artefact that could not be read or written, the cause, and the correction. Its text is one line
+// without credentials.
 type Error struct {
-	// Ref is the artefact: host/repository:tag or host/repository@digest.
+	// Ref is the reference of the artefact: host/repository:tag or host/repository@digest.
 	Ref string
 
 	Code    string
@@ -65,13 +65,13 @@ type Error struct {
 	Cause   error
 }
 
-// Reason is one of the reasons above.
+// Reason returns Code, which is one of the reasons above.
 func (e *Error) Reason() string { return e.Code }
 
-// Unwrap returns the cause. Its text may contain URLs with secrets.
+// Unwrap returns the cause. The text of the cause may contain URLs with secrets.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// ReasonOf returns the reason of an error, "" if it has none.
+// ReasonOf returns the reason of an error, or "" if the error has no reason.
 func ReasonOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -86,7 +86,7 @@ func (e *Error) Error() string {
 	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
-			return ' ' // names are user input
+			return ' ' // names are user input and may contain control characters
 		}
 		return r
 	}, doing+" "+e.Ref+": "+e.Problem)
@@ -97,7 +97,8 @@ func NewError(reason, ref, format string, args ...any) *Error {
 	return &Error{Ref: ref, Code: reason, Problem: fmt.Sprintf(format, args...)}
 }
 
-// FirstLine returns the first line of text from outside, cut to 200 characters, for use in conditions.
+// FirstLine returns the first line of an external text, truncated to 200 characters. The result is suitable for
+// conditions.
 func FirstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	if r := []rune(s); len(r) > 200 {

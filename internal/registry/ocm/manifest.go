@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1"
 )
 
-// artifactAnnotation of a layer names its resource of the component.
+// artifactAnnotation is the annotation of a layer that contains the resource of the layer.
 const artifactAnnotation = "software.ocm.artifact"
 
 // ImageManifest is an image manifest with its original bytes.
@@ -17,7 +17,8 @@ type ImageManifest struct {
 	Ref    string // full reference, for messages
 }
 
-// LayerOf returns the digest of the layer of a resource: the layer that is annotated with it, or the only layer.
+// LayerOf returns the digest of the layer of a resource. This is the layer with an annotation for the resource, or the
+// only layer.
 func LayerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
 	for _, layer := range manifest.Layers {
 		var artifacts []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
 )
 
-// Algorithms that convert a descriptor to the bytes whose digest is signed.
+// Algorithms that convert a descriptor to bytes. A signature signs the digest of these bytes.
 const (
 	normalisation1       = "jsonNormalisation/v1"
 	normalisation2       = "jsonNormalisation/v2"
@@ -19,7 +19,8 @@ const (
 )
 
 // content is the description of a component in a descriptor of either schema. The installation and the verification of
-// signatures read the same value, so that no spelling of the text can make the two differ.
+// signatures read the same parsed value. Therefore no spelling of the text can cause a difference between the installed
+// content and the signed content.
 type content struct {
 	Name         string          `json:"name"`
 	Version      string          `json:"version"`
@@ -38,9 +39,9 @@ type Element struct {
 	ExtraIdentity map[string]string `json:"extraIdentity"`
 	Labels        []elementLabel    `json:"labels"`
 	Hints         json.RawMessage   `json:"referenceHints"`
-	Type          string            `json:"type"`          // not of a reference
-	Relation      string            `json:"relation"`      // of a resource
-	ComponentName string            `json:"componentName"` // of a reference
+	Type          string            `json:"type"`          // empty for a reference
+	Relation      string            `json:"relation"`      // only for a resource
+	ComponentName string            `json:"componentName"` // only for a reference
 	Digest        *ElementDigest    `json:"digest"`
 	Access        Access            `json:"access"`
 }
@@ -60,13 +61,14 @@ type ElementDigest struct {
 	Value                  string `json:"value"`
 }
 
-// Normalise returns the bytes of a descriptor that are signed. They exclude the fields that may change when the
-// component is copied between registries: access, repository contexts, and labels that are not marked as signed. The
-// algorithms:
+// Normalise returns the bytes of a descriptor that are signed. The bytes do not contain the fields that may change when
+// the component is copied between registries: access, repository contexts, and labels that are not marked as signed.
+// The algorithms:
 //
-//   - v1: objects become lists of single fields; has the schema; of schema v2 no sources, and always an extraIdentity
-//   - v2: canonical JSON (RFC 8785); resources with the same name get their version as extraIdentity
-//   - v3, v4alpha1: canonical JSON without that
+//   - v1: objects are converted to lists of single fields; the schema is included;
+//     for schema v2, sources are omitted and extraIdentity is always included
+//   - v2: canonical JSON (RFC 8785); resources with the same name have their version as extraIdentity
+//   - v3, v4alpha1: canonical JSON (RFC 8785) without a changed extraIdentity
 func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	switch algorithm {
 	case normalisation1:
@@ -91,7 +93,7 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	return jsoncanonicalizer.Transform(data)
 }
 
-// normalForm1 returns the tree of jsonNormalisation/v1, which depends on the schema.
+// normalForm1 returns the tree of jsonNormalisation/v1. The tree depends on the schema of the descriptor.
 func normalForm1(d *Descriptor) map[string]any {
 	c := d.Component
 	c.Resources = distinguishByVersion(c.Resources)
@@ -121,7 +123,7 @@ func normalForm1(d *Descriptor) map[string]any {
 		spec["references"] = each(c.References, Element.referenceForm)
 	}
 	delete(form, "resources")
-	form["provider"] = c.provider(false) // its labels are not filtered in this schema
+	form["provider"] = c.provider(false) // labels of the provider are not filtered in this schema
 	return map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "metadata": form, "spec": spec}
 }
 
@@ -131,7 +133,7 @@ func enforceIdentity(e any) {
 	}
 }
 
-// normalForm returns the fields that all algorithms share.
+// normalForm returns the fields that are part of every algorithm.
 func (c content) normalForm() map[string]any {
 	form := map[string]any{"name": c.Name, "version": c.Version, "resources": each(c.Resources, Element.resourceForm)}
 	if labels := normalLabels(c.Labels, true); len(labels) > 0 {
@@ -143,10 +145,10 @@ func (c content) normalForm() map[string]any {
 	return form
 }
 
-// providerObject returns the provider as an object if it is one, or a string that contains one.
+// providerObject returns the provider as an object. The provider is an object, or a string that contains an object.
 func (c content) providerObject() (text string, object map[string]json.RawMessage) {
 	if json.Unmarshal(c.Provider, &text) == nil {
-		_ = json.Unmarshal([]byte(text), &object) // else it is a name
+		_ = json.Unmarshal([]byte(text), &object) // a text that is not an object is the name of the provider
 		return text, object
 	}
 	_ = json.Unmarshal(c.Provider, &object)
@@ -203,8 +205,8 @@ func (e Element) referenceForm() map[string]any {
 	return form
 }
 
-// unfilteredReferenceForm keeps labels that are not signed: this differs from the specification, but the OCM tools do
-// it.
+// unfilteredReferenceForm keeps labels that are not marked as signed. This differs from the specification, but is the
+// behaviour of the OCM tools.
 func (e Element) unfilteredReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")
@@ -212,7 +214,8 @@ func (e Element) unfilteredReferenceForm() map[string]any {
 	return form
 }
 
-// normalForm returns the fields that all elements share. If signed is true, only signed labels are kept.
+// normalForm returns the fields that every element has. If signed is true, only labels that are marked as signed are
+// kept.
 func (e Element) normalForm(signed bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
@@ -235,7 +238,7 @@ func (e Element) normalForm(signed bool) map[string]any {
 	return form
 }
 
-// normalLabels returns the labels that are marked as signed if signed is true, otherwise all labels.
+// normalLabels returns the labels that are marked as signed. If signed is false, it returns all labels.
 func normalLabels(labels []elementLabel, signed bool) []any {
 	var kept []any
 	for _, l := range labels {
@@ -261,7 +264,7 @@ func normalLabels(labels []elementLabel, signed bool) []any {
 	return kept
 }
 
-// valueOf decodes any JSON. Null fields are omitted, as the algorithms require.
+// valueOf decodes JSON of any type. Null fields are omitted, as the algorithms require.
 func valueOf(data json.RawMessage) any {
 	var v any
 	if len(data) == 0 || json.Unmarshal(data, &v) != nil {
@@ -285,11 +288,11 @@ func withoutNulls(v any) any {
 	return v
 }
 
-// distinguishByVersion adds the version to the extraIdentity of resources with the same name and extraIdentity, as
-// early tools did: one after another, so that the last one stays unchanged.
+// distinguishByVersion adds the version to the extraIdentity of resources with the same name and the same
+// extraIdentity. Early OCM tools changed the resources one after another, so that the last resource stays unchanged.
 func distinguishByVersion(resources []Element) []Element {
 	resources = slices.Clone(resources)
-	same := map[string][]int{} // by name and extraIdentity
+	same := map[string][]int{} // indexes of resources, by name and extraIdentity
 	keys := make([]string, len(resources))
 	for i, r := range resources {
 		keys[i] = identityOf(r)
@@ -300,7 +303,7 @@ func distinguishByVersion(resources []Element) []Element {
 		if len(of) < 2 {
 			continue
 		}
-		same[keys[i]] = of[1:] // i itself: they are in order
+		same[keys[i]] = of[1:] // removes i, which is always the first index
 		identity := map[string]string{}
 		maps.Copy(identity, resources[i].ExtraIdentity)
 		identity["version"] = resources[i].Version
@@ -326,7 +329,7 @@ func each[T any](list []T, form func(T) map[string]any) []any {
 	return out
 }
 
-// toEntryLists converts objects to lists of objects with one field each, sorted by name.
+// toEntryLists converts each object to a list of objects with one field each, sorted by field name.
 func toEntryLists(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

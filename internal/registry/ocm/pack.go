@@ -24,53 +24,55 @@ const (
 	fileType       = "application/octet-stream"
 )
 
-// Archive is the input of a component version: the content of a module and its metadata.
+// Archive is the input for a component version: the content of a module and its metadata.
 type Archive struct {
-	// Name and Version of the component, both required.
+	// Name and Version are the name and the version of the component. Both are required.
 	Name, Version string
-	// Provider of the component; empty means kyma-project.io.
+	// Provider is the provider of the component; empty means kyma-project.io.
 	Provider string
-	// Labels of the component, in this order.
+	// Labels are the labels of the component, in this order.
 	Labels []Label
-	// RawManifest is the YAML that installs the module, required.
+	// RawManifest is the YAML with the objects of the module. It is required.
 	RawManifest []byte
-	// Tar packs RawManifest and DefaultCR into a tar archive each, as modulectl does; otherwise the layers are the
-	// files themselves.
+	// Tar defines the layers of RawManifest and DefaultCR. If Tar is true, each layer is a tar archive with one file,
+	// as in modulectl. If Tar is false, each layer is the file.
 	Tar bool
 	// ManifestFile is the name of RawManifest in its archive; empty means raw-manifest.yaml.
 	ManifestFile string
-	// DefaultCR is the YAML of the module's default custom resource; nil means it has none.
+	// DefaultCR is the YAML of the module's default custom resource; nil means that the module has no default custom
+	// resource.
 	DefaultCR []byte
 	// DefaultCRFile is the name of DefaultCR in its archive; empty means default-cr.yaml.
 	DefaultCRFile string
-	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means none.
+	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means no ModuleTemplate.
 	Template []byte
-	// Images that the module uses, as references. They become resources of the component, in this order.
+	// Images are the references of the images that the module uses. They become resources of the component, in this
+	// order.
 	Images []string
-	// Source is the location of the module's source code; nil means that it is not stated.
+	// Source is the location of the module's source code; nil means that the component has no source.
 	Source *Source
-	// RepositoryContext is the base URL of the repository context in the descriptor; empty means that of the Registry
-	// for Registry.Push, and none for [Pack].
+	// RepositoryContext is the base URL of the repository context in the descriptor. If it is empty, Registry.Push uses
+	// the repository context of the Registry, and [Pack] adds no repository context.
 	RepositoryContext string
 }
 
 // Source is a commit in a Git repository.
 type Source struct {
-	// Repository is its URL, Commit the full hash.
+	// Repository is the URL of the Git repository. Commit is the full hash of the commit.
 	Repository, Commit string
 }
 
 // Label is a label of a component.
 type Label struct {
 	Name string
-	// Value is anything that can be written as JSON.
+	// Value is any value that can be encoded as JSON.
 	Value any
 }
 
 // Pack returns the component version of an archive. Errors are of type *Error with reason InvalidDescriptor.
 func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.RepositoryContext)) }
 
-// PackAt returns the component version of an archive with a repository context, nil for none.
+// PackAt returns the component version of an archive. home is the repository context; nil means no repository context.
 func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {
@@ -125,7 +127,7 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	return out, nil
 }
 
-// describe returns the component descriptor, schema v2.
+// describe returns the component descriptor with schema v2.
 func describe(a Archive, home map[string]any, resources []map[string]any) map[string]any {
 	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"),
 		"labels": []map[string]string{
@@ -152,7 +154,7 @@ func describe(a Archive, home map[string]any, resources []map[string]any) map[st
 	return map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": component}
 }
 
-// RepositoryContext returns a repository context for a base URL, nil for an empty URL.
+// RepositoryContext returns a repository context for a base URL. The result is nil if the URL is empty.
 func RepositoryContext(url string) map[string]any {
 	if url == "" {
 		return nil
@@ -160,8 +162,8 @@ func RepositoryContext(url string) map[string]any {
 	return map[string]any{"type": "OCIRegistry", "componentNameMapping": "urlPath", "baseUrl": url}
 }
 
-// TarFile returns a tar archive of one file. Equal input has equal bytes. It fails if the name is too long for the
-// format.
+// TarFile returns a tar archive with one file. Equal input results in equal bytes. TarFile returns an error if the name
+// is too long for the tar format.
 func TarFile(file string, mode int64, data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -180,7 +182,8 @@ var (
 	foreign     = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 )
 
-// imageResource returns the resource of an image. Name and version are derived from the reference as in modulectl.
+// imageResource returns the resource of an image. As in modulectl, name and version are derived from the image
+// reference.
 func imageResource(image string) map[string]any {
 	rest, digest, _ := strings.Cut(image, "@")
 	name, tag, _ := strings.Cut(path.Base(rest), ":")
@@ -205,8 +208,8 @@ func imageResource(image string) map[string]any {
 	}
 }
 
-// makeNamesUnique makes the names of image resources with equal name and version unique: it appends the beginning of
-// the digest of the reference.
+// makeNamesUnique changes the names of image resources that have the same name and version. It appends the first part
+// of the digest of the image reference.
 func makeNamesUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {
