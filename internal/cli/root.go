@@ -87,7 +87,7 @@ func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
 	return console.ExitCode(err)
 }
 
-// nameOf returns the name by which the user calls the program: kubectl finds a plugin by the name of its file.
+// nameOf returns the name with which the user calls the program. kubectl finds a plugin by the name of its file.
 func nameOf(file string) string {
 	if plugin, is := strings.CutPrefix(strings.TrimSuffix(filepath.Base(file), ".exe"), "kubectl-"); is {
 		return "kubectl " + strings.ReplaceAll(plugin, "_", "-")
@@ -134,12 +134,13 @@ klm completion bash > /etc/bash_completion.d/klm`,
 		panic(err) // the flag was registered above
 	}
 	if err := root.RegisterFlagCompletionFunc("context", completeContexts(a)); err != nil {
-		panic(err) // likewise
+		panic(err) // this flag was registered above, too
 	}
 	return root
 }
 
-// Tree returns all commands, independent of the environment, for the reference in docs. To run a command, use [Run].
+// Tree returns all commands for the reference in docs. The result does not depend on the environment. To run a command,
+// use [Run].
 func Tree() *cobra.Command {
 	c := config.NewKlm()
 	c.NoColor = false

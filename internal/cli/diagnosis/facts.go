@@ -19,7 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Facts has what was read about a runtime. For what could not be read and is not needed, there is a note.
+// Facts has the objects that were read about a runtime. If objects could not be read and are not required, Facts has a
+// note about them.
 type Facts struct {
 	Cluster   *connection.Cluster
 	Kyma      *v1beta2.Kyma
@@ -31,8 +32,8 @@ type Facts struct {
 	Now       time.Time
 }
 
-// Read reads all objects about a runtime, in two rounds of parallel requests. With a module, it fails if the runtime
-// neither has nor requests it.
+// Read reads all objects about a runtime in two rounds of parallel requests. If a module is given, Read returns an
+// error if the runtime neither requests nor has that module.
 func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Facts, error) {
 	f := &Facts{Cluster: c}
 	var manifests v1beta2.ManifestList
@@ -81,7 +82,7 @@ func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Fac
 	return f, f.readCatalogAndEvents(ctx, module)
 }
 
-// RequireModule fails if the runtime neither requests nor has the module.
+// RequireModule returns an error if the runtime neither requests nor has the module.
 func (f *Facts) RequireModule(ctx context.Context, module string) error {
 	names := connection.ModuleNames(f.Kyma)
 	for i := range f.Manifests {
@@ -99,7 +100,8 @@ func (f *Facts) RequireModule(ctx context.Context, module string) error {
 		console.Suggest(module, names))
 }
 
-// readCatalogAndEvents reads the requested part of the catalog, and the events of the Manifest of the module.
+// readCatalogAndEvents reads the part of the catalog that the Kyma requests, and the events about the Manifest of the
+// module.
 func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() (err error) {
@@ -118,7 +120,8 @@ func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	return all.Wait()
 }
 
-// Manifest returns the Manifest of a module, nil if there is none. Of several, it is one that is not being deleted.
+// Manifest returns the Manifest of a module, or nil if there is none. If there are several, it prefers one that is not
+// being deleted.
 func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	for i := range f.Manifests {
@@ -129,8 +132,8 @@ func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 	return found
 }
 
-// readEvents lists the events about an object. In a large control plane that can take long, because the API server
-// has no index by object.
+// readEvents lists the events about an object. In a large control plane this can take long, because the API server has
+// no index of events by object.
 func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]corev1.Event, error) {
 	const eventsTimeout = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
@@ -143,8 +146,9 @@ func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]core
 	return list.Items, err
 }
 
-// readCatalogFor reads the part of the catalog that a Kyma requests: for each module its ModuleReleaseMeta, and the
-// ModuleTemplate of the requested version. If a module has no ModuleReleaseMeta, it reads the whole catalog.
+// readCatalogFor reads the part of the catalog that a Kyma requests. For each module, this is the ModuleReleaseMeta and
+// the ModuleTemplate of the requested version. If a module has no ModuleReleaseMeta, readCatalogFor reads the whole
+// catalog.
 func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1beta2.Kyma) (*connection.Catalog, error) {
 	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{},
 		Templates: map[string]*v1beta2.ModuleTemplate{}}
@@ -159,7 +163,7 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 			if apierrors.IsNotFound(err) {
 				mu.Lock()
 				defer mu.Unlock()
-				incomplete = true // an old module, whose ModuleTemplates name their channels, or a wrong name
+				incomplete = true // an old module with channels in its ModuleTemplates, or a wrong name
 				return nil
 			}
 			if err != nil {

@@ -12,11 +12,11 @@ import (
 // ModuleList is the report of klm module list.
 type ModuleList []ModuleRow
 
-// ModuleRow is a module in the Kyma of a runtime.
+// ModuleRow is the row of one module in the Kyma of a runtime.
 type ModuleRow struct {
 	Name     string                       `json:"name"`
-	Channel  string                       `json:"channel,omitempty"` // the channel that it follows; "" if it is pinned
-	Pinned   string                       `json:"pinned,omitempty"`  // the version that it is pinned to
+	Channel  string                       `json:"channel,omitempty"` // the channel that is followed; "" if the module is pinned
+	Pinned   string                       `json:"pinned,omitempty"`  // the version that the module is pinned to
 	Version  string                       `json:"version,omitempty"` // the installed version
 	State    v1beta2.State                `json:"state"`
 	Managed  bool                         `json:"managed"`
@@ -26,7 +26,8 @@ type ModuleRow struct {
 	Resource string                       `json:"resource,omitempty"`
 }
 
-// ListModules returns the modules that a runtime requests or still has, sorted by name.
+// ListModules returns the modules that a runtime requests, and the modules that it does not request any more but still
+// has. They are sorted by name.
 func ListModules(k *v1beta2.Kyma) ModuleList {
 	all := ModuleList{}
 	for _, name := range connection.ModuleNames(k) {
@@ -35,7 +36,7 @@ func ListModules(k *v1beta2.Kyma) ModuleList {
 	return all
 }
 
-// ModuleRowOf returns what the spec and the status of a Kyma have about a module.
+// ModuleRowOf returns the row of a module, from the spec and the status of a Kyma.
 func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	row := ModuleRow{Name: name, State: console.StateNew}
 	if m := k.Module(name); m != nil {

@@ -33,7 +33,7 @@ type Report struct {
 	Notes    []string      `json:"notes,omitempty"`
 }
 
-// Module is one module with its desired, installed and next version.
+// Module describes one module with its desired, installed and next version.
 type Module struct {
 	Name      string        `json:"name"`
 	Channel   string        `json:"channel,omitempty"`
@@ -52,7 +52,7 @@ type blocker struct {
 	Message string    `json:"message"`
 }
 
-// eventLine is one event.
+// eventLine is one event in the report.
 type eventLine struct {
 	Last    time.Time `json:"last,omitzero"`
 	Count   int32     `json:"count,omitempty"`
@@ -62,7 +62,7 @@ type eventLine struct {
 	Message string    `json:"message"`
 }
 
-// moduleDetail has more about one module, from its Manifest.
+// moduleDetail has details of one module that come from its Manifest.
 type moduleDetail struct {
 	Manifest   string             `json:"manifest,omitempty"`
 	Component  string             `json:"component,omitempty"`
@@ -72,7 +72,7 @@ type moduleDetail struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Report returns the report of the facts. With a module it is about that module only.
+// Report returns the report of the facts. If module is not "", the report is about that module only.
 func (f *Facts) Report(module string) *Report {
 	k := f.Kyma
 	r := &Report{
@@ -110,7 +110,7 @@ func (f *Facts) Report(module string) *Report {
 	return r
 }
 
-// Modules returns all modules that are requested or installed, by name; mandatory modules come last.
+// Modules returns all modules that are requested or installed, sorted by name. Mandatory modules are last.
 func (f *Facts) Modules() []Module {
 	var all []Module
 	requested := connection.WithRequest(f.Kyma)
@@ -145,7 +145,7 @@ func (f *Facts) Modules() []Module {
 func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
 	d := channel.Resolve(f.Catalog.ForResolve(), f.Request(requested, spec, m.Installed))
 	m.Desired, m.Next, m.Channel, m.Kind = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
-	// the manager knows more, such as the maintenance windows
+	// the manager has more information than klm, such as the maintenance windows
 	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning
 	if d.Blocker != nil || managerBlocks {
 		m.Next = ""
@@ -158,21 +158,22 @@ func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module
 	}
 }
 
-// Request returns the request for [channel.Resolve] about a module. It skips maintenance windows, because only the
-// manager knows them.
+// Request returns the request for [channel.Resolve] for a module. The request skips maintenance windows, because only
+// the manager has them.
 func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
 	w := channel.RequestFor(f.Kyma, requested, m)
 	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = version, version, true, f.Now
 	if f.Cluster.OwnKyma != "" && !f.Cluster.IsControlPlane() {
-		w.Beta, w.Internal = true, true // the catalog copy in a runtime has only the modules that it may have
+		w.Beta, w.Internal = true, true // the catalog copy in a runtime has only modules that the runtime may have
 	}
 	return w
 }
 
-// installedVersion returns the version that is installed, or is being installed if there is none yet.
+// installedVersion returns the installed version. If no version is installed yet, it returns the version that is being
+// installed.
 func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
-// Agent says whether the agent of the runtime is connected, and since when; "" in a runtime.
+// Agent returns a text about whether the agent of the runtime is connected, and since when. It returns "" in a runtime.
 func (f *Facts) Agent() string {
 	if f.Cluster.OwnKyma != "" {
 		return ""
@@ -193,7 +194,8 @@ func (f *Facts) Agent() string {
 	return "not connected for" + since(s.Since)
 }
 
-// Access names the access Secrets of the runtime; "" in a runtime, and if they cannot be read.
+// Access returns the names of the access Secrets of the runtime. It returns "" in a runtime, and if the Secrets cannot
+// be read.
 func (f *Facts) Access() string {
 	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(
 		f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
@@ -210,7 +212,7 @@ func (f *Facts) Access() string {
 	return "Secret " + strings.Join(all, ", ")
 }
 
-// RuntimeBlockers returns the blockers of the whole runtime, each reason once.
+// RuntimeBlockers returns the blockers of the whole runtime. Each reason is in the result once.
 func (f *Facts) RuntimeBlockers() []blocker {
 	k := f.Kyma
 	object := "Kyma " + k.Name
@@ -262,7 +264,7 @@ func (f *Facts) RuntimeBlockers() []blocker {
 	return all
 }
 
-// conditionOrder is the sort key of a condition: Ready first.
+// conditionOrder returns the sort key of a condition. Ready is first.
 func conditionOrder(condition string) int {
 	if condition == v1beta2.ConditionReady {
 		return 0
@@ -292,8 +294,8 @@ func (f *Facts) moduleBlockers() []blocker {
 	return all
 }
 
-// since returns since when a module has been blocked for a reason: by its Manifest, else by an event, else by the
-// Kyma; zero if none of them has it.
+// since returns the time since which a module has been blocked for a reason. The time is from the Manifest of the
+// module, otherwise from an event, otherwise from the Kyma. It is zero if none of them has it.
 func (f *Facts) since(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {
@@ -304,7 +306,7 @@ func (f *Facts) since(module, reason string) time.Time {
 	for i := range f.Events {
 		if e := &f.Events[i]; e.Reason == reason && strings.Contains(e.Message, module) {
 			if t := eventTime(e); t.After(first) {
-				first = t // the event is sent when the blocker begins, so the last one counts
+				first = t // an event is sent when a blocker begins, so the last event has the time
 			}
 		}
 	}
@@ -315,7 +317,7 @@ func (f *Facts) since(module, reason string) time.Time {
 	return first
 }
 
-// eventTime returns when an event happened last.
+// eventTime returns the time of the last occurrence of an event.
 func eventTime(e *corev1.Event) time.Time {
 	t := e.LastTimestamp.Time
 	if e.Series != nil && e.Series.LastObservedTime.After(t) {
@@ -330,13 +332,13 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
-// lastEvents returns at most limit events, the newest first.
+// lastEvents returns at most limit events. The newest event is first.
 func (f *Facts) lastEvents(limit int) []eventLine {
 	all := []eventLine{}
 	for i := range f.Events {
 		e := &f.Events[i]
 		if of := e.InvolvedObject; of.Kind == "Kyma" && of.UID != f.Kyma.UID {
-			continue // of an earlier Kyma with the same name
+			continue // the event is about an earlier Kyma with the same name
 		}
 		count := e.Count
 		if e.Series != nil {

@@ -135,7 +135,8 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	return a.Print(d)
 }
 
-// versionToCompare returns the version that klm diff compares with what is installed: --to, or the one of a channel.
+// versionToCompare returns the version that klm diff compares with the installed one. It is the value of --to, or the
+// version of a channel.
 func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (string, error) {
 	all := s.VersionsOf(o.module)
 	if o.to != "" {
@@ -158,7 +159,7 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 		console.Suggest(wanted, s.ChannelsOf(o.module)))
 }
 
-// requestOf returns what the manager would write into the Manifest of a version, without its sources.
+// requestOf returns the content that the manager would write into the Manifest for a version, without the sources.
 func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation,
 	installed *v1beta2.Manifest) trial.Request {
 	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace,
@@ -215,8 +216,8 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, inst
 	return i, ocmaccess.Explain(err)
 }
 
-// sourceOf returns the component version that a Manifest is installed from. All sources of a Manifest are layers of
-// one component version.
+// sourceOf returns the component version from which a Manifest is installed. All sources of a Manifest are layers of
+// the same component version.
 func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 	sources := m.Sources()
 	if len(sources) == 0 {
@@ -231,7 +232,8 @@ func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 	return source, nil
 }
 
-// runtimeConfig returns the client configuration for a runtime: from its access Secret, or from --runtime-context.
+// runtimeConfig returns the client configuration for a runtime. It comes from the access Secret of the runtime or from
+// --runtime-context.
 func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o diffOptions) (*rest.Config, error) {
 	if o.context != "" {
 		other := *a

@@ -41,7 +41,7 @@ kubectl config view --flatten --minify --context runtime-a | klm runtime add run
 	c.Flags().StringArrayVar(&o.labels, "label", nil, "label of its Kyma, KEY=VALUE; may be given more than once")
 	o.wait.Register(c.Flags())
 	if err := c.MarkFlagFilename("kubeconfig-file"); err != nil {
-		panic(err) // it was registered above
+		panic(err) // the flag was registered above
 	}
 	console.CompleteFlag(c, "channel", func(ctx context.Context, _ []string) []string {
 		s, all := connection.CatalogOrNil(ctx, a), []string{}
@@ -62,7 +62,7 @@ type addOptions struct {
 	wait                console.WaitFlags
 }
 
-// parse checks the options without sending requests, and returns the labels of the Kyma.
+// parse checks the options without sending a request. It returns the labels of the Kyma.
 func (o *addOptions) parse() (map[string]string, error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:
@@ -143,11 +143,12 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and connected"})
 }
 
-// accessSecret returns the name of the access Secret that klm creates for a runtime. Secrets of other clients may
-// have other names: the label counts.
+// accessSecret returns the name of the access Secret that klm creates for a runtime. Access Secrets of other clients
+// may have other names, because an access Secret is found by its label.
 func accessSecret(name string) string { return name + "-access" }
 
-// saveAccessSecret creates the access Secret of a runtime, or updates one that an earlier attempt has created.
+// saveAccessSecret creates the access Secret of a runtime. If an earlier attempt has created it, saveAccessSecret
+// updates it.
 func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -174,8 +175,9 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 	return c.Explain(c.Update(ctx, old, client.FieldOwner(connection.FieldOwner)), "updating Secret "+s.Name)
 }
 
-// checkKubeconfig fails if the control plane cannot use a kubeconfig for a runtime: it is refused, does not work,
-// leads to the control plane itself, or lacks rights.
+// checkKubeconfig returns an error if the control plane cannot use a kubeconfig for a runtime. The reasons are: the
+// kubeconfig is not acceptable, it does not work, its cluster is the control plane itself, or its user lacks
+// permissions.
 func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster,
 	file string, kubeconfig []byte) error {
 	config, err := runtimes.ParseKubeconfig(kubeconfig)
@@ -218,7 +220,7 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 	return nil
 }
 
-// neededRights are the least that the manager needs to manage a runtime.
+// neededRights are the permissions that the manager needs at least to manage a runtime.
 var neededRights = []authorizationv1.ResourceAttributes{
 	{Verb: "create", Resource: "namespaces"},
 	{Verb: "patch", Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
@@ -231,8 +233,8 @@ var neededRights = []authorizationv1.ResourceAttributes{
 	{Verb: "patch", Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"},
 }
 
-// missingRights returns which of the needed rights the user of a cluster does not have, and whether it has all
-// possible rights.
+// missingRights returns the needed permissions that the user of a cluster does not have. It also returns whether the
+// user has all possible permissions.
 func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, all bool, err error) {
 	may := func(ctx context.Context, r authorizationv1.ResourceAttributes) (bool, error) {
 		review := &authorizationv1.SelfSubjectAccessReview{
@@ -263,7 +265,7 @@ func missingRights(ctx context.Context, c *connection.Cluster) (missing []string
 	return missing, false, nil
 }
 
-// addProgress returns whether the control plane has connected to a runtime.
+// addProgress returns the progress of adding a runtime. It is done when the control plane has connected to the runtime.
 func addProgress(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,

@@ -45,7 +45,7 @@ klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
 	return c
 }
 
-// listedStates are the values of --state.
+// listedStates are the allowed values of --state.
 var listedStates = []string{
 	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning),
 	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(console.StateNew),
@@ -54,7 +54,7 @@ var listedStates = []string{
 // runtimeList is the report of klm runtime list.
 type runtimeList []runtimeRow
 
-// runtimeRow is one runtime of a list.
+// runtimeRow is the row of one runtime in the list.
 type runtimeRow struct {
 	Name    string        `json:"name"`
 	State   v1beta2.State `json:"state"`
@@ -85,7 +85,7 @@ func rowOf(m *fleetlist.Member) runtimeRow {
 	return row
 }
 
-// agentTexts has the texts for people of runtimeRow.Agent.
+// agentTexts maps the values of runtimeRow.Agent to texts for people.
 var agentTexts = map[string]string{"": "-", "heard": "connected", "silent": "not connected"}
 
 func (l runtimeList) Names() []string {

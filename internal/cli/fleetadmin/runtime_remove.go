@@ -90,7 +90,7 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is removed"})
 }
 
-// showRemoval writes what will be removed from a runtime, and what will block that.
+// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal.
 func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	k := f.Kyma
 	objects := 0
@@ -118,7 +118,7 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	}
 }
 
-// removalBlockers returns what a person has to do before the removal of a runtime can end.
+// removalBlockers returns the actions that a person must take before the removal of a runtime can complete.
 func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 	k := f.Kyma
 	var all []string
@@ -154,7 +154,7 @@ func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 	return all
 }
 
-// removeProgress returns how far the removal of a runtime is.
+// removeProgress returns the progress of the removal of a runtime.
 func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	switch {
 	case k == nil:
@@ -172,7 +172,7 @@ func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	return connection.Progress{Text: (&console.Page{}).Clip(strings.Join(text, "; "), 240)}
 }
 
-// deleteAccessSecrets deletes access Secrets that have not been replaced since they were read.
+// deleteAccessSecrets deletes access Secrets. It does not delete a Secret that was replaced since it was read.
 func deleteAccessSecrets(ctx context.Context, c *connection.Cluster, secrets []metav1.PartialObjectMetadata) error {
 	for i := range secrets {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secrets[i].Name, Namespace: secrets[i].Namespace}}

@@ -61,29 +61,29 @@ type fleetReport struct {
 	Worst     []worstRuntime `json:"worst"`
 }
 
-// agentCount is how many agents are connected, and how many are not.
+// agentCount has the number of connected agents and the number of agents that are not connected.
 type agentCount struct {
 	Heard  int `json:"heard"`
 	Silent int `json:"silent"`
 }
 
-// runtimeCount is a number of runtimes with the state, channel or reason that they have in common.
+// runtimeCount is the number of runtimes that have a state, a channel or a reason in common.
 type runtimeCount struct {
 	Name     string `json:"name"`
 	Runtimes int    `json:"runtimes"`
 }
 
-// moduleCount is how many runtimes have a version of a module from a channel, and in which states.
+// moduleCount is the number of runtimes that have a version of a module from a channel, also per state of the module.
 type moduleCount struct {
 	Module   string                `json:"module"`
 	Version  string                `json:"version"`
-	Channel  string                `json:"channel"` // "": pinned
+	Channel  string                `json:"channel"` // "" if the version is pinned
 	Runtimes int                   `json:"runtimes"`
 	Waiting  int                   `json:"waitingForWindow,omitempty"`
 	States   map[v1beta2.State]int `json:"states"`
 }
 
-// worstRuntime is a runtime that is not Ready.
+// worstRuntime describes one runtime in the list of runtimes that are not Ready.
 type worstRuntime struct {
 	Name    string        `json:"name"`
 	State   v1beta2.State `json:"state"`
@@ -146,7 +146,7 @@ func (t *tally) add(m *fleetlist.Member) {
 	}
 }
 
-// report returns what was counted, with the worst runtimes, at most as many as worst.
+// report returns the report with the counts and the worst runtimes. worst is the maximum number of these runtimes.
 func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
@@ -174,7 +174,7 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	return r
 }
 
-// byCount returns the counts with their names, the largest count first.
+// byCount returns the counts with their names. The largest count is first.
 func byCount(counts map[string]int) []runtimeCount {
 	all := []runtimeCount{}
 	for name, n := range counts {
@@ -235,13 +235,13 @@ func (r *fleetReport) Show(p *console.Page) {
 	}
 }
 
-// moduleStates are the states that the table of modules may have columns for.
+// moduleStates are the states that can have a column in the table of modules.
 var moduleStates = []v1beta2.State{
 	v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning, v1beta2.StateError,
 	v1beta2.StateDeleting, v1beta2.StateUnmanaged,
 }
 
-// showModules writes the table of modules, with columns only for states that modules have.
+// showModules writes the table of modules. A state has a column only if a module has this state.
 func (r *fleetReport) showModules(p *console.Page) {
 	if len(r.Modules) == 0 {
 		return
@@ -272,8 +272,8 @@ func (r *fleetReport) showModules(p *console.Page) {
 	p.Table(header, rows)
 }
 
-// watchStatus shows the fleet, and shows it again whenever it has changed, until ctx ends. It collects changes for
-// half a second.
+// watchStatus shows the fleet, and shows it again after each change, until ctx ends. Changes within half a second are
+// shown together.
 func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, selector string, worst int) error {
 	const refreshDelay = 500 * time.Millisecond
 	fleet := map[string]*fleetlist.Member{}
@@ -306,7 +306,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 	failed := make(chan error, 1)
 	go func() { failed <- fleetlist.Watch(ctx, c, selector, changes) }()
 	var refresh <-chan time.Time
-	listed := false // until then, the fleet is not complete
+	listed := false // whether the list of the fleet is complete
 	for {
 		select {
 		case <-ctx.Done():

@@ -131,9 +131,9 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what + " is ready"})
 }
 
-// keepServed sets served for the CRD versions that the cluster serves already, as the chart does under Helm: the
-// manager decides whether early versions are served, and they have to stay served while a new manager starts. If CRDs
-// may not be read, the check of permissions reports that later.
+// keepServed sets served for the CRD versions that the cluster already serves. The chart does the same under Helm. The
+// manager decides whether early versions are served, and these versions must stay served while a new manager starts. If
+// the user may not read CRDs, keepServed returns no error: the check of permissions reports it later.
 func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
 	args, _ := container(findKind(objects, "Deployment"))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
@@ -165,16 +165,16 @@ func serveLiveVersions(o, live *unstructured.Unstructured) {
 		v, _ := v.(map[string]any)
 		served[v["name"]] = v["served"] == true
 	}
-	versions, _, _ = unstructured.NestedSlice(o.Object, "spec", "versions") // a copy
+	versions, _, _ = unstructured.NestedSlice(o.Object, "spec", "versions") // NestedSlice returns a copy
 	for _, v := range versions {
 		if v, _ := v.(map[string]any); served[v["name"]] {
 			v["served"] = true
 		}
 	}
-	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // it exists, as it was read above
+	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // the field exists: it was read above
 }
 
-// previewInstall prints what klm install would change.
+// previewInstall prints the changes that klm install would make.
 func previewInstall(ctx context.Context, a *console.App, in *installer) error {
 	changes, unchanged, err := trial.PreviewSet(ctx, in.Config, in.set, in.stale)
 	if err != nil {
@@ -273,11 +273,11 @@ type installer struct {
 	set     apply.Set
 	refs    []apply.Ref
 	done    apply.Progress
-	// stale objects were installed before, still exist, and are not among the objects any more.
+	// stale are objects that were installed before, still exist, and are not in the objects of this installation.
 	stale []apply.Ref
 }
 
-// newInstaller returns an installer of the objects. It sends no requests.
+// newInstaller returns an installer for the objects. It sends no request.
 func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (*installer, error) {
 	bundle, err := render.Build(objects, render.Options{})
 	if err != nil {
@@ -291,8 +291,8 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 		Owner: connection.FieldOwner}}, nil
 }
 
-// prepare finds the kinds of the objects in the cluster and what was installed before. It fails if permissions are
-// missing, with all of them. It writes nothing.
+// prepare finds out which kinds the cluster serves and which objects were installed before. If permissions are missing,
+// it returns one error with all of them. It writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
@@ -323,7 +323,8 @@ func (in *installer) prepare(ctx context.Context) error {
 	return in.requirePermissions(ctx, in.stale, "delete")
 }
 
-// requirePermissions fails if the user lacks permissions for the objects, with all that are missing.
+// requirePermissions returns an error if the user lacks permissions for the objects. The error lists all missing
+// permissions.
 func (in *installer) requirePermissions(ctx context.Context, refs []apply.Ref, verbs ...string) error {
 	var missing []string
 	checked := map[authorizationv1.ResourceAttributes]bool{}
@@ -396,7 +397,7 @@ func (in *installer) apply(ctx context.Context, report func(string)) error {
 	}
 }
 
-// finish waits until everything is ready, and removes the stale objects.
+// finish waits until all objects are ready, and then deletes the stale objects.
 func (in *installer) finish(ctx context.Context, report func(string)) error {
 	if err := in.waitReady(ctx, report); err != nil || len(in.stale) == 0 {
 		return err
@@ -408,7 +409,8 @@ func (in *installer) finish(ctx context.Context, report func(string)) error {
 	return in.writeInventory(ctx, in.refs)
 }
 
-// waitReady waits until everything is ready. It fails early if an object cannot become ready by itself.
+// waitReady waits until all objects are ready. It returns an error early if an object cannot become ready without a
+// change by a person.
 func (in *installer) waitReady(ctx context.Context, report func(string)) error {
 	reported := ""
 	for {
@@ -437,7 +439,7 @@ func (in *installer) waitReady(ctx context.Context, report func(string)) error {
 	}
 }
 
-// explainTimeout turns the end of ctx into an error that says what was waited for.
+// explainTimeout converts the end of ctx into an error with the last reported reason for the wait.
 func explainTimeout(err error, reported string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return console.Fail(console.ExitNotReady, "not done in time: %s", console.OrDash(reported))
@@ -445,7 +447,7 @@ func explainTimeout(err error, reported string) error {
 	return err
 }
 
-// explainDeadline turns errors after the end of the timeout into one error.
+// explainDeadline converts errors after the timeout into one error.
 func (in *installer) explainDeadline(ctx context.Context, err error, timeout time.Duration) error {
 	if _, explained := errors.AsType[*console.Problem](err); !explained &&
 		errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -454,7 +456,7 @@ func (in *installer) explainDeadline(ctx context.Context, err error, timeout tim
 	return err
 }
 
-// explainApply gives an error of package apply an exit code and says what to do.
+// explainApply adds an exit code and a remedy to an error of package apply.
 func (in *installer) explainApply(err error) error {
 	e, ok := errors.AsType[*apply.Error](err)
 	if !ok {
@@ -473,7 +475,8 @@ func (in *installer) explainApply(err error) error {
 	return console.Fail(console.ExitFailed, "installing: %v", e)
 }
 
-// missingObjects returns which objects the manager needs and that do not exist, with a command to create each.
+// missingObjects returns the objects that the manager needs and that do not exist. For each, it adds a command that
+// creates the object.
 func (in *installer) missingObjects(ctx context.Context, manager *unstructured.Unstructured) []string {
 	var all []string
 	args, _ := container(manager)["args"].([]any)

@@ -21,33 +21,34 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// klm install lists the objects that it installs in a ConfigMap beside the manager, the inventory, so that it can
-// delete objects that the next version does not have, and klm uninstall can delete all of them. New objects are
-// listed before they are applied, and deleted objects are taken from the list afterwards, so that the next call can
-// finish an interrupted one.
+// The inventory is a ConfigMap in the namespace of the manager. klm install lists in it the objects that it installs.
+// With this list, klm install can delete objects that the next version does not have, and klm uninstall can delete all
+// objects. New objects are listed before they are applied. Deleted objects are removed from the list after their
+// deletion. The next call can therefore finish an interrupted one.
 
 const (
 	// inventoryName is the name of the ConfigMap.
 	inventoryName = "lifecycle-manager-inventory"
-	// inventoryKey is the key of the objects, a list of v1beta2.Resource in JSON.
+	// inventoryKey is the key of the list of objects in the ConfigMap. The value is a list of v1beta2.Resource in JSON.
 	inventoryKey = "objects"
 )
 
 // nameLabel is the label of every object of the chart except CRDs and the namespace.
 const nameLabel = "app.kubernetes.io/name"
 
-// isKept reports whether an object is never deleted: deleting a namespace or a CRD would delete all Kymas.
+// isKept reports whether klm never deletes an object. Namespaces and CRDs are kept, because deleting one of them would
+// delete all Kymas.
 func isKept(r apply.Ref) bool {
 	return r.Keep || r.Kind == "Namespace" && r.Group == "" || r.Kind == "CustomResourceDefinition"
 }
 
-// withoutKept returns the objects that may be deleted.
+// withoutKept returns the objects that klm may delete.
 func withoutKept(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), isKept)
 }
 
-// encodeInventory encodes the objects that may be deleted. decodeInventory is its reverse, and leaves out kept
-// objects that somebody has added.
+// encodeInventory encodes the objects that klm may delete. decodeInventory is the reverse function. It leaves out kept
+// objects that somebody has added to the inventory.
 func encodeInventory(refs []apply.Ref) (string, error) {
 	all := []v1beta2.Resource{}
 	for _, r := range withoutKept(refs) {
@@ -71,7 +72,8 @@ func decodeInventory(text string) ([]apply.Ref, error) {
 	return withoutKept(refs), nil
 }
 
-// readInventory reads the inventory. exists is false if klm has installed nothing, or was older than inventories.
+// readInventory reads the inventory. exists is false if klm has installed nothing, or if the installing klm had no
+// inventories yet.
 func (in *installer) readInventory(ctx context.Context) (refs []apply.Ref, exists bool, err error) {
 	m := &corev1.ConfigMap{}
 	err = in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: inventoryName}, m)
@@ -106,8 +108,8 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
-// ensureNamespace applies the namespace, if the chart has it, because the inventory is written before all other
-// objects.
+// ensureNamespace applies the namespace if the chart has it. The inventory is written into this namespace before all
+// other objects.
 func (in *installer) ensureNamespace(ctx context.Context) error {
 	for _, o := range in.objects {
 		if o.GetKind() == "Namespace" && o.GetName() == in.Namespace {
@@ -119,8 +121,9 @@ func (in *installer) ensureNamespace(ctx context.Context) error {
 	return nil
 }
 
-// removable returns which of the objects exist and belong to the manager. Others are never deleted: everybody who may
-// edit ConfigMaps beside the manager can edit the inventory, and another installation may have taken over an object.
+// removable returns the objects of refs that exist and belong to the manager. Other objects are never deleted, for two
+// reasons. Everybody who may edit ConfigMaps in the namespace of the manager can edit the inventory. Another
+// installation may have taken over an object.
 func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	var found []apply.Ref
 	for _, ref := range refs {
@@ -138,11 +141,11 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 	return found, nil
 }
 
-// helmRelease returns the name of the Helm release that an object belongs to, "" if it belongs to none.
+// helmRelease returns the name of the Helm release that an object belongs to, or "" if the object belongs to none.
 func helmRelease(o client.Object) string { return o.GetAnnotations()["meta.helm.sh/release-name"] }
 
-// managerRelease returns the name of the Helm release of the manager in the cluster, "" if there is no manager, or it
-// belongs to no release.
+// managerRelease returns the name of the Helm release of the manager in the cluster. It returns "" if there is no
+// manager, or if the manager belongs to no release.
 func (in *installer) managerRelease(ctx context.Context) (string, error) {
 	manager := &unstructured.Unstructured{}
 	manager.SetAPIVersion("apps/v1")
@@ -154,7 +157,7 @@ func (in *installer) managerRelease(ctx context.Context) (string, error) {
 	return helmRelease(manager), nil
 }
 
-// remove deletes objects and waits until they do not exist any more.
+// remove deletes objects and waits until all of them are gone.
 func (in *installer) remove(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	reported := ""
 	progress := apply.DeletionProgress{}

@@ -54,8 +54,7 @@ type uninstallOptions struct {
 	timeout     time.Duration
 }
 
-// allParts are values with which the chart renders every object that it can render, except those that are never
-// deleted.
+// allParts are chart values that render every object of the chart, except the objects that are never deleted.
 var allParts = []string{
 	"crds.install=false", "webhooks.enabled=true", "agents.address=any:1", "metrics.serviceMonitor.enabled=true",
 	"metrics.readers[0].kind=Group",
@@ -105,8 +104,8 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 		Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
 }
 
-// objectsToUninstall returns the objects that exist and will be deleted. It fails if there are none, or if the
-// manager was installed by Helm.
+// objectsToUninstall returns the objects that exist and must be deleted. It returns an error if there are none, or if
+// the manager was installed by Helm.
 func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
 	if release, err := in.managerRelease(ctx); err != nil {
 		return nil, err
@@ -119,7 +118,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	if err != nil {
 		return nil, err
 	}
-	if !exists { // kinds that the cluster does not serve are omitted: it has no objects of them
+	if !exists { // kinds that the cluster does not serve are omitted, because they have no objects
 		if refs, err = in.to.Inventory(ctx, in.set); err != nil && len(refs) == 0 {
 			return nil, in.explainApply(err)
 		}
@@ -139,7 +138,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	return refs, nil
 }
 
-// showRemoval writes which objects will be removed, and how many runtimes will not be managed any more.
+// showRemoval writes the objects that will be removed, and the number of runtimes that will no longer be managed.
 func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []apply.Ref) {
 	p.Line("These objects will be removed from %s:", in)
 	for _, r := range refs {
@@ -154,8 +153,8 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	}
 }
 
-// removeAll deletes the manager first and waits until its pods have stopped, so that it can release its leases. Then
-// it deletes the other objects.
+// removeAll deletes the manager first. It waits until the pods of the manager have stopped, so that the manager can
+// release its leases. Then it deletes the other objects.
 func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }
@@ -177,7 +176,7 @@ func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report fun
 	if err := in.remove(ctx, rest, report); err != nil {
 		return err
 	}
-	return in.remove(ctx, inventory, report) // last, so that the next call can finish an interrupted one
+	return in.remove(ctx, inventory, report) // last, so that the next call can finish an interrupted call
 }
 
 // waitStopped waits until no pod of the manager exists. It does not wait if the user may not list pods.

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// defaultConfig is the module-config that commands read if they have no argument.
+// defaultConfig is the path of the module-config that commands read if they have no argument.
 const defaultConfig = "module-config.yaml"
 
 func buildCommand(a *console.App) *cobra.Command {
@@ -161,8 +161,8 @@ klm module mirror --images=false module.ctf released.ctf`,
 	return c
 }
 
-// copyCommand returns a command that copies from its first argument to its second if check accepts them, and its
-// options.
+// copyCommand returns a command and its options. The command copies from the place in its first argument to the place
+// in its second argument if check accepts both places.
 func copyCommand(a *console.App, use, short, long, example string, args cobra.PositionalArgs,
 	check func(from, to *storage.Place) error) (*cobra.Command, *storage.CopyOptions) {
 	var e ocmaccess.Flags

@@ -17,7 +17,7 @@ func (l findingList) Show(p *console.Page) {
 	}
 }
 
-// printFindings prints findings that do not stop a command, as progress.
+// printFindings prints findings that do not stop a command. They are printed to Err, like progress.
 func printFindings(a *console.App, findings []content.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(a.Err, "  %s: %s\n", f.Level, f)
@@ -66,7 +66,7 @@ func (c copyReport) Show(p *console.Page) {
 	}
 }
 
-// showOldNames lists objects that use images by their names before the copy.
+// showOldNames lists the objects that still refer to images by the names from before the copy.
 func (copyReport) showOldNames(p *console.Page, v storage.Copied) {
 	for i, old := range v.OldNames {
 		if i == 0 {

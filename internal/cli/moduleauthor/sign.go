@@ -135,7 +135,8 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 	return c
 }
 
-// trustOf returns a trust policy that requires one of the keys, or reads one from a file; nil if neither is given.
+// trustOf returns a trust policy. It requires a signature of one of the keys if keys are given, or is read from the
+// file policy. It is nil if neither is given.
 func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error) {
 	switch {
 	case len(keys) == 0 && policy == "":

@@ -127,7 +127,8 @@ func testModule(ctx context.Context, a *console.App, o testOptions) (err error) 
 	return a.Print(testReport{m.Name, m.Version, steps})
 }
 
-// testCluster connects to the cluster of the kubeconfig, which must be neither a control plane nor a runtime.
+// testCluster returns the client configuration of the cluster in the kubeconfig. The cluster must be neither a control
+// plane nor a runtime.
 func testCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 	c, err := connection.Open(a)
 	if err != nil {
@@ -144,8 +145,8 @@ func testCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 	return c.Config, nil
 }
 
-// startCluster starts a cluster with the program playground and connects the trial to it. stop stops the cluster and
-// removes its files.
+// startCluster starts a cluster with the program playground and connects the trial to the cluster. stop stops the
+// cluster and removes its files.
 func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.Trial) (stop func(), err error) {
 	program, err := findPlayground(o.playground)
 	if err != nil {
@@ -184,7 +185,7 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 		return nil, errors.Join(console.Fail(console.ExitFailed, "starting %s: %v", program, err), os.RemoveAll(dir))
 	}
 	stop = func() {
-		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = c.Process.Signal(syscall.SIGTERM) // the process may have ended already
 		_, _ = io.Copy(io.Discard, out)
 		_ = c.Wait()
 		_ = os.RemoveAll(dir)
@@ -208,8 +209,8 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 	return stop, nil
 }
 
-// imageFlags returns the flags of the playground for one --image: one flag for each repository of the tested versions
-// that it matches, because the playground needs complete names.
+// imageFlags returns the flags of the playground for one --image. The playground needs complete names. The result
+// therefore has one flag for each repository of the tested versions that matches the image.
 func imageFlags(image string, t *trial.Trial) []string {
 	repository, program, _ := strings.Cut(image, "=")
 	names := map[string]bool{repository: true}
@@ -234,13 +235,14 @@ func imagesOf(m *author.Module) []string {
 	return m.Images
 }
 
-// isOfRepository reports whether an image is of a repository, which may be named without its host and path.
+// isOfRepository reports whether an image belongs to a repository. The host and the path of the repository may be
+// omitted.
 func isOfRepository(image, repository string) bool {
 	name := repositoryOf(image)
 	return name == repository || strings.HasSuffix(name, "/"+repository)
 }
 
-// repositoryOf returns an image without tag and digest.
+// repositoryOf returns the name of an image without tag and digest.
 func repositoryOf(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {

@@ -54,17 +54,18 @@ klm support-dump --runtime runtime-a --file runtime-a.tar.gz`,
 	c.Flags().StringVar(&file, "file", "", "archive to write, which must not exist yet; empty: klm-support-TIME.tar.gz")
 	c.Flags().StringVar(&only, "runtime", "", "only the Kyma and Manifests of this runtime")
 	if err := c.MarkFlagFilename("file", "tar.gz"); err != nil {
-		panic(err) // it was registered above
+		panic(err) // the flag was registered above
 	}
 	console.CompleteFlag(c, "runtime", connection.RuntimeNames(a))
 	return c
 }
 
-// dumpedKinds are the kinds in the archive. With --runtime, Kymas are selected by name, Manifests and Secrets by label.
+// dumpedKinds are the kinds of the objects in the archive. With --runtime, Kymas are selected by name. Manifests and
+// Secrets are then selected by label.
 var dumpedKinds = []struct {
 	file  string
 	kind  schema.GroupVersionKind
-	limit int64 // number of objects; 0 is all
+	limit int64 // maximum number of objects; 0 means all
 }{
 	{"kymas", v1beta2.GroupVersion.WithKind("Kyma"), 0},
 	{"manifests", v1beta2.GroupVersion.WithKind("Manifest"), 0},
@@ -81,7 +82,8 @@ var dumpedKinds = []struct {
 		Kind: "CustomResourceDefinition"}, 0},
 }
 
-// writeDump writes the archive. Errors of single kinds are written to problems.txt in it, and do not stop the rest.
+// writeDump writes the archive. An error of one kind is written to problems.txt in the archive, and the other kinds are
+// still written.
 func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file, only string) (err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the user names the file
 	if err != nil {
@@ -110,7 +112,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 	var problems strings.Builder
 	for _, d := range dumpedKinds {
 		if d.kind.Group == v1beta2.GroupVersion.Group && !c.Serves[d.file] {
-			continue // this cluster does not serve it
+			continue // the cluster does not serve this kind
 		}
 		objects, err := listForDump(ctx, c, d.kind, d.limit, only)
 		if err != nil {
@@ -144,7 +146,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 	return a.Print(report)
 }
 
-// serverVersion returns the version of Kubernetes, "" if it cannot be read.
+// serverVersion returns the version of Kubernetes, or "" if the version cannot be read.
 func serverVersion(ctx context.Context, c *connection.Cluster) string {
 	var v struct {
 		GitVersion string `json:"gitVersion"`
@@ -191,7 +193,7 @@ func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVe
 	}
 }
 
-// listSecrets lists the metadata of Secrets. Their data is not even requested.
+// listSecrets lists the metadata of Secrets. It does not request their data.
 func listSecrets(ctx context.Context, c *connection.Cluster, only string) ([]map[string]any, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// hidden replaces redacted values.
+// hidden is the text that replaces redacted values.
 const hidden = "(redacted)"
 
 var (
-	// secretKey matches keys whose values are secret. Names of Secrets are not secret.
+	// secretKey matches keys whose values are secret. It does not match keys of names of Secrets.
 	secretKey = regexp.MustCompile(
 		`(?i)(passw(or)?d|passphrase|token|kubeconfig|credentials?|authorization|(api|access|private|secret|client|encryption|signing)[-_. ]?(key|secret)([-_. ]?data)?)$|^(secret|auth|pwd)$|\.dockerconfigjson$`)
-	// secretValue matches values that are secret by their form: keys, tokens, kubeconfigs.
+	// secretValue matches values whose form shows that they are secret: keys, tokens and kubeconfigs.
 	secretValue = regexp.MustCompile(
 		`-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|(?i)\bbearer [a-z0-9._~+/-]{8,}|client-key-data|\bkind: Config\b|"kind": ?"Config"|\bAKIA[0-9A-Z]{16}\b`)
 	// secretAssignment matches a secret in a longer text, such as an argument.
 	secretAssignment = regexp.MustCompile(`(?i)((?:password|token|secret|api-?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`)
 )
 
-// redactObject returns a copy of an object without secret values, and without managedFields and the last applied
-// configuration, which are not needed.
+// redactObject returns a copy of an object without secret values. The copy also has no managedFields and no last
+// applied configuration, because support does not need them.
 func redactObject(object map[string]any) map[string]any {
 	clean, _ := redact("", object).(map[string]any)
 	meta, _ := clean["metadata"].(map[string]any)
@@ -32,12 +32,12 @@ func redactObject(object map[string]any) map[string]any {
 	return clean
 }
 
-// redact returns a copy of a value without secret values. key is the key that the value has in its object.
+// redact returns a copy of a value without secret values. key is the key of the value in its object.
 func redact(key string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		clean := make(map[string]any, len(v))
-		name, _ := v["name"].(string) // as in env of a container: {name: TOKEN, value: …}
+		name, _ := v["name"].(string) // the name acts as a key, as in env of a container: {name: TOKEN, value: …}
 		for k, child := range v {
 			if _, isText := child.(string); isText && k == "value" && secretKey.MatchString(name) {
 				child = hidden
