@@ -17,38 +17,40 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Result is the outcome of one call of Apply. Every object of the Set is in exactly one list, unless Apply returned an
-// error.
+// Result is the result of one call of Apply. Unless Apply returned an error, every object of the Set is in exactly one
+// of Applied, Unchanged, Failed and Waiting.
 type Result struct {
-	// Applied were sent by this call and accepted.
+	// Applied are the objects that this call sent and the API server accepted.
 	Applied []Ref
-	// Unchanged were not sent, because the same content was applied before according to Progress.
+	// Unchanged are the objects that were not sent, because Progress contains them with the same content.
 	Unchanged []Ref
-	// Failed were refused, each with the Ref of the object, a Reason and the message of the API server.
+	// Failed are the errors of rejected objects. Each error has the Ref of the object, a Reason and the message of the
+	// API server.
 	Failed []*Error
-	// Waiting were not sent, or not accepted yet, because something else must happen first.
+	// Waiting are the objects that were not sent or not accepted yet, because another change must happen first.
 	Waiting []Waiting
-	// TakenOver are those of Applied that had fields which other field managers had set to other values. These fields
-	// are ours now.
+	// TakenOver are the objects in Applied with fields that other field managers had set to other values. We now own
+	// these fields.
 	TakenOver []Takeover
 }
 
 // Done reports whether all objects of the Set are applied.
 func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
 
-// Err returns Failed as one error, see JoinFailures; nil if there is none.
+// Err returns Failed as one error; see JoinFailures. It returns nil if Failed is empty.
 func (r *Result) Err() error { return JoinFailures(r.Failed) }
 
-// Takeover is an object of which Apply took fields from other field managers.
+// Takeover is an object whose fields Apply took over from other field managers.
 type Takeover struct {
 	Ref Ref
-	// Fields that were taken over, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
+	// Fields are the fields that were taken over, at most ten, sorted:
+	// "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// Managers are the field managers that owned them before, at most ten, sorted.
+	// Managers are the field managers that owned Fields before, at most ten, sorted.
 	Managers []string
 }
 
-// String names the object, the fields that were taken over, and their former managers.
+// String returns the object, the fields that were taken over, and the former managers of these fields.
 func (t Takeover) String() string {
 	return t.Ref.String() + ": took " + strings.Join(t.Fields, ", ") + " over from " + strings.Join(t.Managers, ", ")
 }
@@ -58,23 +60,24 @@ type Waiting struct {
 	Ref Ref
 	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ObjectRecreated, ChangedMeanwhile.
 	Reason string
-	// Message states what the object waits for. It does not change as long as the cause does not.
+	// Message states what the object waits for. It stays the same as long as the cause stays the same.
 	Message string
 }
 
 // Reasons of Wait.
 const (
-	// CRDNotEstablished: the cluster does not serve the kind yet that a CustomResourceDefinition of the same bundle
-	// defines. It usually does within a second.
+	// CRDNotEstablished: a CustomResourceDefinition of the same bundle defines the kind of the object, but the cluster
+	// does not serve the kind yet. It usually serves the kind within a second.
 	CRDNotEstablished = "CRDNotEstablished"
-	// DependencyFailed: an object that this one depends on has failed or is waiting.
+	// DependencyFailed: the object depends on another object that has failed or is waiting.
 	DependencyFailed = "DependencyFailed"
-	// ObjectTerminating: the object exists and is being deleted. It is created again after that.
+	// ObjectTerminating: the object exists and is being deleted. It is created again after the deletion.
 	ObjectTerminating = "ObjectTerminating"
-	// ObjectRecreated: the object was deleted because one of its fields is immutable, as its annotation allows. The
-	// next Apply creates it again.
+	// ObjectRecreated: the object was deleted because one of its fields is immutable and its annotation allows
+	// recreation. The next Apply creates the object again.
 	ObjectRecreated = "ObjectRecreated"
-	// ChangedMeanwhile: another client changed the object right after it was applied. The next Apply sends it again.
+	// ChangedMeanwhile: another client changed the object directly after it was applied. The next Apply sends the
+	// object again.
 	ChangedMeanwhile = "ChangedMeanwhile"
 )
 
@@ -85,16 +88,16 @@ type item struct {
 	resource resource
 	role     role
 	content  uint64
-	crd      Ref // CustomResourceDefinition of the same bundle that defines its kind; zero if there is none
+	crd      Ref // CustomResourceDefinition in the bundle that defines the kind of the object; zero if none
 	policy   policy
-	problem  string // why its policy is invalid; "" if it can be applied
+	problem  string // why the policy of the object is invalid; "" if the policy is valid
 }
 
-// namespace is the namespace to write into the object.
+// namespace returns the namespace to write into the object.
 func (i *item) namespace() string { return i.ref.Namespace }
 
-// resolveObjects resolves the objects of a Set in the order of the bundle. Objects that the cluster cannot have are
-// returned as failed. An error means that a discovery request failed for the cluster as a whole.
+// resolveObjects resolves the objects of a Set in the order of the bundle. Objects that cannot exist in the cluster are
+// returned as failed. An error means that a discovery request failed for the whole cluster.
 func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
 	type bundleCRD struct {
 		render.CRD
@@ -138,7 +141,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 		it.ref.Keep = it.policy.keep
 		content := o.Digest()
 		if it.policy.createOnly {
-			content = AnnotationApplyPolicy // the same hash for any content: it is written once only
+			content = AnnotationApplyPolicy // the same hash for any content: the object is written only once
 		}
 		it.content = maphash.Comparable(seed, [...]string{content, namespace, fingerprint})
 		if err := validateIdentity(it.ref); err != nil {
@@ -161,7 +164,7 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint returns a text that differs if owner or overlay of the Set differ: they affect every object.
+// fingerprint returns a hash input of the owner and the overlay of the Set, because both affect every object.
 func (s Set) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(s.owner())
@@ -174,13 +177,13 @@ func (s Set) fingerprint() string {
 	return b.String()
 }
 
-// Inventory returns the Refs of the objects of a Set in the order of its bundle: what Apply would create. Record it
-// before Apply. Kinds that are neither built in nor defined by the bundle cost one discovery request per group and
-// version, once.
+// Inventory returns the Refs of the objects of a Set in the order of its bundle. These are the objects that Apply would
+// create. Record the Refs before Apply. Kinds that are neither built in nor defined by the bundle need one discovery
+// request per group and version. The response is cached.
 //
-// Objects that the cluster cannot have are left out, and Apply does not create them. The error is then that of
-// JoinFailures, mostly with reason KindUnknown, and the Refs of the others are valid. If discovery fails, there are no
-// Refs.
+// Objects that cannot exist in the cluster are left out, and Apply does not create them. Inventory then returns the
+// error of JoinFailures, mostly with reason KindUnknown, and the returned Refs of the other objects are valid. If
+// discovery fails, Inventory returns no Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -193,12 +196,12 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	return refs, JoinFailures(failed)
 }
 
-// Apply creates and updates the objects of a Set: one PATCH for each object that is not recorded in done. See the
-// package comment for order and dependencies. It does not wait: as long as Result has Failed or Waiting objects, call
-// it again later; it then sends only what is left.
+// Apply creates and updates the objects of a Set. It sends one PATCH for each object that done does not record. The
+// package comment describes the order and the dependencies. Apply does not wait. Call it again later as long as Result
+// has Failed or Waiting objects; it then sends only the objects that are left.
 //
-// The error means that the cluster as a whole cannot be used now (unreachable, unauthorized, throttled, or ctx has
-// ended). The remaining objects were not sent and are in no list. Failures of single objects are in the Result only.
+// An error means that the whole cluster cannot be used now: it is unreachable, unauthorized or throttled, or ctx has
+// ended. The remaining objects were not sent and are in no list. Failures of single objects are only in the Result.
 func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
@@ -226,7 +229,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 		}
 		phase := it.role.phase()
 		if phase == phaseBindings && done.recordOf(it.ref).uid != 0 {
-			phase = phaseConfiguration // it exists, and so does its role: it needs no phase of its own
+			phase = phaseConfiguration // the binding and its role exist, so the binding needs no separate phase
 		}
 		todo[phase] = append(todo[phase], it)
 	}
@@ -240,14 +243,14 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 	return a.result, nil
 }
 
-// application is one call of Apply.
+// application is the state of one call of Apply.
 type applyCall struct {
 	*Cluster
 	set   Set
 	done  *Progress
 	query string
 
-	unserved map[Ref]string // existing CRDs whose kinds are not served, and why; written before requests are sent
+	unserved map[Ref]string // reasons why the kinds of existing CRDs are not served; written before requests are sent
 
 	mu               sync.Mutex
 	result           Result          // guarded by mu
@@ -255,7 +258,7 @@ type applyCall struct {
 	firstUnavailable [phaseCount]Ref // first object (of phaseFoundation: CRD) that failed or waits; guarded by mu
 }
 
-// applyPhase sends the objects of one phase whose dependencies have not failed.
+// applyPhase sends the objects of one phase. Objects with failed dependencies are not sent.
 func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) error {
 	if len(items) == 0 {
 		return nil
@@ -275,14 +278,14 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 	})
 }
 
-// mustWait returns whether and for what an object has to wait:
+// mustWait returns whether an object has to wait, and the reason:
 //
-//	its namespace is in this bundle and does not exist       DependencyFailed
-//	its CRD is in this bundle and failed                     DependencyFailed
-//	its CRD is in this bundle and is not served yet          CRDNotEstablished
-//	a workload, and a CRD was refused                        DependencyFailed
-//	a workload, and configuration or access rights failed    DependencyFailed
-//	a webhook, and what it calls failed                      DependencyFailed
+//	its namespace is in this bundle and does not exist         DependencyFailed
+//	its CRD is in this bundle and failed                       DependencyFailed
+//	its CRD is in this bundle and its kind is not served yet   CRDNotEstablished
+//	it is a workload, and a CRD was rejected                   DependencyFailed
+//	it is a workload, and configuration or a binding failed    DependencyFailed
+//	it is a webhook, and an object that it calls failed        DependencyFailed
 func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -316,9 +319,9 @@ func (a *applyCall) waitingForCRD(it *item) Waiting {
 	return w
 }
 
-// checkServed finds out with one discovery request per group and version whether kinds are served whose CRDs are new.
-// That saves PATCHes that could only fail. For a CRD that existed before this call and still is not served, it reads
-// the reason from the CRD, because that may need a person to correct it.
+// checkServed checks with one discovery request per group and version whether the kinds of new CRDs are served. This
+// check avoids PATCHes that would fail. If a CRD existed before this call and its kind is still not served, checkServed
+// reads the reason from the CRD, because a user may have to correct the CRD.
 func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
@@ -333,9 +336,9 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 			if kinds, err = a.servedKinds(ctx, version); err != nil && concernsCluster(err) {
 				return err
 			}
-			asked[version] = kinds // none after an error: the objects wait
+			asked[version] = kinds // no kinds after an error: the objects wait
 		}
-		if kind, ok := kinds[it.ref.Kind]; ok && kind.plural == it.resource.plural { // not of another CRD
+		if kind, ok := kinds[it.ref.Kind]; ok && kind.plural == it.resource.plural { // skip a kind of another CRD
 			a.done.setMaybeUnserved(it.crd, false)
 			continue
 		}
@@ -355,7 +358,7 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	return nil
 }
 
-// recordWaiting records that an object has to wait, and that others cannot depend on it yet.
+// recordWaiting records that an object has to wait. Objects that depend on this object then have to wait too.
 func (a *applyCall) recordWaiting(it *item, w Waiting) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -371,15 +374,15 @@ func (a *applyCall) markUnavailable(ref Ref) {
 	a.markUnavailableLocked(ref)
 }
 
-// markUnavailableLocked records that other objects cannot depend on ref. The first by name represents its phase, so
-// that messages are stable.
+// markUnavailableLocked records that ref is not available for dependent objects. For each phase, the object with the
+// smallest name is recorded, so that messages are stable.
 func (a *applyCall) markUnavailableLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
 	if role == roleNamespace || role == roleCRD {
 		a.unavailable[ref.identity()] = true
 	}
 	if role == roleNamespace {
-		return // objects outside of it do not depend on it
+		return // other objects do not depend on this object
 	}
 	phase := role.phase()
 	if a.firstUnavailable[phase] == (Ref{}) || compareRefs(ref, a.firstUnavailable[phase]) < 0 {
@@ -387,7 +390,7 @@ func (a *applyCall) markUnavailableLocked(ref Ref) {
 	}
 }
 
-// sortResult sorts the lists, which many goroutines have filled.
+// sortResult sorts the lists of the result. Concurrent goroutines fill these lists in any order.
 func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

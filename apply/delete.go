@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// DeletionProgress records which objects Delete has sent a DELETE for, so that each object is deleted once and only
-// read afterwards. Use one for each deletion of an inventory. It lives in memory; if it is lost, one more DELETE is
-// sent for each object. The zero value is ready to use.
+// DeletionProgress records for which objects Delete has sent a DELETE. So Delete sends one DELETE for each object and
+// only reads the object afterwards. Use one DeletionProgress for each deletion of an inventory. DeletionProgress is in
+// memory; if it is lost, Delete sends one more DELETE for each object. The zero value is ready to use.
 type DeletionProgress struct {
 	mu      sync.Mutex
-	deleted map[Ref]bool // by Ref.identity: a DELETE was sent; true once it is deleted; guarded by mu
+	deleted map[Ref]bool // by Ref.identity; an entry means that a DELETE was sent, true that the object is deleted; guarded by mu
 }
 
-// status returns whether a DELETE was sent for an object, and whether it does not exist any more.
+// status returns whether a DELETE was sent for an object, and whether the object is deleted.
 func (d *DeletionProgress) status(r Ref) (sent, deleted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,14 +45,14 @@ func (d *DeletionProgress) isDeleted(r Ref) bool {
 	return deleted
 }
 
-// Teardown is the progress of a deletion.
+// Teardown is the result of one call of Delete.
 type Teardown struct {
-	// Deleted do not exist any more: they can be removed from the inventory.
+	// Deleted are the objects that do not exist any more. They can be removed from the inventory.
 	Deleted []Ref
-	// Kept are never deleted: namespaces of ClusterOptions, objects whose Ref says Keep, and the namespaces and CRDs
-	// that these need.
+	// Kept are the objects that are never deleted: the namespaces in ClusterOptions.KeepNamespaces, objects with
+	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
-	// Remaining still exist, each with what it waits for.
+	// Remaining are the objects that still exist. Each of them states what it waits for.
 	Remaining []Remaining
 }
 
@@ -62,39 +62,47 @@ func (t *Teardown) Done() bool { return len(t.Remaining) == 0 }
 // Remaining is an object that still exists.
 type Remaining struct {
 	Ref Ref
-	// Since is when its deletion began; zero if it has not.
+	// Since is the time when the deletion of the object began. It is zero if the deletion has not begun.
 	Since time.Time
-	// Finalizers that it still has, sorted.
+	// Finalizers are the finalizers that the object still has, sorted.
 	Finalizers []string
-	// Message states what it waits for: its finalizers, the remaining content of a namespace, the custom resources of a
-	// CRD, the phase before, or an error.
+	// Message states what the object waits for: its finalizers, the remaining content of a namespace, the custom
+	// resources of a CRD, the previous phase, or an error.
 	Message string
-	// Err is the error of the request, if it failed.
+	// Err is the error of the request. It is nil if the request succeeded.
 	Err *Error
 }
 
-// Delete deletes the objects of an inventory, phase by phase: custom resources (all kinds that are not built in) while
-// their operator still runs, webhooks, workloads and services, configuration and access rights, CRDs, namespaces. A
-// phase starts when all objects of the one before are deleted. Each object costs one DELETE with background
-// propagation. progress records them, and later calls only read what still existed. If no object has finalizers, one
-// call deletes everything.
+// Delete deletes the objects of an inventory in phases:
 //
-// Delete does not wait: as long as Teardown has Remaining objects, call it again later. Every object of refs is in
-// exactly one list. An object whose kind is not served any more, in any version, is deleted.
+//  1. custom resources (all kinds that are not built in), while their operator still runs
+//  2. webhooks and API services
+//  3. workloads and services
+//  4. configuration and access rights
+//  5. CRDs
+//  6. namespaces
 //
-// Objects whose Ref says Keep are kept, and so are the namespaces and CustomResourceDefinitions in the same inventory
-// whose deletion would delete them. That costs no request: the policy was read from the bundle and recorded in the Ref,
-// the live object is not read. Keep these Refs in the inventory for as long as it exists.
+// A phase starts when all objects of the previous phase are deleted. Delete sends one DELETE with background
+// propagation for each object. progress records these objects, and later calls only read the objects that still
+// existed. If no object has finalizers, one call deletes all objects.
 //
-// The error means that the cluster as a whole cannot be used now; objects that are not known to be deleted are then
-// Remaining.
+// Delete does not wait. Call it again later as long as Teardown has Remaining objects. Every object of refs is in
+// exactly one list of Teardown. An object whose kind is not served any more in any version is considered deleted.
+//
+// Objects with Ref.Keep are kept. Namespaces and CustomResourceDefinitions in the same inventory are also kept if their
+// deletion would delete an object with Ref.Keep. This needs no request: the policy was read from the bundle and
+// recorded in the Ref, and the live object is not read. Keep these Refs in the inventory for as long as the inventory
+// exists.
+//
+// An error means that the whole cluster cannot be used now. Remaining then contains all objects that are not known to
+// be deleted.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProgress) (Teardown, error) {
 	if progress == nil {
 		progress = new(DeletionProgress)
 	}
 	var (
 		result        Teardown
-		blockingPhase string // the phase that has to be completed first
+		blockingPhase string // the name of the phase that has to be completed first
 	)
 	d := deleteCall{Cluster: c, progress: progress}
 	failed := d.findKept(ctx, refs)
@@ -124,14 +132,14 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 	return result, failed
 }
 
-// deletion is one call of Delete.
+// deletion is the state of one call of Delete.
 type deleteCall struct {
 	*Cluster
 	progress *DeletionProgress
 	kept     map[Ref]bool // by Ref.identity
 }
 
-// findKept finds the objects that are not deleted. An error concerns the whole cluster.
+// findKept finds the objects that are not deleted. An error of findKept concerns the whole cluster.
 func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
@@ -154,7 +162,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 			return err
 		}
 		for _, other := range refs {
-			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // unknown: all of the group
+			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // if the plural is unknown, keep all CRDs of the group
 				d.kept[other.identity()] = true
 			}
 		}
@@ -162,7 +170,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	return nil
 }
 
-// addUntouched adds an object for which no request was sent in this call.
+// addUntouched adds an object to Teardown for which this call sent no request.
 func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
 	case d.kept[r.identity()]:
@@ -174,7 +182,8 @@ func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	}
 }
 
-// deletePhase deletes the objects of one phase, or reads those that were deleted before.
+// deletePhase deletes the objects of one phase. If a DELETE was sent for an object before, deletePhase only reads the
+// object.
 func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Teardown) error {
 	left := make([]*Remaining, len(members))
 	tried := make([]bool, len(members))
@@ -199,11 +208,11 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 	return err
 }
 
-// deleteOrCheck sends a DELETE for one object, or reads it if that was done before, and returns what remains of it. Its
-// error concerns the whole cluster.
+// deleteOrCheck sends a DELETE for one object. If a DELETE was sent before, it reads the object instead. It returns the
+// object if the object still exists. An error of deleteOrCheck concerns the whole cluster.
 func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, progress *DeletionProgress) (*Remaining, error) {
 	if err := validateIdentity(ref); err != nil {
-		progress.record(ref, true) // an object of that name cannot exist
+		progress.record(ref, true) // an object with such a name cannot exist
 		return nil, nil
 	}
 	var left *Remaining
@@ -211,7 +220,7 @@ func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, progress *Deletion
 	sent, _ := progress.status(ref)
 	if sent {
 		left, err = c.readRemaining(ctx, ref)
-		// If it exists and is not being deleted, another client has created it again, or the DELETE was lost.
+		// If the object exists and is not being deleted, another client has created it again or the DELETE was lost.
 		sent = err != nil || left == nil || !left.Since.IsZero()
 	}
 	if !sent {
@@ -224,7 +233,7 @@ func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, progress *Deletion
 	return left, nil
 }
 
-// remainingAfter returns the object as Remaining if err concerns only this object, else err.
+// remainingAfter returns the object as Remaining if err concerns only this object. Otherwise it returns err.
 func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -233,10 +242,10 @@ func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	return &Remaining{Ref: ref, Message: e.Error(), Err: e}, nil
 }
 
-// backgroundDeletion is the body of a DELETE.
+// backgroundDeletion is the body of a DELETE with background propagation.
 const backgroundDeletion = `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`
 
-// sendDelete sends the DELETE. The answer shows whether the object is deleted at once or has finalizers.
+// sendDelete sends the DELETE. The response shows whether the object is deleted at once or has finalizers.
 func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
 	var answer partialObject
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
@@ -251,17 +260,17 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case answer.Metadata.DeletionTimestamp == nil: // a Status of success, or for some kinds the object as it was
+	case answer.Metadata.DeletionTimestamp == nil: // the response is a Status of success or, for some kinds, the deleted object
 		return nil, nil
 	}
 	return remainingOf(ref, &answer.Metadata), nil
 }
 
-// readRemaining reads an object that is being deleted; nil if it does not exist any more.
+// readRemaining reads an object that is being deleted. It returns nil if the object does not exist any more.
 func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error) {
 	accept := metadataType
 	if ref.groupKind() == namespaceKind {
-		accept = jsonType // the status of a namespace contains what is left in it
+		accept = jsonType // the status of a namespace lists the remaining content
 	}
 	var answer struct {
 		partialObject
@@ -295,8 +304,8 @@ func isNotFound(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
-// withServedVersion calls use with the resource of ref, and once more with another version if the recorded version is
-// not served any more.
+// withServedVersion calls use with the resource of ref. If the recorded version is not served any more, it calls use
+// once more with another version.
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {
@@ -325,7 +334,7 @@ func remainingOf(ref Ref, m *metadata) *Remaining {
 	return left
 }
 
-// deletionMessage states since when an object is being deleted and which finalizers it has.
+// deletionMessage returns since when an object is being deleted, and the finalizers of the object.
 func deletionMessage(m *metadata) string {
 	var b strings.Builder
 	if m.DeletionTimestamp == nil {
@@ -339,12 +348,12 @@ func deletionMessage(m *metadata) string {
 	return bounded(b.String())
 }
 
-// instanceCleanupFinalizer is the finalizer by which a CustomResourceDefinition waits until its custom resources are
-// deleted.
+// instanceCleanupFinalizer is the finalizer that delays the deletion of a CustomResourceDefinition until its custom
+// resources are deleted.
 const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// remainingInstances names a few of the custom resources that a CRD still waits for. It is only for messages, so its
-// errors are ignored.
+// remainingInstances returns the names of a few custom resources that the deletion of a CRD waits for. Its errors are
+// ignored, because the names are used only in messages.
 func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	const few = 3
 	plural, group, ok := strings.Cut(crd.Name, ".")
@@ -369,7 +378,7 @@ func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	return bounded(text)
 }
 
-// listPreferredVersion lists custom resources by group and plural, in the preferred version of the cluster.
+// listPreferredVersion lists custom resources by group and plural in the preferred version of the group in the cluster.
 func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string, limit int) (
 	found []ObjectMetadata, next string, err error) {
 	r := request{method: http.MethodGet, path: "/apis/" + group,
@@ -386,10 +395,11 @@ func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string
 	return c.listPage(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
 }
 
-// WaitMessage states what the deletion waits for: the first three objects that remain, each with what it waits for, and
-// the number of the others. It is bounded, and stable as long as that does not change.
+// WaitMessage returns what the deletion waits for. It contains the first three remaining objects, what each of these
+// objects waits for, and the number of the other objects. Its length is limited. It stays the same as long as the
+// causes stay the same.
 func (t *Teardown) WaitMessage() string {
-	const most = 3 // a message is read by people
+	const most = 3 // few, because users read the message
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
 		parts = append(parts, clip(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))

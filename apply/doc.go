@@ -1,74 +1,77 @@
-// Package apply applies the objects of a bundle to one cluster, and deletes them again.
+// Package apply applies the objects of a bundle to one cluster, and deletes these objects again.
 //
 //	cluster, err := apply.New(config, nil, apply.ClusterOptions{})
 //	set := apply.Set{Bundle: bundle, Namespace: "kyma-system"}
-//	refs, err := cluster.Inventory(ctx, set)        // record it before the first Apply
+//	refs, err := cluster.Inventory(ctx, set)        // record refs before the first Apply
 //	result, err := cluster.Apply(ctx, set, &done)   // repeat until result.Done()
 //	notReady, err := cluster.CheckReady(ctx, refs, &done)
-//	drifted, err := cluster.FindDrift(ctx, set, &done) // reads only; the next Apply corrects what has drifted
+//	drifted, err := cluster.FindDrift(ctx, set, &done) // reads only; the next Apply corrects the drift
 //	teardown, err := cluster.Delete(ctx, apply.Removed(recorded, refs), &asked) // repeat until teardown.Done()
 //
 // # How it works
 //
-// No call waits for progress in the cluster. Each call does what can be done now, reports what is left and why, and
-// returns. The caller decides when to call again; a later call sends only what is left.
+// No call waits for progress in the cluster. Each call does all that is possible now, reports which objects are left
+// and why, and returns. The caller decides when to call again. A later call sends only the objects that are left.
 //
-// Apply sends one server-side apply PATCH for each object that Progress does not have with the same content. It is
-// without force. If another field manager has set one of these fields to another value, the API server names fields and
-// managers, and a second PATCH with force takes them over: see Result.TakenOver. No other requests are needed: scope
-// and plural of a kind come from a built-in table, from the CustomResourceDefinitions of the bundle, or from one
-// discovery request per group and version, whose answer is cached. Objects are applied in phases, in parallel within
-// each:
+// Apply sends one server-side apply PATCH for each object, unless Progress contains the object with the same content.
+// The first PATCH is without force. If another field manager has set one of the fields to another value, the API server
+// returns the conflicting fields and managers. Then a second PATCH with force takes over these fields; see
+// Result.TakenOver. No other requests are needed to apply an object. The scope and the plural of a kind come from a
+// built-in table, from the CustomResourceDefinitions of the bundle, or from one cached discovery request per group and
+// version. Objects are applied in phases. Within a phase, objects are applied in parallel:
 //
 //	foundation     namespaces, CustomResourceDefinitions
-//	configuration  service accounts, roles, ConfigMaps, Secrets, Services and all the rest
+//	configuration  service accounts, roles, ConfigMaps, Secrets, Services and all other kinds
 //	bindings       RoleBindings and ClusterRoleBindings, which need their roles
-//	workloads      what runs pods, or controls what runs pods (HorizontalPodAutoscaler, PodDisruptionBudget)
-//	admission      webhooks, admission policies, API services: they call workloads
+//	workloads      kinds that run pods or control such kinds (HorizontalPodAutoscaler, PodDisruptionBudget)
+//	admission      webhooks, admission policies and API services, which call workloads
 //	custom         custom resources
 //
-// An object that fails does not stop the others, but objects that depend on it wait: objects of a namespace, custom
-// resources of a CRD, workloads if a CRD, configuration or access rights failed, webhooks if any of these failed. A
-// custom resource whose CRD has just been created is not sent before a discovery request has returned its kind. An
-// error that concerns the cluster as a whole ends the call at once: no more requests are sent to a cluster that is
-// unreachable, refuses the credential or throttles.
+// A failed object does not stop other objects, but objects that depend on it wait. An object depends on its namespace.
+// A custom resource depends on its CRD. A workload depends on all CRDs, configuration and access rights. A webhook
+// depends on all of these and on the workloads. A custom resource whose CRD has just been created is not sent before a
+// discovery request has returned its kind. An error that concerns the whole cluster ends the call at once. So no more
+// requests are sent to a cluster that is unreachable, rejects the credential or throttles.
 //
-// Annotations of an object in the bundle change how it is treated: create-only, fields that are ignored once the object
-// exists, never deleted, deleted and created again if a field is immutable. See AnnotationApplyPolicy and the constants
-// after it. They cost no requests where they are not used. The first two cost one or two requests if the object exists
-// already: that is found out by a PATCH with resourceVersion 1, which can create an object but not change one.
+// Annotations of an object in the bundle change how the object is applied and deleted. An object can be create-only,
+// can have fields that are ignored after creation, can be kept forever, or can be recreated if a field is immutable.
+// See AnnotationApplyPolicy and the constants after it. An object without these annotations costs no additional
+// request. The first two annotations cost one or two requests if the object already exists. To find that out, Apply
+// sends a PATCH with resourceVersion 1, which can create an object but cannot change an object.
 //
-// For a CustomResourceDefinition that drops a stored version, or changes its scope, no check is needed before: the API
-// server compares it with the stored versions and writes nothing. Its refusal is reported as StoredVersionDropped
-// or FieldImmutable.
+// A CustomResourceDefinition that drops a stored version or changes its scope needs no check before the PATCH. The API
+// server compares the CustomResourceDefinition with the stored versions and writes nothing. The resulting error has
+// reason StoredVersionDropped or FieldImmutable.
 //
-// Progress records what the API server answered: generation, resourceVersion, UID and a hash of the fields that we own.
-// It recognises own writes among events (ObserveEvent), and lets FindDrift read metadata only: an API server takes the
-// ownership of a field from us when another field manager changes it. Answers are requested as metadata where that is
-// enough, so that applying a large CustomResourceDefinition does not return it.
+// Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the owned
+// fields. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read only metadata.
+// Metadata is sufficient because an API server removes our ownership of a field when another field manager changes the
+// field. Requests ask for metadata only where metadata is sufficient, so applying a large CustomResourceDefinition does
+// not return the CustomResourceDefinition.
 //
-// Delete works from an inventory alone, in phases too: custom resources first, while their operator runs, namespaces
-// last. Each object gets one DELETE (none if its Ref says Keep), whose answer shows whether it is deleted. Only objects
-// that still exist are read again, and the messages name what they wait for.
+// Delete needs only an inventory. It deletes in phases too: custom resources first, while their operator runs, and
+// namespaces last. Delete sends one DELETE for each object, and no DELETE for an object with Ref.Keep. The response
+// shows whether the object is deleted. Only objects that still exist are read again. Messages state what these objects
+// wait for.
 //
-// StateEvaluator reads the state of a module from its custom resource: .status.state, rules, or an expression. Rules
-// are compiled once.
+// StateEvaluator reads the state of a module from its custom resource: from .status.state, by rules, or by an
+// expression. Rules are compiled once.
 //
-// Requests are made with net/http on the transport that client-go prepares, not with client-go's request type, because
-// that one reads answers without a limit and sleeps when the server asks to retry. Every request has a deadline, which
-// is sent to the API server, so that one slow object (a webhook that hangs) is not taken for an unreachable cluster. A
-// request whose connection is cut is sent once more if it is idempotent. A Cluster limits the number of its concurrent
-// requests over all callers.
+// Requests use net/http with the transport that client-go prepares. They do not use client-go's request type, because
+// that type reads responses without a size limit and sleeps when the server requests a retry. Every request has a
+// timeout that is also sent to the API server. So one slow object (for example because of a slow webhook) is not
+// mistaken for an unreachable cluster. If the connection of an idempotent request is closed, the request is sent once
+// more. A Cluster limits the number of its concurrent requests over all callers.
 //
 // # Errors
 //
-// Every failure of a request is an *Error with a Reason. ClassOf returns what to do: retry, wait for a change, or leave
-// the cluster alone for a while. Failures of single objects are in the results; an error return concerns the cluster as
-// a whole. JoinFailures sums up many failures in a bounded text.
+// Every failure of a request is an *Error with a Reason. ClassOf returns how to react: retry, wait for a change, or
+// send no requests to the cluster for some time. Failures of single objects are in the results. A returned error
+// concerns the whole cluster. JoinFailures combines many failures in a text of limited length.
 //
 // # What it does not do
 //
-// It stores nothing on disk or in the cluster: the caller records inventory and digests. It watches nothing, retries
-// nothing by itself, and creates no namespace that is not in the bundle. CheckReady does not read custom resources. It
-// does not prevent two callers from applying different content to the same object.
+// The package stores nothing on disk or in the cluster: the caller records inventory and digests. It watches nothing,
+// retries nothing, and creates no namespace that is not in the bundle. CheckReady does not read custom resources. The
+// package does not prevent two callers from applying different content to the same object.
 package apply

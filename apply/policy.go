@@ -9,35 +9,36 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Annotations of an object in a bundle that change how it is treated. The annotations of the bundle count (and of the
-// Overlay, which overrides them), not those of the live object: the author of the module decides what it may do to a
-// cluster. With an unknown value or an invalid path the object fails with reason ObjectRefused; it stays in the
-// inventory and is not changed.
+// Annotations of an object in a bundle that change how the object is applied and deleted. Only annotations of the
+// bundle and of the Overlay are used; the Overlay overrides the bundle. Annotations of the live object are ignored,
+// because the author of the module decides what the module may do to a cluster. An object with an unknown value or an
+// invalid path fails with reason ObjectRefused. The failed object stays in the inventory and is not changed.
 const (
-	// AnnotationApplyPolicy is "enforce" (default: the object is kept as in the bundle) or "create-only": it is created
-	// if it does not exist and never changed afterwards; only its absence is drift. It is in the inventory like any
-	// other object, and deleted with the module unless AnnotationPrune keeps it.
+	// AnnotationApplyPolicy is "enforce" or "create-only". With "enforce", the default, the object is kept as in the
+	// bundle. With "create-only", the object is created if it does not exist and never changed afterwards; it is drift
+	// only if it is missing. A create-only object is in the inventory like any other object. It is deleted with the
+	// module unless AnnotationPrune keeps it.
 	AnnotationApplyPolicy = "operator.kyma-project.io/apply-policy"
-	// AnnotationIgnorePaths lists fields, separated by commas, that are written when the object is created and not
-	// changed after that; they are never drift. A path is a sequence of keys with dots between them. Brackets contain
-	// what cannot be written so: the keys of a list item, a key with dots, an item of a list of plain values:
+	// AnnotationIgnorePaths is a list of fields, separated by commas. These fields are written when the object is
+	// created, are not changed afterwards, and are never drift. A path is a sequence of keys with dots between the
+	// keys. Brackets contain the keys of a list item, a key with dots, or an item of a list of plain values:
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//
-	// The keys of a list item are those by which Kubernetes merges the list. At most 32 paths; identity and status
-	// cannot be ignored.
+	// The keys of a list item are the keys by which Kubernetes merges the list. At most 32 paths are allowed. Identity
+	// and status cannot be ignored.
 	AnnotationIgnorePaths = "operator.kyma-project.io/ignore-paths"
-	// AnnotationPrune is "delete" (default) or "keep": neither an upgrade to a version without the object nor the
-	// removal of the module deletes it. Its namespace and, for a custom resource, the CustomResourceDefinition are kept
-	// with it. See Ref.Keep.
+	// AnnotationPrune is "delete" (default) or "keep". With "keep", the object is not deleted by an upgrade to a
+	// version without the object, and not deleted with the module. The namespace of the object and, for a custom
+	// resource, the CustomResourceDefinition are kept too. See Ref.Keep.
 	AnnotationPrune = "operator.kyma-project.io/prune"
-	// AnnotationOnImmutable is "report" (default) or "recreate": if the API server refuses a change because a field is
-	// immutable, the object is deleted, and created again by the next Apply. Objects of others, namespaces and
-	// CustomResourceDefinitions are never deleted for that.
+	// AnnotationOnImmutable is "report" (default) or "recreate". It applies when the API server rejects a change
+	// because a field is immutable. With "recreate", the object is deleted, and the next Apply creates it again.
+	// Objects that others own, namespaces and CustomResourceDefinitions are never deleted for this reason.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
 )
 
-// policy contains the values of these annotations of one object. The zero value is the default.
+// policy contains the values of the annotations above of one object. The zero value is the default.
 type policy struct {
 	createOnly bool
 	keep       bool
@@ -45,8 +46,8 @@ type policy struct {
 	ignore     []fieldPath
 }
 
-// policyOf reads the policy of an object. If an annotation is invalid, problem states why, and the policy is the one
-// that changes least.
+// policyOf reads the policy of an object. If an annotation is invalid, problem states why, and the returned policy is
+// the policy that changes least.
 func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) {
 	value := func(key string) string { return cmp.Or(over.Annotations[key], o.Annotation(key)) }
 	choose := func(key, off, on string) bool {
@@ -75,13 +76,13 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 	return p, problem
 }
 
-// maxPaths limits the paths of an object, maxSteps the depth of one.
+// maxPaths is the maximum number of paths of an object. maxSteps is the maximum number of steps of a path.
 const (
 	maxPaths = 32
 	maxSteps = 24
 )
 
-// parsePaths parses the value of AnnotationIgnorePaths. problem names the first invalid path.
+// parsePaths parses the value of AnnotationIgnorePaths. problem contains the first invalid path.
 func parsePaths(text string) (paths []fieldPath, problem string) {
 	for part := range splitOutsideBrackets(text, ',') {
 		part = strings.TrimSpace(part)
@@ -100,7 +101,7 @@ func parsePaths(text string) (paths []fieldPath, problem string) {
 	return paths, ""
 }
 
-// whyForbidden returns why a path cannot be ignored; "" if it can.
+// whyForbidden returns why a path must not be ignored. It returns "" if the path may be ignored.
 func (p fieldPath) whyForbidden() string {
 	first, second := p[0].key, ""
 	if len(p) > 1 {

@@ -12,18 +12,18 @@ import (
 type Ref struct {
 	// Group is "" for the core group.
 	Group string
-	// Version is the API version that the object was applied in. It is not part of the identity: see SameObject.
+	// Version is the API version in which the object was applied. Version is not part of the identity; see SameObject.
 	Version string
 	Kind    string
 	// Namespace is "" for objects of cluster scope.
 	Namespace string
 	Name      string
-	// Keep says that the object is never deleted, because of AnnotationPrune when its bundle was resolved. It is not
-	// part of the identity. Record it in the inventory: Delete uses it and does not read the object.
+	// Keep means that the object is never deleted. It is set if AnnotationPrune of the object in its bundle is "keep".
+	// Keep is not part of the identity. Record Keep in the inventory: Delete uses it and does not read the object.
 	Keep bool
 }
 
-// SameObject reports whether both are one object, in any API version.
+// SameObject reports whether both Refs identify the same object. API versions are not compared.
 func (r Ref) SameObject(other Ref) bool { return r.identity() == other.identity() }
 
 // GVK returns group, version and kind.
@@ -55,9 +55,10 @@ func (r Ref) identity() Ref {
 // groupKind returns group and kind.
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
-// Removed returns the objects of old that updated does not have, in the order of old: those that an upgrade deletes. An
-// object of which only the API version has changed is not among them. Objects with Keep are: Delete lists them in
-// Teardown.Kept, and as long as they stay in the inventory, their namespaces and CRDs are kept too.
+// Removed returns the objects that old contains and updated does not, in the order of old. An upgrade deletes these
+// objects. An object of which only the API version has changed is not returned. Objects with Keep are returned. Delete
+// lists these objects in Teardown.Kept. As long as these objects stay in the inventory, their namespaces and CRDs are
+// kept too.
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {
@@ -74,13 +75,13 @@ func Removed(old, updated []Ref) []Ref {
 
 // Set is the desired state of one installation in a cluster.
 type Set struct {
-	// Bundle holds the objects. It is shared with other installations and never changed.
+	// Bundle contains the objects. It is shared with other installations and never changed.
 	Bundle *render.Bundle
-	// Overlay has labels and annotations that override those of every object.
+	// Overlay contains labels and annotations that override the labels and annotations of every object.
 	Overlay render.Overlay
-	// Namespace is that of namespaced objects without a namespace; "" means "default".
+	// Namespace is the namespace for namespaced objects that have none. "" means "default".
 	Namespace string
-	// Owner is the field manager; "" means DefaultOwner.
+	// Owner is the field manager. "" means DefaultOwner.
 	Owner string
 }
 
