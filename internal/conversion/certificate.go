@@ -24,21 +24,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// caKey is the key in the Secret of the trusted CAs, as PEM: that of the certificate, then the former one.
+// caKey is the key of the trusted CAs in the Secret. The CAs are in PEM format: first the CA of the certificate, then
+// the former CA.
 const caKey = "ca.crt"
 
-// certificate is a certificate with its key and the trusted CAs. It is never changed.
+// certificate is a certificate with its key and the trusted CAs. A certificate is never changed.
 type certificate struct {
 	tls       tls.Certificate
 	leaf      *x509.Certificate
-	cert, key []byte // as PEM
-	bundle    []byte // trusted CAs as PEM
+	cert, key []byte // in PEM format
+	bundle    []byte // trusted CAs in PEM format
 }
 
 func (c *certificate) equal(other *certificate) bool { return bytes.Equal(c.cert, other.cert) }
 
-// sharedCertificate returns the certificate in the Secret, which all replicas use. If it cannot be used, a new one is
-// written.
+// sharedCertificate returns the certificate in the Secret, which all replicas use. If the certificate cannot be used,
+// sharedCertificate writes a new certificate to the Secret.
 func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 	key := client.ObjectKey{Namespace: w.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
@@ -50,7 +51,7 @@ func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 	before := secret.Data[caKey]
 	if missing {
 		if serving := w.serving.Load(); serving != nil {
-			before = serving.bundle // other replicas may still use that certificate
+			before = serving.bundle // other replicas may still use the former certificate
 		}
 	} else {
 		c, err := parseCertificate(secret.Data)
@@ -75,19 +76,19 @@ func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 		}
 		err = w.Client.Create(ctx, secret)
 	} else {
-		secret.Data = data // the type cannot be changed, and does not matter
+		secret.Data = data // the type of a Secret is immutable, and the webhook accepts every type
 		err = w.Client.Update(ctx, secret)
 	}
-	if err != nil { // another replica may have written first; the next sync uses its certificate
+	if err != nil { // another replica may have updated the Secret before; the next sync uses that certificate
 		return nil, fmt.Errorf("writing Secret %s with the certificate of the conversion webhook: %w", key, err)
 	}
 	return c, nil
 }
 
-// newCertificate makes a CA, signs a certificate for a host with it, and drops the key of the CA. The first CA of the
-// former bundle stays trusted while it is valid.
+// newCertificate creates a CA, signs a certificate for a host with the CA, and discards the key of the CA. The first CA
+// of the former bundle remains trusted until this CA expires.
 func newCertificate(host string, now time.Time, before []byte) (*certificate, error) {
-	from, until := now.Add(-time.Hour), now.Add(Validity) // one hour for API servers whose clock is behind
+	from, until := now.Add(-time.Hour), now.Add(Validity) // one hour, because the clock of an API server may be slow
 	caSecret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func serial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// parseCertificate parses the data of the Secret.
+// parseCertificate parses the data of the Secret with the certificate.
 func parseCertificate(data map[string][]byte) (*certificate, error) {
 	parsed, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -165,7 +166,7 @@ func parseCertificate(data map[string][]byte) (*certificate, error) {
 	}, nil
 }
 
-// validate returns why the certificate has to be replaced, nil if it does not.
+// validate returns the reason why the certificate must be replaced. The result is nil if the certificate can be used.
 func (c *certificate) validate(host string, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(c.bundle) {

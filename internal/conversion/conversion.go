@@ -1,36 +1,42 @@
-// Package conversion is the conversion webhook of our CRDs, with its certificate. It makes v1alpha1 available next to
-// v1beta2.
+// Package conversion is the conversion webhook of our CRDs, including its certificate. The webhook makes v1alpha1
+// available in addition to v1beta2.
 //
 // # Use
 //
 //	w, err := conversion.New(conversion.Options{Client: …, Namespace: "kcp-system", BindAddress: ":9443", Service: "lifecycle-manager-webhook"})
 //	err = mgr.Add(w)                                // every replica serves, leader or not
-//	err = mgr.AddReadyzCheck("conversion", w.Ready) // a pod gets no requests before it has a certificate
+//	err = mgr.AddReadyzCheck("conversion", w.Ready) // a pod is not ready until it has a certificate
 //
 // # How it works
 //
-// API servers send objects to POST /convert and get them back in the requested version, converted by package
-// api/v1alpha1. A conversion has no state and makes no request to a cluster.
+// API servers send objects to POST /convert. The response contains the objects in the requested version. Package
+// api/v1alpha1 converts the objects. A conversion has no state and sends no requests to a cluster.
 //
-// The manager makes the certificate itself: it makes a CA, signs one certificate with it, and drops the key of the CA.
-// A Secret, which all replicas share, has the certificate, its key, and the trusted CAs: the new one and the former
-// one. Every few seconds, each replica reads the Secret, replaces its content if it is missing, cannot be used or
-// expires within RenewBefore, and updates the CRDs, so that they have our address and these CAs, and serve v1alpha1. It
-// writes only what differs. A replica starts to use a new certificate one interval after its CA was written to the
-// CRDs. So API servers trust the CA before they see the certificate, and still trust the former CA while other replicas
-// use the former certificate.
+// The manager creates the certificate: it creates a CA, signs one certificate with the CA, and discards the key of the
+// CA. All replicas share one Secret. The Secret contains the certificate, its key, and the trusted CAs, which are the
+// new CA and the former CA. Each replica checks the Secret and the CRDs every 15 seconds:
 //
-// The generated CRDs do not serve v1alpha1: without this webhook, an API server would store such objects as v1beta2 and
-// drop unknown fields. So the webhook enables v1alpha1 in the same patch that sets the conversion webhook. It does not
-// disable v1alpha1 when the manager ends: then requests for v1alpha1 fail, and those for v1beta2 do not.
+//   - The replica replaces the content of the Secret if the content is missing, cannot be used, or expires
+//     within RenewBefore.
+//   - The replica updates the CRDs, so that they contain the address of the webhook and the trusted CAs, and
+//     serve v1alpha1.
 //
-// The handler of controller-runtime is not used, because it reads bodies without a limit, and its errors do not name
-// the object.
+// A replica writes only differences. A replica starts to use a new certificate one interval after the new CA was
+// written to the CRDs. Therefore API servers trust the new CA before they receive the new certificate. They still trust
+// the former CA while other replicas use the former certificate.
+//
+// The generated CRDs do not serve v1alpha1. Without this webhook, an API server would store v1alpha1 objects as v1beta2
+// and drop unknown fields. Therefore the webhook enables v1alpha1 in the same patch that sets the conversion webhook.
+// The webhook does not disable v1alpha1 when the manager stops. Then requests for v1alpha1 fail, but requests for
+// v1beta2 succeed.
+//
+// The handler of controller-runtime is not used for two reasons: it reads request bodies without a limit, and its
+// errors do not contain the name of the object.
 //
 // # What it does not do
 //
-// It validates nothing, and has no admission webhooks. It does not install CRDs. It does not authenticate callers,
-// because a response contains only what the request contains.
+// The package does not validate objects and has no admission webhooks. It does not install CRDs. It does not
+// authenticate callers, because a response contains only data from the request.
 package conversion
 
 import (
@@ -50,7 +56,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Path is the URL path of conversions.
+// Path is the URL path of conversion requests.
 const Path = "/convert"
 
 // SecretName is the name of the Secret with the certificate.
@@ -59,45 +65,45 @@ const SecretName = "lifecycle-manager-webhook"
 const (
 	// Validity is the validity period of a certificate.
 	Validity = 30 * 24 * time.Hour
-	// RenewBefore is how long before its expiry a certificate is replaced.
+	// RenewBefore is the remaining validity period at which a certificate is replaced.
 	RenewBefore = 10 * 24 * time.Hour
 
-	syncInterval    = 15 * time.Second // between two checks of Secret and CRDs
-	retryDelay      = 2 * time.Second  // after a failed check
-	shutdownTimeout = 5 * time.Second  // for requests in flight when the manager ends
+	syncInterval    = 15 * time.Second // interval between two checks of Secret and CRDs
+	retryDelay      = 2 * time.Second  // delay after a failed check
+	shutdownTimeout = 5 * time.Second  // timeout for requests in progress when the manager stops
 )
 
-// Options configure the webhook.
+// Options configures the webhook.
 type Options struct {
-	// Client reads and writes the Secret and the CRDs. It must not use a cache, which would need the permission to list
-	// them.
+	// Client reads and writes the Secret and the CRDs. Client must not use a cache, because a cache needs the
+	// permission to list Secrets and CRDs.
 	Client client.Client
-	// Namespace has the Secret and the Service.
+	// Namespace is the namespace of the Secret and the Service.
 	Namespace string
-	// BindAddress is the address on which the webhook listens, host:port.
+	// BindAddress is the address on which the webhook listens, in the format host:port.
 	BindAddress string
-	// Service is the name of the Service by which API servers reach the webhook, on port 443. Exactly one of Service
-	// and URL must be set.
+	// Service is the name of the Service through which API servers connect to the webhook, on port 443. Exactly one of
+	// Service and URL must be set.
 	Service string
-	// URL is the address by which API servers reach the webhook, https://…/convert.
+	// URL is the address at which API servers connect to the webhook, in the format https://…/convert.
 	URL string
 	// Log logs errors. The zero value logs nothing.
 	Log logr.Logger
 
-	now      func() time.Time // time.Now unless a test sets it
-	interval time.Duration    // syncInterval unless a test sets it
+	now      func() time.Time // the default is time.Now; tests can replace it
+	interval time.Duration    // the default is syncInterval; tests can replace it
 }
 
 // Webhook is the conversion webhook. It is a runnable of a controller-runtime manager.
 type Webhook struct {
 	Options
-	host    string                      // of the certificate
-	serving atomic.Pointer[certificate] // the one in use; nil before the first one
+	host    string                      // host name in the certificate
+	serving atomic.Pointer[certificate] // certificate in use; nil until there is a certificate
 	slots   chan struct{}               // one value for each review in progress
-	address atomic.Pointer[string]      // on which it listens; nil before that
+	address atomic.Pointer[string]      // address of the listener; nil until the webhook listens
 }
 
-// New returns a webhook. It does not listen yet, and makes no request.
+// New returns a webhook. New does not open a listener and does not send requests.
 func New(o Options) (*Webhook, error) {
 	if o.Client == nil || o.Namespace == "" || o.BindAddress == "" {
 		return nil, errors.New("building the conversion webhook: options need Client, Namespace and BindAddress")
@@ -126,10 +132,10 @@ func New(o Options) (*Webhook, error) {
 	return w, nil
 }
 
-// NeedLeaderElection returns false: every replica serves.
+// NeedLeaderElection returns false, because every replica serves requests.
 func (w *Webhook) NeedLeaderElection() bool { return false }
 
-// Ready returns an error until the webhook can answer requests. It is a check of package healthz.
+// Ready returns an error until the webhook can respond to requests. Ready is a check of package healthz.
 func (w *Webhook) Ready(*http.Request) error {
 	if w.address.Load() == nil || w.serving.Load() == nil {
 		return errors.New("the conversion webhook has no certificate yet")
@@ -137,7 +143,8 @@ func (w *Webhook) Ready(*http.Request) error {
 	return nil
 }
 
-// Start serves until ctx ends. It fails only if it cannot listen or accept connections; everything else is retried.
+// Start serves requests until ctx ends. Start returns an error only if the webhook cannot listen or accept connections.
+// All other operations are retried.
 func (w *Webhook) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.BindAddress)
 	if err != nil {
@@ -169,7 +176,8 @@ func (w *Webhook) Start(ctx context.Context) error {
 	return nil
 }
 
-// syncUntilEnd calls sync in intervals until ctx ends, or until the server ends with an error.
+// syncUntilEnd calls sync at intervals until ctx ends. If the server stops with an error, syncUntilEnd returns the
+// error.
 func (w *Webhook) syncUntilEnd(ctx context.Context, ended <-chan error) error {
 	for {
 		after := w.interval
@@ -194,7 +202,7 @@ func (w *Webhook) syncUntilEnd(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// sync makes sure that there is a certificate, that the CRDs have its CA, and that it is used.
+// sync ensures that a certificate exists, that the CRDs contain its CA, and that the webhook uses the certificate.
 func (w *Webhook) sync(ctx context.Context) error {
 	c, err := w.sharedCertificate(ctx)
 	if err != nil {
@@ -214,7 +222,7 @@ func (w *Webhook) sync(ctx context.Context) error {
 	return nil
 }
 
-// servedCertificate returns the certificate in use to the TLS server.
+// servedCertificate returns the certificate in use. The TLS server calls it for each connection.
 func (w *Webhook) servedCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c := w.serving.Load()
 	if c == nil {

@@ -20,7 +20,8 @@ import (
 // crds are the names of the CRDs with two versions.
 var crds = [...]string{"kymas." + v1beta2.Group, "manifests." + v1beta2.Group, "moduletemplates." + v1beta2.Group}
 
-// updateCRDs makes each CRD serve v1alpha1 through this webhook, and reports whether one was changed.
+// updateCRDs changes each CRD so that it serves v1alpha1 and uses this webhook. changed reports whether at least one
+// CRD was changed.
 func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, err error) {
 	var errs []error
 	for _, name := range crds {
@@ -45,8 +46,8 @@ func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, 
 	return changed, errors.Join(errs...)
 }
 
-// patchFor returns the JSON patch that a CRD needs, nil if it needs none. The API server rejects the patch if the
-// versions of the CRD have changed since it was read.
+// patchFor returns the JSON patch for a CRD. The patch is nil if the CRD needs no change. The API server rejects the
+// patch if the versions of the CRD have changed after the CRD was read.
 func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(
 		v apiextensionsv1.CustomResourceDefinitionVersion) bool {
@@ -72,7 +73,7 @@ func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle
 	return json.Marshal(patch)
 }
 
-// conversionSpec returns the spec.conversion of a CRD for this webhook, with the defaults of the API server.
+// conversionSpec returns spec.conversion of a CRD for this webhook. It includes the defaults of the API server.
 func (w *Webhook) conversionSpec(bundle []byte) *apiextensionsv1.CustomResourceConversion {
 	c := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {

@@ -17,7 +17,7 @@ import (
 const (
 	// reviewBytesLimit is the maximum size of a request. API servers usually send one object, which has at most 3 MiB.
 	reviewBytesLimit = 16 << 20
-	// reviewsLimit is the maximum number of requests in progress, which limits the memory for them. Others wait.
+	// reviewsLimit is the maximum number of requests in progress, which limits their memory. Further requests wait.
 	reviewsLimit = 16
 	// errorsLimit is the maximum number of errors in a response.
 	errorsLimit = 5
@@ -58,7 +58,7 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// respond converts all objects, or returns a failure that names the objects that cannot be converted.
+// respond converts all objects. If objects cannot be converted, the response is a failure that lists these objects.
 func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 	response := &apiextensionsv1.ConversionResponse{UID: request.UID,
 		ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
@@ -82,7 +82,7 @@ func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.Conver
 	return response
 }
 
-// convert returns an object in the version to. Errors name the object.
+// convert returns an object in the API version to. Errors contain the name of the object.
 func convert(raw []byte, to string) ([]byte, error) {
 	var head metav1.PartialObjectMetadata
 	if err := json.Unmarshal(raw, &head); err != nil {
@@ -113,7 +113,8 @@ func convert(raw []byte, to string) ([]byte, error) {
 	return out, nil
 }
 
-// convertTyped converts one object: up, from the old version to the stored one, or down.
+// convertTyped converts one object. If up is true, it converts from the old version to the stored version. Otherwise it
+// converts from the stored version to the old version.
 func convertTyped[Old, Stored any](raw []byte, up bool, to, from func(*Old, *Stored) error) ([]byte, error) {
 	old, stored := new(Old), new(Stored)
 	if up {

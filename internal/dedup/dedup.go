@@ -1,4 +1,4 @@
-// Package dedup keeps values that many objects have in common in memory once.
+// Package dedup stores values that many objects have in common only once in memory.
 //
 // # Use
 //
@@ -7,13 +7,13 @@
 //
 // # How it works
 //
-// In a fleet of ten thousand runtimes, most content of Kymas and Manifests is equal in all of them: names of modules,
-// versions, inventories, sources, messages of conditions. Strings are interned by the package unique. Larger values are
-// kept in [Values], by a key that stands for the content.
+// In a fleet of ten thousand runtimes, most content of Kymas and Manifests is the same for all runtimes: names of
+// modules, versions, inventories, sources, messages of conditions. Package unique stores equal strings once. [Values]
+// stores larger values by a key that identifies the content.
 //
 // # What it does not do
 //
-// It does not protect what it returns: a shared value must not be changed by anybody.
+// The package does not protect shared values from changes. No caller may change a shared value.
 package dedup
 
 import (
@@ -33,8 +33,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Transform returns a transformation for the cache of the control plane: it removes the managedFields of all objects,
-// and lets Manifests and Kymas share equal values. Objects from such a cache must not be changed.
+// Transform returns a transformation for the cache of the control plane. The transformation removes the managedFields
+// of all objects. It also replaces values of Manifests and Kymas by shared equal values. Objects from such a cache must
+// not be changed.
 func Transform() toolscache.TransformFunc {
 	removeManagedFields := cache.TransformStripManagedFields()
 	var values Values
@@ -50,17 +51,18 @@ func Transform() toolscache.TransformFunc {
 	}
 }
 
-// Values holds values that several objects have, each once. It is emptied when it is full. The zero value is ready to
-// use, and it is safe for concurrent use.
+// Values stores values that several objects have in common. Each value is stored once. When Values is full, all values
+// are removed. The zero value is ready to use. Values is safe for concurrent use.
 type Values struct {
 	mu     sync.Mutex
 	values map[string]any // guarded by mu
 }
 
-// valuesLimit is the maximum of values. A fleet has a few for each version of each module.
+// valuesLimit is the maximum number of stored values. A fleet has a few values for each version of each module.
 const valuesLimit = 4096
 
-// Share returns the value that was stored first under this key; value itself if there is none.
+// Share returns the first value that was stored under this key. If no value is stored under this key, Share stores and
+// returns value.
 func Share[V any](s *Values, key string, value V) V {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +76,7 @@ func Share[V any](s *Values, key string, value V) V {
 	return value
 }
 
-// InventoryKey identifies an inventory by its content.
+// InventoryKey returns a key for the content of an inventory. Inventories with equal content have equal keys.
 func InventoryKey(inventory []v1beta2.Resource) string {
 	var b strings.Builder
 	b.WriteString("synced")
@@ -87,7 +89,7 @@ func InventoryKey(inventory []v1beta2.Resource) string {
 	return b.String()
 }
 
-// shareManifest replaces the values of a Manifest by equal values of other Manifests.
+// shareManifest replaces the values of a Manifest by equal shared values.
 func (s *Values) shareManifest(m *v1beta2.Manifest) {
 	internMetadata(&m.ObjectMeta)
 	if data, err := json.Marshal(m.Spec.Resource); err == nil && m.Spec.Resource != nil {
@@ -99,7 +101,7 @@ func (s *Values) shareManifest(m *v1beta2.Manifest) {
 	m.Status.LastOperation.Operation = intern(m.Status.LastOperation.Operation)
 }
 
-// shareKyma replaces the values of a Kyma by equal values of other Kymas.
+// shareKyma replaces the values of a Kyma by equal shared values.
 func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	internMetadata(&k.ObjectMeta)
 	k.Spec.Modules = clip(k.Spec.Modules)
@@ -123,7 +125,7 @@ func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	}
 }
 
-// shareReference returns the first reference that is equal to r.
+// shareReference returns a shared reference that is equal to r.
 func (s *Values) shareReference(r *v1beta2.ObjectReference) *v1beta2.ObjectReference {
 	if r == nil {
 		return nil
@@ -155,7 +157,7 @@ func internConditions(all []metav1.Condition) []metav1.Condition {
 	return all
 }
 
-// clip returns a slice without the unused capacity that decoding leaves.
+// clip returns a slice without unused capacity. Decoding creates slices with unused capacity.
 func clip[S ~[]E, E any](all S) S {
 	if len(all) == cap(all) {
 		return all
@@ -163,17 +165,17 @@ func clip[S ~[]E, E any](all S) S {
 	return append(make(S, 0, len(all)), all...)
 }
 
-// intern returns the one copy of a string that is kept for all users of an equal string.
+// intern returns the shared copy of a string. All equal strings have the same shared copy.
 func intern(text string) string { return unique.Make(text).Value() }
 
-// internAll interns strings in place.
+// internAll replaces each string by its shared copy.
 func internAll(texts ...*string) {
 	for _, text := range texts {
 		*text = intern(*text)
 	}
 }
 
-// internMap returns a copy of a map whose keys and values are interned.
+// internMap returns a copy of a map in which all keys and values are shared copies.
 func internMap(all map[string]string) map[string]string {
 	if all == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package tombstone is the format of tombstones. A tombstone is the record of a deletion that was given up: it lists
-// the objects that are left in a runtime which could not be reached. A controller deletes them when the runtime can be
-// reached again, or a person does.
+// Package tombstone defines the format of tombstones. A tombstone is the record of a deletion that was given up because
+// the runtime was unreachable. The tombstone lists the objects that remain in the runtime. When the runtime is
+// reachable again, a controller or a person deletes these objects.
 //
 // # Use
 //
@@ -10,15 +10,17 @@
 //
 // # How it works
 //
-// A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName, and JSON under [Key]. It
-// lists references to objects in the order of their deletion: for each module its custom resource and then its
-// inventory, and at the end the objects that the runtime got from Lifecycle Manager itself. A tombstone that does not
-// fit into one ConfigMap has several, each of which can be read by itself. A tombstone has no owner reference, because
-// it remains after the Kyma and its Manifests are deleted.
+// A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName. The value of [Key] is
+// JSON. A tombstone lists references to objects in the order of their deletion. The custom resource of each module is
+// followed by the inventory of the module. The last references are the objects that Lifecycle Manager itself created in
+// the runtime. A tombstone that is too large for one ConfigMap has several ConfigMaps. Each of these ConfigMaps can be
+// read without the others. A tombstone has no owner reference, because it remains after the Kyma and its Manifests are
+// deleted.
 //
 // # What it does not do
 //
-// It makes no requests, and a tombstone contains no credential: the access Secret is needed to connect to the runtime.
+// The package does not send requests. A tombstone does not contain credentials, so the access Secret is needed to
+// connect to the runtime.
 package tombstone
 
 import (
@@ -36,44 +38,45 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Key is the key of the ConfigMap under which the tombstone is, as JSON.
+// Key is the key in the ConfigMap whose value is the tombstone as JSON.
 const Key = "tombstone.json"
 
 // Tombstone is the record of one deletion that was given up.
 type Tombstone struct {
-	// Kyma and UID name the Kyma that was given up.
+	// Kyma and UID are the name and the UID of the deleted Kyma.
 	Kyma string    `json:"kyma"`
 	UID  types.UID `json:"uid"`
-	// DeletedAt is when the Kyma was deleted.
+	// DeletedAt is the time at which the Kyma was deleted.
 	DeletedAt metav1.Time `json:"deletedAt"`
-	// UnreachableSince is when the runtime could not be reached for the first time.
+	// UnreachableSince is the time of the first failed attempt to reach the runtime.
 	UnreachableSince metav1.Time `json:"silentSince"`
-	// GivenUpAt is when the deletion was given up.
+	// GivenUpAt is the time at which the deletion was given up.
 	GivenUpAt metav1.Time `json:"givenUpAt"`
-	// Reason and Message are of the error for which the runtime could not be reached.
+	// Reason and Message are the reason and the message of the error because of which the runtime was unreachable.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Modules are the modules of the Kyma, sorted by Manifest.
 	Modules []Module `json:"modules,omitempty"`
-	// Runtime are the objects that the runtime got apart from modules: the Kyma, the agent, the pull Secret, and CRDs,
-	// with which all custom resources of them are deleted.
+	// Runtime lists the objects in the runtime that do not belong to modules: the Kyma, the agent, the pull Secret, and
+	// CRDs. The deletion of a CRD deletes all custom resources of the CRD.
 	Runtime []v1beta2.Resource `json:"runtime,omitempty"`
 }
 
-// Module is the part of one Manifest.
+// Module is the part of a tombstone for one Manifest.
 type Module struct {
 	Name     string `json:"name"`
 	Manifest string `json:"manifest"`
-	// Resource is the module's own custom resource, which is deleted first; nil if it has none, or if it belongs to the
-	// user.
+	// Resource is the module's own custom resource, which is deleted first. It is nil if the module has no custom
+	// resource, or if the custom resource belongs to the user.
 	Resource *v1beta2.Resource `json:"resource,omitempty"`
-	// Objects are the inventory. Custom resources of its CRDs are deleted before it.
+	// Objects is the inventory of the module. The custom resources of CRDs in the inventory are deleted before the
+	// inventory.
 	Objects []v1beta2.Resource `json:"objects,omitempty"`
 }
 
-// New returns the tombstone of a Kyma with the inventories of its Manifests, except for modules that were handed over
-// to the user, and the objects that were delivered to the runtime apart from modules. The caller sets UnreachableSince,
-// GivenUpAt, Reason and Message.
+// New returns the tombstone of a Kyma. The tombstone contains the inventories of the Kyma's Manifests, except for
+// modules that were handed over to the user. The tombstone also contains delivered, the objects in the runtime that do
+// not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and Message.
 func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Resource) Tombstone {
 	t := Tombstone{Kyma: k.Name, UID: k.UID, Runtime: delivered}
 	if k.DeletionTimestamp != nil {
@@ -96,7 +99,7 @@ func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Res
 	return t
 }
 
-// Count returns the number of listed objects.
+// Count returns the number of objects in the tombstone.
 func (t *Tombstone) Count() int {
 	n := len(t.Runtime)
 	for _, m := range t.Modules {
@@ -111,14 +114,14 @@ func (t *Tombstone) Count() int {
 const (
 	// bytesLimit is the maximum size of one ConfigMap. The API server accepts 1 MiB.
 	bytesLimit = 900 << 10
-	// objectsLimit is the maximum number of objects in one piece of a module. With the longest names they are smaller
-	// than bytesLimit.
+	// objectsLimit is the maximum number of objects in one piece of a module. Even with the longest names, this number
+	// of objects is smaller than bytesLimit.
 	objectsLimit = 800
-	// messageLimit is the maximum size of the message, which is in every part.
+	// messageLimit is the maximum size of the message in bytes. Every part of the tombstone contains the message.
 	messageLimit = 1 << 10
 )
 
-// ConfigMaps returns the ConfigMaps of the tombstone: one, or several if it is large.
+// ConfigMaps returns the ConfigMaps of the tombstone. A large tombstone has several ConfigMaps.
 func (t Tombstone) ConfigMaps(namespace string) ([]*corev1.ConfigMap, error) {
 	if len(t.Message) > messageLimit {
 		t.Message = strings.ToValidUTF8(t.Message[:messageLimit], "") + "…"
@@ -126,7 +129,7 @@ func (t Tombstone) ConfigMaps(namespace string) ([]*corev1.ConfigMap, error) {
 	pieces := splitLargeModules(t.Modules)
 	part := t
 	part.Modules = nil
-	header, err := json.Marshal(part) // with Runtime, so that there is room for it in each part
+	header, err := json.Marshal(part) // includes Runtime, so that Runtime fits into each part
 	if err != nil {
 		return nil, fmt.Errorf("encoding the tombstone of Kyma %s: %w", t.Kyma, err)
 	}
@@ -138,7 +141,7 @@ func (t Tombstone) ConfigMaps(namespace string) ([]*corev1.ConfigMap, error) {
 		}
 		last := &parts[len(parts)-1]
 		if used+len(encoded)+1 > bytesLimit && len(last.Modules) > 0 {
-			last.Runtime = nil // only the last part has it
+			last.Runtime = nil // only the last part contains Runtime
 			parts = append(parts, part)
 			last, used = &parts[len(parts)-1], len(header)
 		}
@@ -169,7 +172,7 @@ func splitLargeModules(modules []Module) []Module {
 	return pieces
 }
 
-// configMap returns the ConfigMap of part i.
+// configMap returns the ConfigMap of part number i.
 func (t *Tombstone) configMap(namespace string, i int) (*corev1.ConfigMap, error) {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -188,10 +191,10 @@ func (t *Tombstone) configMap(namespace string, i int) (*corev1.ConfigMap, error
 	}, nil
 }
 
-// Name returns the name of part i, counted from 0, of the tombstone of a Kyma: tombstone-KYMA-UID[-PART]. The UID makes
-// it different for a later Kyma of the same name.
+// Name returns the name of part i of the tombstone of a Kyma: tombstone-KYMA-UID[-PART]. The first part has number 0.
+// The UID distinguishes the tombstones of successive Kymas with the same name.
 func Name(kyma string, uid types.UID, i int) string {
-	const limit = 200 // of 253 characters of a name
+	const limit = 200 // a name in Kubernetes has at most 253 characters
 	name := "tombstone-" + kyma[:min(len(kyma), limit)] + "-" + string(uid)
 	if i > 0 {
 		name += "-" + strconv.Itoa(i+1)
@@ -199,14 +202,14 @@ func Name(kyma string, uid types.UID, i int) string {
 	return name
 }
 
-// Stored is a tombstone with the names of its ConfigMaps.
+// Stored is a tombstone together with the names of its ConfigMaps.
 type Stored struct {
 	Tombstone
 	ConfigMaps []string
 }
 
-// Read returns the tombstones in ConfigMaps, the oldest first. A ConfigMap that is not valid is left out; the first of
-// them is the error.
+// Read returns the tombstones in ConfigMaps, sorted by age, the oldest first. ConfigMaps that are not valid are
+// skipped. The error is about the first ConfigMap that is not valid.
 func Read(maps []corev1.ConfigMap) ([]Stored, error) {
 	var all []Stored
 	var invalid error
@@ -232,7 +235,7 @@ func Read(maps []corev1.ConfigMap) ([]Stored, error) {
 	return all, invalid
 }
 
-// add adds another part of the tombstone.
+// add adds another part to the tombstone.
 func (s *Stored) add(t Tombstone, name string) {
 	s.ConfigMaps = append(s.ConfigMaps, name)
 	s.Runtime = append(s.Runtime, t.Runtime...)
