@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// AdmissionTimeout is how long an admitted runtime can keep others waiting. After that its place is given away: a
-// runtime that takes longer usually waits for something that is not in our hands, such as an operator in it.
+// AdmissionTimeout is the time after which an admitted runtime loses its place to a waiting runtime. A runtime that
+// takes longer usually waits for something outside of the manager, for example an operator in the runtime.
 const AdmissionTimeout = time.Minute
 
-// Admission lets at most N runtimes do the same thing at the same time; the others wait in the order in which they
-// asked. Safe for concurrent use.
+// Admission limits how many runtimes do the same kind of work at the same time. The other runtimes wait in the order of
+// their first call of Admit. Safe for concurrent use.
 //
-// Without it, all runtimes of a fleet would be in the middle of their work and none would be done before the end. Each
-// would hold its connection and its memory meanwhile. A rollout would hold all workers, and a person who changes a Kyma
-// would have to wait for one of them.
+// Without this limit, all runtimes of a fleet would work at the same time, and no runtime would finish early. Each
+// runtime would keep its connection and its memory until the end. A rollout would use all workers, and a person who
+// changes a Kyma would have to wait for a free worker.
 type Admission struct {
-	limit int               // runtimes at the same time; 0 is no limit
+	limit int               // maximum number of admitted runtimes; 0 means no limit
 	admit func(name string) // called for each waiting runtime that is admitted
 
 	mu           sync.Mutex
-	admitted     map[string]time.Time // guarded by mu: since when each is admitted
-	waiting      []string             // guarded by mu: the others, in the order in which they asked
-	isWaiting    map[string]bool      // guarded by mu: the same as a set
-	timerRunning bool                 // guarded by mu: a timer will check for timeouts
+	admitted     map[string]time.Time // guarded by mu: time of the admission of each runtime
+	waiting      []string             // guarded by mu: waiting runtimes, in the order of their first call of Admit
+	isWaiting    map[string]bool      // guarded by mu: the waiting runtimes as a set
+	timerRunning bool                 // guarded by mu: a timer is running that checks for timeouts
 }
 
-// NewAdmission returns an Admission for at most limit runtimes at the same time; 0 is no limit. The function admit is
-// called, without a lock, with each runtime that had to wait and has been admitted now. It has to start the work,
+// NewAdmission returns an Admission for at most limit runtimes at the same time. 0 means no limit. When a waiting
+// runtime is admitted, the function admit is called with its name, without a lock. The function has to start the work,
 // usually by adding a request to a queue.
 func NewAdmission(limit int, admit func(name string)) *Admission {
 	return &Admission{limit: limit, admit: admit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }
 
-// Admit reports whether a runtime may be worked on. If it reports false, the runtime waits, and the function given to
-// [NewAdmission] is called once it is admitted. An admitted runtime stays admitted until [Admission.Release],
-// [Admission.Withdraw] or [AdmissionTimeout].
+// Admit reports whether a runtime is admitted. If Admit returns false, the runtime waits. When the runtime is admitted
+// later, the function that was passed to [NewAdmission] is called. An admitted runtime stays admitted until
+// [Admission.Release], [Admission.Withdraw] or [AdmissionTimeout].
 func (a *Admission) Admit(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +54,7 @@ func (a *Admission) Admit(name string) bool {
 	return false
 }
 
-// IsWaiting reports whether a runtime waits to be admitted.
+// IsWaiting reports whether a runtime is waiting to be admitted.
 func (a *Admission) IsWaiting(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,13 +69,13 @@ func (a *Admission) IsAdmitted(name string) bool {
 	return admitted
 }
 
-// Release frees the place of a runtime, because its work is done or has failed, and admits the next one. It may be
-// called for any runtime at any time. A runtime that waits goes on waiting: the work that is done may have begun before
-// it had to wait.
+// Release frees the place of a runtime whose work is done or has failed, and admits the next waiting runtime. Release
+// may be called for any runtime at any time. A waiting runtime keeps waiting, because the finished work may have
+// started before the runtime had to wait.
 func (a *Admission) Release(name string) { a.release(name, false) }
 
-// Withdraw frees the place of a runtime like [Admission.Release], and also ends its waiting, for example because the
-// runtime does not exist any more.
+// Withdraw frees the place of a runtime like [Admission.Release]. If the runtime is waiting, Withdraw also ends its
+// waiting, for example because the runtime does not exist any more.
 func (a *Admission) Withdraw(name string) { a.release(name, true) }
 
 func (a *Admission) release(name string, withdraw bool) {
@@ -90,7 +90,7 @@ func (a *Admission) release(name string, withdraw bool) {
 	a.notify(next)
 }
 
-// admitWaitingLocked gives the free places to waiting runtimes and returns these.
+// admitWaitingLocked admits waiting runtimes while there are free places. It returns the admitted runtimes.
 func (a *Admission) admitWaitingLocked() []string {
 	n := min(max(a.limit-len(a.admitted), 0), len(a.waiting))
 	next := slices.Clone(a.waiting[:n])
@@ -110,7 +110,7 @@ func (a *Admission) notify(next []string) {
 	}
 }
 
-// startTimerLocked starts the timer that takes places away after AdmissionTimeout, while runtimes wait.
+// startTimerLocked starts the timer for AdmissionTimeout if runtimes are waiting.
 func (a *Admission) startTimerLocked() {
 	if a.timerRunning {
 		return

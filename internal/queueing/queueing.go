@@ -1,24 +1,25 @@
-// Package queueing decides in which order work is done: which request of a controller is reconciled first, how many
-// runtimes are worked on at the same time, and which writes reach the control plane first.
+// Package queueing decides the order of work: which request of a controller is reconciled first, how many runtimes are
+// worked on at the same time, and which writes are sent to the control plane first.
 //
 // # Classes
 //
-// Every request in the queue of a controller belongs to one class. A higher priority is reconciled first.
+// Every request in the queue of a controller belongs to one class. A request with a higher priority is reconciled
+// first.
 //
 //	class    the request was added because                                          priority
 //	Person   a person changed the desired state of this runtime and waits for it          10
-//	Event    something happened to this one runtime: an object in it changed, its          0
+//	Event    an event concerns only this runtime: an object in it changed, its             0
 //	         connection was opened or lost, a Kyma or Manifest was created or deleted
-//	Fleet    something changed that concerns many runtimes, such as a new version        -50
+//	Fleet    an event concerns many runtimes, for example a new version                  -50
 //	Retry    an interval or the delay after an error has passed                          -50
 //	Startup  the object was listed when the program started                             -100
 //
-// A request that is added again while it is queued keeps the higher of the two priorities.
+// If a request that is already queued is added again, it keeps the higher of the two priorities.
 //
 // # Limits
 //
-// Classes share the workers of a controller. Limits keep one class from holding all of them, or all of the control
-// plane:
+// All classes share the workers of a controller. Limits prevent one class from using all workers, or all capacity of
+// the control plane:
 //
 //	limit                                            applies to             value
 //	rollout [Admission] of the Kyma controller       Fleet                  [RolloutLimit]: half of the workers, at least 1
@@ -31,19 +32,22 @@
 //	[UrgentTimeout]                                  Person                 a runtime is urgent for at most 2 minutes
 //	[AdmissionTimeout]                               Fleet, new, removed    a runtime keeps others waiting for at most 1 minute
 //
-// A limit that is derived from another number is at least 1: a small number of workers never means "no limit".
+// A limit that is computed from another number is at least 1. So a small number of workers never means "no limit".
 //
 // # Use
 //
-// The manager makes one [Urgent] and gives it to the controllers and to the [WriteLimiter]. A controller marks a
-// runtime when a person changes its desired state, adds requests with [Add] or with a [Trigger], reconciles under
-// [Urgent.Context], returns [Urgent.RequeuePriority] in its result, and clears the mark when the runtime has what was
-// asked for.
+// The manager makes one [Urgent] and passes it to the controllers and to the [WriteLimiter]. A controller does the
+// following:
+//
+//  - It marks a runtime as urgent when a person changes the desired state of the runtime.
+//  - It adds requests with [Add] or with a [Trigger].
+//  - It reconciles with a context of [Urgent.Context], and returns [Urgent.RequeuePriority] in its result.
+//  - It clears the mark when the runtime has reached the desired state.
 //
 // # What it does not do
 //
-// It does not reconcile, and it does not read or write objects. It keeps no order across replicas: each replica orders
-// the runtimes of its own shards.
+// The package does not reconcile, and does not read or write objects. It keeps no order across replicas: each replica
+// orders the runtimes of its own shards.
 package queueing
 
 import (
@@ -58,10 +62,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Class is the reason why a request is in a queue; see the package comment.
+// Class is the reason why a request was added to a queue; see the package comment.
 type Class int
 
-// Classes, from the most to the least urgent.
+// The classes, from the most urgent to the least urgent.
 const (
 	Person Class = iota
 	Event
@@ -70,7 +74,8 @@ const (
 	Startup
 )
 
-// Priority returns the priority of the class in a queue of controller-runtime. A higher one is reconciled first.
+// Priority returns the priority of the class in a queue of controller-runtime. A request with a higher priority is
+// reconciled first.
 func (c Class) Priority() int {
 	switch c {
 	case Person:
@@ -103,8 +108,9 @@ func (c Class) String() string {
 // Queue is the queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Add adds a request to the queue of a controller, after a delay if that is positive. A request that is queued already
-// keeps the higher priority and the earlier time. In a queue without priorities, only the delay counts.
+// Add adds a request to the queue of a controller. If after is positive, the request is added after that delay. If the
+// request is already queued, it keeps the higher priority and the earlier time. In a queue without priorities, class
+// has no effect.
 func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		prioritised.AddWithOpts(priorityqueue.AddOpts{Priority: new(class.Priority()), After: after}, item)
@@ -113,17 +119,18 @@ func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	q.AddAfter(item, after)
 }
 
-// RolloutLimit returns at how many runtimes a change for the fleet is rolled out at the same time by a controller with
-// so many workers: half of them, so that the others are free for other classes, and at least 1.
+// RolloutLimit returns how many runtimes a controller changes at the same time in a rollout to the fleet. It is half of
+// the workers of the controller, so that the other workers are free for other classes. It is at least 1.
 func RolloutLimit(workers int) int { return max(1, workers/2) }
 
-// Trigger adds requests to the queue of a controller from outside of its event handlers. The zero value is ready for
-// use. Safe for concurrent use.
+// Trigger adds requests to the queue of a controller from outside of the event handlers of that controller. The zero
+// value is ready to use. Safe for concurrent use.
 type Trigger struct {
 	queue atomic.Pointer[Queue] // set when the controller starts
 }
 
-// Source returns what the controller has to watch, with WatchesRawSource, so that the Trigger reaches its queue.
+// Source returns a source for WatchesRawSource of the controller. The Trigger gets the queue of the controller through
+// this source.
 func (t *Trigger) Source() source.Source {
 	return source.Func(func(_ context.Context, q Queue) error {
 		t.queue.Store(&q)
@@ -131,7 +138,7 @@ func (t *Trigger) Source() source.Source {
 	})
 }
 
-// Add adds a request like the function [Add]. Before the controller has started it does nothing: the controller lists
+// Add adds a request like the function [Add]. Before the controller has started, Add does nothing: the controller lists
 // all objects when it starts.
 func (t *Trigger) Add(class Class, after time.Duration, item reconcile.Request) {
 	if q := t.queue.Load(); q != nil {
@@ -139,7 +146,7 @@ func (t *Trigger) Add(class Class, after time.Duration, item reconcile.Request) 
 	}
 }
 
-// Queue returns the queue of the controller, nil before the controller has started.
+// Queue returns the queue of the controller. It returns nil if the controller has not started yet.
 func (t *Trigger) Queue() Queue {
 	if q := t.queue.Load(); q != nil {
 		return *q

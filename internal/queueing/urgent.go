@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// UrgentTimeout is how long a runtime stays urgent at most. A runtime that never gets ready must not hold up others for
-// ever.
+// UrgentTimeout is the maximum time for which a runtime is urgent. A runtime that never becomes ready must not delay
+// other runtimes forever.
 const UrgentTimeout = 2 * time.Minute
 
-// Urgent is the set of runtimes that a person waits for. Work on them goes before that on others: in the queues of
-// controllers by its priority, and at the control plane by the [WriteLimiter]. Safe for concurrent use.
+// Urgent is the set of urgent runtimes: the runtimes that a person waits for. Work on urgent runtimes comes before work
+// on other runtimes. In the queues of controllers, urgent requests have a higher priority. At the control plane, the
+// [WriteLimiter] does not delay urgent writes. Safe for concurrent use.
 type Urgent struct {
 	mu      sync.Mutex
-	marked  map[string]time.Time // guarded by mu: since when each runtime is urgent, by name of the Kyma
-	changed chan struct{}        // guarded by mu: closed, and replaced, when a runtime is marked
+	marked  map[string]time.Time // guarded by mu: time when each runtime was marked, by name of the Kyma
+	changed chan struct{}        // guarded by mu: closed and replaced when a runtime is marked
 }
 
 // NewUrgent returns an empty set.
@@ -24,8 +25,8 @@ func NewUrgent() *Urgent {
 	return &Urgent{marked: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
-// Mark makes a runtime urgent until [Urgent.Clear], or for [UrgentTimeout]. Marking an urgent runtime again does not
-// extend that.
+// Mark makes a runtime urgent until [Urgent.Clear] is called or [UrgentTimeout] has passed. If the runtime is urgent
+// already, Mark does not extend this time.
 func (u *Urgent) Mark(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,7 +38,8 @@ func (u *Urgent) Mark(kyma string) {
 	u.changed = make(chan struct{})
 }
 
-// Clear makes a runtime urgent no more, because it has what was asked for or the person has to do something first.
+// Clear ends the urgency of a runtime, because the runtime has its desired state, or because the person has to act
+// first.
 func (u *Urgent) Clear(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,34 +62,35 @@ func (u *Urgent) Any() bool {
 	return len(u.marked) > 0
 }
 
-// Changed returns a channel that is closed when another runtime is marked. Get the channel before asking [Urgent.Is] or
-// [IsUrgent], so that no mark is missed in between.
+// Changed returns a channel that is closed when another runtime is marked. Call Changed before [Urgent.Is] or
+// [IsUrgent], so that no mark in between is missed.
 func (u *Urgent) Changed() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.changed
 }
 
-// urgentKey is the key of a function in a context that reports whether the runtime of the context is urgent.
+// urgentKey is the key of a context value. The value is a function that reports whether the runtime of the context is
+// urgent.
 type urgentKey struct{}
 
-// Context returns a context for work on a runtime. [IsUrgent] reports for it, at any time, whether that runtime is
-// urgent.
+// Context returns a context for work on a runtime. With this context, [IsUrgent] reports at any time whether the
+// runtime is urgent.
 func (u *Urgent) Context(ctx context.Context, kyma string) context.Context {
 	return context.WithValue(ctx, urgentKey{}, func() bool { return u.Is(kyma) })
 }
 
-// IsUrgent reports whether the runtime that a context of [Urgent.Context] is for is urgent now; false for other
-// contexts.
+// IsUrgent reports whether the runtime of a context is urgent now. For contexts that are not from [Urgent.Context],
+// IsUrgent returns false.
 func IsUrgent(ctx context.Context) bool {
 	is, ok := ctx.Value(urgentKey{}).(func() bool)
 	return ok && is()
 }
 
-// RequeuePriority returns the priority with which a request is queued again after it was reconciled, for
-// [reconcile.Result]. Without it, controller-runtime would keep the priority that the request had: since a queued
-// request keeps the highest priority it was added with, a runtime that a person changed once would go before others for
-// ever.
+// RequeuePriority returns the priority for a request that is requeued after a reconcile, for use in [reconcile.Result].
+// Without this priority, controller-runtime would keep the former priority of the request. A queued request keeps the
+// highest priority with which it was added. So a runtime that a person changed once would come before other runtimes
+// forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

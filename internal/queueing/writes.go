@@ -6,23 +6,25 @@ import (
 	"strings"
 )
 
-// leasePath is the beginning of the paths of Leases.
+// leasePath is the prefix of the URL paths of Leases.
 const leasePath = "/apis/coordination.k8s.io/"
 
-// WriteLimiter limits the number of writes to the control plane at the same time. In a rollout all workers want to
-// write. More writes at a time would not make them faster, but would make everything else wait behind them in the API
-// server: most of all the change of a person, which takes half a dozen writes one after the other.
+// WriteLimiter limits the number of concurrent writes to the control plane. In a rollout, all workers have objects to
+// write at the same time. More concurrent writes would not make the rollout faster. Instead, all other requests would
+// wait behind these writes in the API server. This would delay a change by a person most, because such a change takes
+// about six writes, one after the other.
 //
-// Three kinds of requests are never held back: reads, writes of Leases (a replica that cannot renew its Lease ends),
-// and writes for an urgent runtime. While any runtime is urgent, a second, lower limit applies to all other writes.
+// WriteLimiter never delays three kinds of requests: reads, writes of Leases (a replica that cannot renew its Lease
+// ends), and writes for an urgent runtime. While any runtime is urgent, a second, lower limit applies to all other
+// writes.
 type WriteLimiter struct {
 	urgent      *Urgent
 	always      chan struct{} // one element for each write
-	whileUrgent chan struct{} // one element for each write that began while a runtime was urgent
+	whileUrgent chan struct{} // one element for each write that started while a runtime was urgent
 }
 
-// NewWriteLimiter returns a WriteLimiter for so many writes at the same time, and so many while any runtime is urgent.
-// A limit below 1 counts as 1.
+// NewWriteLimiter returns a WriteLimiter. The argument limit is the maximum number of concurrent writes. While any
+// runtime is urgent, limitWhileUrgent is the maximum. A limit below 1 counts as 1.
 func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter {
 	return &WriteLimiter{
 		urgent: urgent, always: make(chan struct{}, max(1, limit)),
@@ -30,8 +32,8 @@ func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter 
 	}
 }
 
-// Wrap returns a transport that sends requests through next and holds back writes over the limit. A write belongs to
-// the runtime of its context, see [Urgent.Context].
+// Wrap returns a transport that sends requests through next and delays writes above the limit. The context of a write
+// determines the runtime of the write, see [Urgent.Context].
 func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, leasePath) {
@@ -53,12 +55,12 @@ func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// acquire waits for a slot and reports whether it has got one. It stops waiting, without a slot and without an error,
-// as soon as the runtime of the context is urgent: a reconcile that was started for the fleet has to end before that
-// for the person starts.
+// acquire waits for a free slot and reports whether it has acquired one. If the runtime of the context becomes urgent,
+// acquire returns at once, without a slot and without an error: the running reconcile of that runtime has to end before
+// the urgent reconcile can start.
 func (l *WriteLimiter) acquire(ctx context.Context, slots chan<- struct{}) (acquired bool, err error) {
 	for {
-		changed := l.urgent.Changed() // before IsUrgent, so that no mark is missed
+		changed := l.urgent.Changed() // called before IsUrgent, so that no mark is missed
 		if IsUrgent(ctx) {
 			return false, nil
 		}
@@ -72,7 +74,7 @@ func (l *WriteLimiter) acquire(ctx context.Context, slots chan<- struct{}) (acqu
 	}
 }
 
-// roundTripper is a function as an [http.RoundTripper].
+// roundTripper is a function that implements [http.RoundTripper].
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements [http.RoundTripper].
