@@ -39,10 +39,10 @@
 // The manager makes one [Urgent] and passes it to the controllers and to the [WriteLimiter]. A controller does the
 // following:
 //
-//  - It marks a runtime as urgent when a person changes the desired state of the runtime.
-//  - It adds requests with [Add] or with a [Trigger].
-//  - It reconciles with a context of [Urgent.Context], and returns [Urgent.RequeuePriority] in its result.
-//  - It clears the mark when the runtime has reached the desired state.
+//   - It marks a runtime as urgent when a person changes the desired state of the runtime.
+//   - It adds requests with [Add] or with a [Trigger].
+//   - It reconciles with a context of [Urgent.Context], and returns [Urgent.RequeuePriority] in its result.
+//   - It clears the mark when the runtime has reached the desired state.
 //
 // # What it does not do
 //
