@@ -33,17 +33,17 @@ klm catalog -o json | jq '.[] | select(.mandatory)'`,
 // catalogReport is the report of klm catalog.
 type catalogReport []catalogRow
 
-// catalogRow is one module.
+// catalogRow is the row of one module.
 type catalogRow struct {
 	Module     string                   `json:"module"`
 	Channels   []v1beta2.ChannelVersion `json:"channels"`
 	Mandatory  string                   `json:"mandatory,omitempty"` // the version that every runtime gets
 	Versions   []versionRow             `json:"versions"`
 	Component  string                   `json:"component,omitempty"`
-	Restricted bool                     `json:"restricted,omitempty"` // to runtimes whose Kyma is selected
+	Restricted bool                     `json:"restricted,omitempty"` // only selected Kymas may have it
 }
 
-// versionRow is one version of a module.
+// versionRow describes one version of a module.
 type versionRow struct {
 	Version  string `json:"version"`
 	Beta     bool   `json:"beta,omitempty"`
@@ -115,7 +115,7 @@ func (v versionRow) String() string {
 	return v.Version + " (" + strings.Join(notes, ", ") + ")"
 }
 
-// textIf returns the text if it applies, else "".
+// textIf returns the text if the condition is true, otherwise "".
 func textIf(applies bool, text string) string {
 	if applies {
 		return text

@@ -80,19 +80,19 @@ klm channel show sample`,
 // channelList is the report of klm channel list and klm channel show.
 type channelList []channelRow
 
-// channelRow is one channel of a module.
+// channelRow is the row of one channel of a module.
 type channelRow struct {
 	Channel string `json:"channel"`
 	Module  string `json:"module"`
 	Version string `json:"version"`
 	Notes   string `json:"notes,omitempty"`
-	// number of runtimes that follow the channel, by installed version
+	// Installed is the number of runtimes that follow the channel, by installed version.
 	Installed map[string]int `json:"installed,omitempty"`
 	counted   bool
 }
 
-// describeChannels returns the channels of a module with the number of runtimes that follow them. Runtimes that
-// follow none are in channel "".
+// describeChannels returns the channels of a module, with the number of runtimes that follow each channel. Runtimes
+// that follow no channel are counted in channel "".
 func describeChannels(s *connection.Catalog, module string, followers map[fleetlist.ModuleVersion]int) channelList {
 	all := channelList{}
 	row := func(channel string) *channelRow {
@@ -151,7 +151,7 @@ func (l channelList) Show(p *console.Page) {
 	p.Table(header, rows)
 }
 
-// followers returns how many runtimes follow the channel.
+// followers returns the number of runtimes that follow the channel, as a text.
 func (r *channelRow) followers() string {
 	n := 0
 	for _, some := range r.Installed {
@@ -160,7 +160,7 @@ func (r *channelRow) followers() string {
 	return fmt.Sprint(n)
 }
 
-// versions returns how many runtimes have which version, the highest version first.
+// versions returns the number of runtimes for each installed version. The highest version is first.
 func (r *channelRow) versions() string {
 	var all []string
 	for version := range r.Installed {

@@ -89,7 +89,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	return a.Print(r)
 }
 
-// check fails if the module, its channel or the version does not exist.
+// check returns an error if the module, the channel or the version does not exist.
 func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 	if err := s.RequireModule(o.module, c); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 	return nil
 }
 
-// withAssignment returns the catalog as it would be after the change. It does not change s.
+// withAssignment returns a copy of the catalog s that contains the change. It does not change s.
 func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
@@ -144,16 +144,16 @@ func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*chann
 	return p, nil
 }
 
-// preview has the catalog after the change, to resolve the requests of runtimes with.
+// preview has the catalog after the change. The requests of runtimes are resolved with this catalog.
 type preview struct {
 	setOptions
 	after channel.Catalog
 }
 
-// version has the version of a module that is installed in a runtime, and the one that its Manifest requests.
+// version has two versions of a module in a runtime: the installed version, and the version that the Manifest requests.
 type version struct{ installed, requested string }
 
-// previewEffects returns what the change means for every runtime of the channel.
+// previewEffects returns the effect of the change on every runtime that follows the channel.
 func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w preview) (*setReport, error) {
 	versions, kymas := map[string]version{}, []*v1beta2.Kyma{}
 	both, ctx := errgroup.WithContext(ctx)
@@ -192,7 +192,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return r, nil
 }
 
-// effectOn returns what the change means for one runtime.
+// effectOn returns the effect of the change on one runtime.
 func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
 	requested := connection.WithRequest(k)
 	m := requested.Module(w.module)
@@ -218,8 +218,8 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	return e
 }
 
-// saveAssignment writes the version of a channel, if the ModuleReleaseMeta still has the resource version that was
-// checked.
+// saveAssignment writes the version of a channel into the ModuleReleaseMeta. It returns an error if the
+// ModuleReleaseMeta no longer has the resource version that was checked.
 func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, seen string) error {
 	doing := "changing ModuleReleaseMeta " + o.module
 	u := &unstructured.Unstructured{}
@@ -260,7 +260,7 @@ type setReport struct {
 	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
 }
 
-// effect is what the change means for one runtime.
+// effect is the effect of the change on one runtime.
 type effect struct {
 	Runtime string `json:"runtime"`
 	Effect  string `json:"effect"` // moves, waits (for a window), blocked, stays
@@ -270,7 +270,7 @@ type effect struct {
 	Message string `json:"message,omitempty"`
 }
 
-// order is the sort key of the effect: what needs attention comes first.
+// order returns the sort key of the effect. Effects that need attention are first.
 func (e *effect) order() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }
@@ -285,7 +285,7 @@ func (r *setReport) Names() []string {
 	return all
 }
 
-// summary says what the change did, or would do, to the channel.
+// summary returns a text about the effect that the change has, or would have, on the channel.
 func (r *setReport) summary() string {
 	switch {
 	case r.From == r.Version:

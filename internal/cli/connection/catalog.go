@@ -15,10 +15,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// ChannelName matches names of channels.
+// ChannelName matches valid names of channels.
 var ChannelName = regexp.MustCompile(`^[a-z]{3,32}$`)
 
-// Catalog has the modules of a control plane, or of the catalog copy in a runtime.
+// Catalog has the modules of the catalog in a control plane, or of the catalog copy in a runtime.
 type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
@@ -53,9 +53,9 @@ func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.Module
 	return s
 }
 
-// ForResolve returns the catalog for [channel.Resolve]. Which modules are restricted is a flag of the manager. klm
-// does not see that flag, and takes modules with a selector as restricted, because selectors are for restricted
-// modules only.
+// ForResolve returns the catalog in the form that [channel.Resolve] needs. A flag of the manager lists the restricted
+// modules, and klm cannot read this flag. It treats each module with a selector as restricted, because only restricted
+// modules have selectors.
 func (s *Catalog) ForResolve() channel.Catalog {
 	c := channel.Catalog{
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
@@ -85,7 +85,7 @@ func (s *Catalog) Modules() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
 }
 
-// TemplatesOf returns the ModuleTemplates of a module, the highest version first.
+// TemplatesOf returns the ModuleTemplates of a module. The highest version is first.
 func (s *Catalog) TemplatesOf(module string) []*v1beta2.ModuleTemplate {
 	var all []*v1beta2.ModuleTemplate
 	for _, t := range s.Templates {
@@ -99,7 +99,7 @@ func (s *Catalog) TemplatesOf(module string) []*v1beta2.ModuleTemplate {
 	return all
 }
 
-// ChannelsOf returns the names of a module's channels.
+// ChannelsOf returns the names of the channels of a module.
 func (s *Catalog) ChannelsOf(module string) []string {
 	var all []string
 	for _, c := range s.AssignmentsOf(module) {
@@ -124,7 +124,7 @@ func (s *Catalog) AssignmentsOf(module string) []v1beta2.ChannelVersion {
 	return all
 }
 
-// RequireModule fails if the catalog does not have the module. The error suggests similar names.
+// RequireModule returns an error if the catalog does not have the module. The error suggests similar names.
 func (s *Catalog) RequireModule(module string, c *Cluster) error {
 	if all := s.Modules(); !slices.Contains(all, module) {
 		return console.Fail(console.ExitNotFound, "module %q does not exist in the catalog of %s: %s", module, c,
@@ -133,12 +133,12 @@ func (s *Catalog) RequireModule(module string, c *Cluster) error {
 	return nil
 }
 
-// VersionOf returns the version that a ModuleTemplate is for.
+// VersionOf returns the version of the module in a ModuleTemplate.
 func VersionOf(t *v1beta2.ModuleTemplate) string {
 	return cmp.Or(t.Spec.Version, strings.TrimPrefix(t.Name, channel.ModuleOf(t)+"-"))
 }
 
-// VersionsOf returns the versions of a module, the highest first.
+// VersionsOf returns the versions of a module. The highest version is first.
 func (s *Catalog) VersionsOf(module string) []string {
 	var all []string
 	for _, t := range s.TemplatesOf(module) {
@@ -147,8 +147,8 @@ func (s *Catalog) VersionsOf(module string) []string {
 	return all
 }
 
-// CompareVersions returns -1, 0 or +1 if version a is lower than, equal to or higher than b; 0 if one of them is not
-// a semantic version.
+// CompareVersions returns -1, 0 or +1 if version a is lower than, equal to or higher than version b. It also returns 0
+// if a or b is not a semantic version.
 func CompareVersions(a, b string) int {
 	va, errA := semver.StrictNewVersion(a)
 	vb, errB := semver.StrictNewVersion(b)

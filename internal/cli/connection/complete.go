@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// RuntimeNames completes the names of the runtimes of the control plane.
+// RuntimeNames returns a source for completion with the names of the runtimes of the control plane.
 func RuntimeNames(a *console.App) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := ControlPlane(ctx, a)
@@ -19,7 +19,7 @@ func RuntimeNames(a *console.App) console.NameSource {
 	}
 }
 
-// kymaNames returns the names of all Kymas; none if they cannot be listed.
+// kymaNames returns the names of all Kymas. If they cannot be listed, it returns none.
 func (c *Cluster) kymaNames(ctx context.Context) []string {
 	list := &metav1.PartialObjectMetadataList{}
 	if c.listMetadata(ctx, "Kyma", c.Namespace, 0, list) != nil {
@@ -32,7 +32,7 @@ func (c *Cluster) kymaNames(ctx context.Context) []string {
 	return all
 }
 
-// CatalogModules completes the names of the modules of the catalog.
+// CatalogModules returns a source for completion with the names of the modules in the catalog.
 func CatalogModules(a *console.App) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		if s := CatalogOrNil(ctx, a); s != nil {
@@ -42,7 +42,7 @@ func CatalogModules(a *console.App) console.NameSource {
 	}
 }
 
-// EnabledModules completes the names of the modules that the runtime requests or has.
+// EnabledModules returns a source for completion with the names of the modules that the runtime requests or has.
 func EnabledModules(a *console.App) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := Runtime(ctx, a)
@@ -57,7 +57,8 @@ func EnabledModules(a *console.App) console.NameSource {
 	}
 }
 
-// ModulesOfRuntime completes the names of the modules of the runtime in the first argument.
+// ModulesOfRuntime returns a source for completion with the names of the modules of a runtime. The first argument is
+// the name of the runtime.
 func ModulesOfRuntime(a *console.App) console.NameSource {
 	return func(ctx context.Context, args []string) []string {
 		if len(args) == 0 {
@@ -75,7 +76,8 @@ func ModulesOfRuntime(a *console.App) console.NameSource {
 	}
 }
 
-// ModuleChannels completes the channels of the module in the first argument.
+// ModuleChannels returns a source for completion with the channels of a module. The first argument is the name of the
+// module.
 func ModuleChannels(a *console.App) console.NameSource {
 	return func(ctx context.Context, args []string) []string {
 		s := CatalogOrNil(ctx, a)
@@ -86,7 +88,8 @@ func ModuleChannels(a *console.App) console.NameSource {
 	}
 }
 
-// ModuleVersions completes the versions of the module in the first argument.
+// ModuleVersions returns a source for completion with the versions of a module. The first argument is the name of the
+// module.
 func ModuleVersions(a *console.App) console.NameSource {
 	return func(ctx context.Context, args []string) []string {
 		s := CatalogOrNil(ctx, a)
@@ -97,7 +100,7 @@ func ModuleVersions(a *console.App) console.NameSource {
 	}
 }
 
-// CatalogOrNil returns the catalog of the cluster, nil if it cannot be read.
+// CatalogOrNil returns the catalog of the cluster, or nil if the catalog cannot be read.
 func CatalogOrNil(ctx context.Context, a *console.App) *Catalog {
 	c, err := ControlPlaneOrRuntime(ctx, a)
 	if err != nil {

@@ -32,22 +32,23 @@ type Cluster struct {
 	client.WithWatch
 	Config  *rest.Config
 	Context string   // name of the context in the kubeconfig
-	URL     *url.URL // of the API server
+	URL     *url.URL // address of the API server
 	http    *http.Client
-	// Namespace is that of the Kymas and the catalog.
+	// Namespace is the namespace of the Kymas and the catalog.
 	Namespace string
-	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. Only Runtime sets it.
+	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. It is set only by the
+	// function Runtime.
 	OwnKyma string
 	// Serves has the resources of our API group that the cluster serves, such as kymas.
 	Serves map[string]bool
 }
 
-// String names the cluster in messages.
+// String returns a name of the cluster for messages.
 func (c *Cluster) String() string {
 	return fmt.Sprintf("%s (context %q)", c.Config.Host, c.Context)
 }
 
-// IsControlPlane reports whether the cluster is a control plane: only control planes serve Manifests.
+// IsControlPlane reports whether the cluster is a control plane. Only control planes serve Manifests.
 func (c *Cluster) IsControlPlane() bool { return c.Serves["manifests"] }
 
 // ControlPlane connects to a control plane.
@@ -66,8 +67,8 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, nil
 }
 
-// kymaNamespace returns the namespace of the Kymas in a control plane. A control plane that manages only itself has
-// its Kyma in the namespace of runtimes.
+// kymaNamespace returns the namespace of the Kymas in a control plane. If a control plane manages only itself, its Kyma
+// is in the namespace that runtimes use.
 func (c *Cluster) kymaNamespace(ctx context.Context) string {
 	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
 		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil &&
@@ -85,7 +86,7 @@ func (c *Cluster) listMetadata(ctx context.Context, kind, namespace string, limi
 	return c.List(ctx, into, client.InNamespace(namespace), client.Limit(limit))
 }
 
-// Runtime connects to a runtime. It may be a control plane that manages only itself.
+// Runtime connects to a runtime. The runtime may be a control plane that manages only itself.
 func Runtime(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := connect(ctx, a)
 	if err != nil {
@@ -111,7 +112,7 @@ func Runtime(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, nil
 }
 
-// ControlPlaneOrRuntime connects to whichever of them the cluster is.
+// ControlPlaneOrRuntime connects to a cluster that is a control plane or a runtime.
 func ControlPlaneOrRuntime(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := connect(ctx, a)
 	if err != nil || c.Namespace != "" {
@@ -189,7 +190,7 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	return c, nil
 }
 
-// clientKinds returns the kinds that klm uses, so that it needs no discovery requests.
+// clientKinds returns the kinds that klm uses. With these, klm needs no discovery requests.
 func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	kinds := runtime.NewScheme()
 	err := errors.Join(corev1.AddToScheme(kinds), authorizationv1.AddToScheme(kinds), v1beta2.AddToScheme(kinds))
@@ -221,7 +222,8 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	return kinds, mapper, nil
 }
 
-// DetectKinds requests which kinds of our API group the cluster serves. It fails if kinds that klm needs are missing.
+// DetectKinds requests the list of the kinds of our API group that the cluster serves. It returns an error if kinds
+// that klm needs are missing.
 func (c *Cluster) DetectKinds(ctx context.Context) error {
 	list := &metav1.APIResourceList{}
 	err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.String(), list)
@@ -265,7 +267,7 @@ func (c *Cluster) explainMissingKinds(ctx context.Context) error {
 		v1beta2.GroupVersion.Group)
 }
 
-// GetJSON requests a path of the API server and decodes the answer.
+// GetJSON requests a path of the API server and decodes the response.
 func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	body, err := c.OpenPath(ctx, path)
 	if err != nil {
@@ -275,8 +277,8 @@ func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(body).Decode(into)
 }
 
-// OpenPath requests a path of the API server and returns the body, which the caller closes. Errors of the API server
-// are those of package apierrors.
+// OpenPath requests a path of the API server and returns the body of the response. The caller must close the body.
+// Errors of the API server have the types of package apierrors.
 func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL.String(), "/")+path, nil)
 	if err != nil {
@@ -306,7 +308,7 @@ func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.Parti
 	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: name})
 }
 
-// FieldOwner is the field manager of everything that klm writes, and its user agent.
+// FieldOwner is the field manager of everything that klm writes. It is also the user agent of klm.
 const FieldOwner = "klm"
 
 // UID returns the UID of namespace kube-system, which identifies a cluster.

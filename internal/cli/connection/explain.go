@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Explain returns an error of an API server or of the network as a message for the user with an exit code. doing says
-// what was tried.
+// Explain converts an error of an API server or of the network into an error with an exit code and a message for the
+// user. doing is a text about the attempted action.
 func (c *Cluster) Explain(err error, doing string) error {
 	if err == nil {
 		return nil
@@ -46,7 +46,7 @@ func (c *Cluster) Explain(err error, doing string) error {
 	return console.Fail(console.ExitFailed, "%s: %s", doing, err.Error())
 }
 
-// reasonOf returns why a request failed, without its URL.
+// reasonOf returns the reason why a request failed. The text does not contain the URL of the request.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -57,7 +57,8 @@ func reasonOf(err error) string {
 var forbiddenRequest = regexp.MustCompile(
 	`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
 
-// missingPermission returns which permission a forbidden request needs, by the message of the API server.
+// missingPermission returns the permission that a forbidden request needs. The permission is taken from the message of
+// the API server.
 func missingPermission(err error) string {
 	m := forbiddenRequest.FindStringSubmatch(err.Error())
 	if m == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// InNamespace is the list option for the namespace of the Kymas and the catalog.
+// InNamespace returns the list option for the namespace of the Kymas and the catalog.
 func (c *Cluster) InNamespace() client.ListOption { return client.InNamespace(c.Namespace) }
 
 // Kyma reads a Kyma. If it does not exist, the error suggests similar names.
@@ -30,8 +30,9 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with the channel and modules that its runtime last requested. The control plane stores
-// them in the annotation v1beta2.AnnotationLastRequest if they differ from the spec of its own Kyma.
+// WithRequest returns the Kyma with the channel and the modules of the last request of its runtime. If they differ from
+// the spec of the Kyma in the control plane, the control plane stores them in the annotation
+// v1beta2.AnnotationLastRequest.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	var last struct {
 		Channel string           `json:"channel"`
@@ -46,7 +47,7 @@ func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	return &requested
 }
 
-// ModuleNames returns the names of the modules that a runtime requests or still has.
+// ModuleNames returns the names of the modules that a runtime requests, and of the modules that it still has.
 func ModuleNames(k *v1beta2.Kyma) []string {
 	var all []string
 	for _, m := range WithRequest(k).Spec.Modules {

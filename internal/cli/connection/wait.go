@@ -13,20 +13,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Progress is how far a change of a Kyma is.
+// Progress is the progress of a change of a Kyma.
 type Progress struct {
 	Done bool
-	// Blocked is the error that ends the waiting, because more time does not help; nil if there is none.
+	// Blocked is the error that ends the wait, because more time does not help. It is nil if the change is not blocked.
 	Blocked error
-	// Text says what the change waits for.
+	// Text describes the state or event that the change waits for.
 	Text string
 }
 
-// WaitForKyma calls check with a Kyma whenever it changes, with nil if it does not exist, until check reports that
-// the change is done or blocked, or until the timeout. It prints the text of the progress whenever that changes.
+// WaitForKyma calls check each time a Kyma has changed. The argument of check is nil if the Kyma does not exist.
+// WaitForKyma returns when check reports that the change is done or blocked, or at the timeout. It prints the text of
+// the progress each time the text has changed.
 func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	check func(*v1beta2.Kyma) Progress) error {
-	const readInterval = 2 * time.Second // watches may be forbidden, or end
+	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	printed := ""
@@ -64,7 +65,7 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 	}
 }
 
-// kymaChanges returns a channel that receives when a Kyma may have changed, until ctx ends.
+// kymaChanges returns a channel that receives a value when a Kyma may have changed, until ctx ends.
 func (c *Cluster) kymaChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	go func() {
@@ -74,7 +75,7 @@ func (c *Cluster) kymaChanges(ctx context.Context, name string) <-chan struct{} 
 				for range w.ResultChan() {
 					select {
 					case changed <- struct{}{}:
-					default: // one is pending already
+					default: // a value is already pending
 					}
 				}
 				w.Stop()

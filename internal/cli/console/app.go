@@ -23,7 +23,7 @@ type Streams struct {
 type App struct {
 	Streams
 	Config *config.Klm
-	Name   string // by which the user calls the program: klm, or kubectl lifecycle
+	Name   string // the name with which the user calls the program: klm, or kubectl lifecycle
 	Now    func() time.Time
 }
 
@@ -43,8 +43,8 @@ func (a *App) Group(use, short, long, example string, commands ...*cobra.Command
 	return g
 }
 
-// Command returns a command that calls run. The lines of the example begin with klm, and are shown with the name by
-// which the user calls the program.
+// Command returns a command that calls run. The lines of the example begin with klm. The help shows them with the name
+// with which the user calls the program.
 func (a *App) Command(use, short, long, example string, args cobra.PositionalArgs,
 	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	example = strings.ReplaceAll("\n"+strings.TrimSpace(example), "\nklm ", "\n  "+a.Name+" ")
@@ -62,7 +62,8 @@ func (a *App) Command(use, short, long, example string, args cobra.PositionalArg
 	}
 }
 
-// Arguments returns a check for one argument for each of the names. Arguments whose name is in brackets are optional.
+// Arguments returns a check of the number of arguments. The command must have one argument for each name. An argument
+// whose name is in brackets is optional.
 func Arguments(names ...string) cobra.PositionalArgs {
 	required := 0
 	for _, n := range names {

@@ -4,8 +4,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// Changes writes the result of a dry run: changed objects with their fields, at most 20 of each unless the page is
-// wide, and how many are unchanged.
+// Changes writes the result of a dry run: the changed objects with their fields, and the number of unchanged objects.
+// Unless the page is wide, it writes at most 20 objects and at most 20 fields of each object.
 func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	const limit = 20
 	for _, c := range changes {

@@ -11,13 +11,15 @@ import (
 // Completion returns the possible values of an argument or a flag, for the shell.
 type Completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
-// completionTimeout limits how long a shell waits for completions.
+// completionTimeout is the maximum time that a shell waits for completions.
 const completionTimeout = 3 * time.Second
 
-// NameSource returns names for completion. It returns none when they cannot be read, because a shell shows no errors.
+// NameSource returns names for completion. If the names cannot be read, it returns none, because a shell shows no
+// errors.
 type NameSource func(ctx context.Context, args []string) []string
 
-// CompleteArguments completes each argument from the source at its position. Further arguments are not completed.
+// CompleteArguments completes each argument from the source at the position of the argument. Arguments without a source
+// are not completed.
 func CompleteArguments(sources ...NameSource) Completion {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(sources) {
@@ -40,7 +42,7 @@ func CompleteFlag(cmd *cobra.Command, flag string, source NameSource) {
 		return source(ctx, args), cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
-		panic(err) // there is no such flag: any test finds that
+		panic(err) // the command does not have the flag: each test finds this mistake
 	}
 }
 

@@ -8,15 +8,15 @@ import (
 // Exit codes. They are stable; the help of the root lists them.
 const (
 	ExitOK        = 0
-	ExitFailed    = 1 // none of the others
+	ExitFailed    = 1 // a failure that has no other code
 	ExitUsage     = 2 // the command line is wrong; no request was sent to a cluster
 	ExitNotReady  = 3 // the requested state is not reached yet, or something blocks it
-	ExitNotFound  = 4 // what was named does not exist
+	ExitNotFound  = 4 // an object that the user has named does not exist
 	ExitForbidden = 5 // no permission, or the credentials are not accepted
-	ExitCluster   = 6 // no cluster, one that does not answer, or the wrong one
+	ExitCluster   = 6 // there is no cluster, it does not respond, or it is the wrong cluster
 )
 
-// Problem is an error with an exit code and a message that says what to do.
+// Problem is an error with an exit code and a message. The message includes the remedy.
 type Problem struct {
 	code    int
 	message string

@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// ReadInput reads at most 1 MiB of the file that a flag names, or of standard input if it is "-". Errors name the flag.
+// ReadInput reads at most 1 MiB from a file, or from standard input if file is "-". flag is the flag with the name of
+// the file. It is used in errors.
 func (a *App) ReadInput(flag, file string) ([]byte, error) {
 	const limit = 1 << 20
 	from := a.In

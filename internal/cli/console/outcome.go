@@ -2,7 +2,7 @@ package console
 
 import ()
 
-// Outcome is the report of a command that only says what it has done.
+// Outcome is the report of a command whose only result is a text about its action.
 type Outcome struct {
 	Object string `json:"object"`
 	Result string `json:"result"`

@@ -17,14 +17,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// StateNew is shown for a Kyma without a status, which no manager has reconciled yet.
+// StateNew is the state that is shown for a Kyma without a status. No manager has reconciled such a Kyma yet.
 const StateNew v1beta2.State = "New"
 
-// Report is the result of a command. With -o json and -o yaml it is encoded as it is.
+// Report is the result of a command. With -o json and -o yaml, the value itself is encoded.
 type Report interface {
-	// Show writes it for people.
+	// Show writes the report as text for people.
 	Show(p *Page)
-	// Names returns the lines of -o name: kind/name, or a name.
+	// Names returns the lines for -o name. A line is kind/name or a name.
 	Names() []string
 }
 
@@ -79,8 +79,8 @@ type Page struct {
 // Line writes a line.
 func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// Table writes rows under a header. A column whose title begins with + is shown with -o wide only. Cells that are
-// states are coloured.
+// Table writes rows under a header. A column whose title begins with + is shown only with -o wide. Cells that contain a
+// state are coloured.
 func (p *Page) Table(header []string, rows [][]string) {
 	all := make([][]string, len(rows)+1)
 	for column, title := range header {
@@ -116,7 +116,7 @@ func (p *Page) Rows(rows [][]string) {
 	}
 }
 
-// Wrap writes a long text in lines that begin with indent.
+// Wrap writes a long text as several lines. Each line begins with indent.
 func (p *Page) Wrap(indent, text string) {
 	const width = 120
 	line := indent
@@ -133,7 +133,7 @@ func (p *Page) Wrap(indent, text string) {
 	p.Line("%s", line)
 }
 
-// Since returns how long something has been so, as a suffix such as ", for 5m"; "" for the zero time.
+// Since returns the time that has passed since t, as a suffix such as ", for 5m". It returns "" for the zero time.
 func (p *Page) Since(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -147,7 +147,7 @@ var colours = map[v1beta2.State]string{
 	v1beta2.StateWarning: "33", v1beta2.StateError: "31", v1beta2.StateUnmanaged: "90", StateNew: "90",
 }
 
-// ColourState returns a state in its colour, and any other text as it is.
+// ColourState returns the text in the colour of the state. A text that is not a state is returned unchanged.
 func (p *Page) ColourState(text string) string {
 	if colour := colours[v1beta2.State(text)]; colour != "" && p.colours {
 		return "\x1b[" + colour + "m" + text + "\x1b[0m"
@@ -155,7 +155,7 @@ func (p *Page) ColourState(text string) string {
 	return text
 }
 
-// Clip joins a text into one line, and cuts it after limit characters unless the page is wide.
+// Clip joins a text into one line. It cuts the line after limit characters, unless the page is wide.
 func (p *Page) Clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if p.Wide || utf8.RuneCountInString(text) <= limit {
@@ -164,7 +164,7 @@ func (p *Page) Clip(text string, limit int) string {
 	return string([]rune(text)[:limit-1]) + "…"
 }
 
-// Ago returns how long ago t was, such as 5m; "-" for the zero time.
+// Ago returns the time that has passed since t, such as 5m. It returns "-" for the zero time.
 func (p *Page) Ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -172,7 +172,7 @@ func (p *Page) Ago(t time.Time) string {
 	return duration.HumanDuration(max(p.Now.Sub(t), 0))
 }
 
-// Count returns a number with a noun in singular or plural: 1 object, 2 objects.
+// Count returns a number with a noun in singular or plural, such as 1 object and 2 objects.
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

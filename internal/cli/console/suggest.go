@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// closest returns at most three of the names that are similar to name, the most similar first.
+// closest returns at most three of the names that are similar to name. The most similar name is first.
 func closest(name string, names []string) []string {
 	type candidate struct {
 		name     string
@@ -34,7 +34,8 @@ func closest(name string, names []string) []string {
 	return similar
 }
 
-// Suggest returns the end of an error about an unknown name: names that are similar to it, or else names that exist.
+// Suggest returns the last part of an error about an unknown name. It contains similar names. If there are none, it
+// contains existing names.
 func Suggest(name string, names []string) string {
 	const limit = 8
 	if similar := closest(name, names); len(similar) > 0 {
@@ -50,8 +51,8 @@ func Suggest(name string, names []string) string {
 	return "choose one of " + strings.Join(names, ", ")
 }
 
-// editDistance returns how many letters have to be added, removed, changed, or swapped with the next one, to get from
-// a to b.
+// editDistance returns the number of edits that convert a into b. An edit adds, removes or changes a letter, or swaps
+// it with the next letter.
 func editDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)

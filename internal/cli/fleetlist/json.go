@@ -6,19 +6,19 @@ import (
 	"errors"
 )
 
-// A list of 10,000 objects is 50 MB of JSON, of which a quarter is needed. So a page is first cut into its objects
-// without decoding them, which is quick, and managedFields are removed from each object before it is decoded.
+// A list of 10,000 objects has 50 MB of JSON, and klm needs a quarter of it. A page is therefore first split into its
+// objects without decoding them, which is fast. Then managedFields are removed from each object before it is decoded.
 
 // listPage is one page of a list.
 type listPage struct {
 	items   [][]byte // the objects as JSON
-	next    string   // the continue token of the next page; "" if this is the last one
+	next    string   // the continue token of the next page; "" if this page is the last one
 	version string   // resource version of the list
 }
 
 var errNotAList = errors.New("the API server did not return a list in JSON")
 
-// splitList cuts a page of a list into its objects.
+// splitList splits a page of a list into its objects.
 func splitList(data []byte) (s listPage, err error) {
 	i := skipSpace(data, 0)
 	if i == len(data) || data[i] != '{' {
@@ -55,8 +55,8 @@ func splitList(data []byte) (s listPage, err error) {
 	}
 }
 
-// nextField returns the next key of a JSON object after i, with its quotes, and where its value begins; nil at the
-// end of the object.
+// nextField returns the next key of a JSON object after index i, and the index at which its value begins. The key
+// includes its quotes. It is nil at the end of the object.
 func nextField(data []byte, i int) (key []byte, value int, ok bool) {
 	if i = skipSpace(data, i); i < len(data) && data[i] == ',' {
 		i = skipSpace(data, i+1)
@@ -75,7 +75,7 @@ func nextField(data []byte, i int) (key []byte, value int, ok bool) {
 	return data[i:end], skipSpace(data, colon+1), true
 }
 
-// splitArray cuts a JSON array, or null, into its elements.
+// splitArray splits a JSON array into its elements. The array may also be null.
 func splitArray(data []byte) (all [][]byte, ok bool) {
 	if data[0] != '[' {
 		return nil, string(data) == "null"
@@ -96,8 +96,8 @@ func splitArray(data []byte) (all [][]byte, ok bool) {
 	}
 }
 
-// endOfValue returns the index after the JSON value that begins at i, -1 if the value is not complete. It does not
-// check the syntax within the value.
+// endOfValue returns the index after the JSON value that begins at index i, or -1 if the value is not complete. It does
+// not check the syntax within the value.
 func endOfValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
@@ -125,7 +125,7 @@ func endOfValue(data []byte, i int) int {
 	return -1
 }
 
-// endOfString returns the index of the closing quote of the string that begins at i, -1 if there is none.
+// endOfString returns the index of the closing quote of the string that begins at index i, or -1 if there is none.
 func endOfString(data []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(data[i:], '"')
@@ -143,7 +143,7 @@ func endOfString(data []byte, i int) int {
 	}
 }
 
-// skipSpace returns the index of the first character from i on that is not white space.
+// skipSpace returns the index of the first character at or after index i that is not white space.
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\t' || data[i] == '\r') {
 		i++
@@ -153,8 +153,9 @@ func skipSpace(data []byte, i int) int {
 
 var managedFields = []byte(`"managedFields":[`)
 
-// withoutManagedFields returns an object without its managedFields, which are often half of it. It may change its
-// argument. Searching for the quoted key is safe: within a string its quotes would have backslashes before them.
+// withoutManagedFields returns an object without its managedFields, which are often half of its size. It may change its
+// argument. It searches for the key with its quotes. The search cannot find text within a string, because quotes within
+// a string have a backslash before them.
 func withoutManagedFields(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {

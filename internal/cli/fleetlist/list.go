@@ -21,7 +21,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// PageSize is how many objects are requested at once. Larger pages are not faster, and cost memory on both sides.
+// PageSize is the number of objects in one page of a list. Larger pages are not faster, and need more memory in klm and
+// in the API server.
 const PageSize = 500
 
 // Member has the fields of a Kyma that are decoded when a whole fleet is listed. Times are not parsed.
@@ -74,10 +75,10 @@ type MemberCondition struct {
 	Message string `json:"message"`
 }
 
-// State returns the state of the Kyma, console.StateNew if it has none.
+// State returns the state of the Kyma. It is console.StateNew if the Kyma has no state.
 func (m *Member) State() v1beta2.State { return cmp.Or(m.Status.State, console.StateNew) }
 
-// Since returns the time of the last operation, zero if it is unknown.
+// Since returns the time of the last operation. It is zero if the time is unknown.
 func (m *Member) Since() time.Time { return ParseTime(m.Status.LastOperation.LastUpdateTime) }
 
 // IsPaused reports whether the whole runtime is paused.
@@ -86,8 +87,8 @@ func (m *Member) IsPaused() bool {
 	return p != nil && !strings.EqualFold(strings.TrimSpace(*p), "false")
 }
 
-// Blocker returns why the Kyma is not Ready, "" if it is. If the Kyma is not Ready because of a module, it is the
-// reason of its worst module.
+// Blocker returns the reason why the Kyma is not Ready, or "" if it is Ready. If the Kyma is not Ready because of a
+// module, it returns the reason of the worst module.
 func (m *Member) Blocker() (reason, message string) {
 	worst := -1
 	for i := range m.Status.Modules {
@@ -127,14 +128,14 @@ func Severity(s v1beta2.State) int {
 	return 0
 }
 
-// List calls each for every Kyma that the label selector selects; "" selects all. See [ListAs].
+// List calls each for every Kyma that matches the label selector. "" matches all Kymas. See [ListAs].
 func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
 	return ListAs(ctx, c, "kymas", selector, each)
 }
 
-// ListAs calls each for every object of a resource of our API group, in any order but one after the other. T has the
-// fields that are decoded. At most two pages are in memory: while one is decoded, the next is requested. It returns
-// the resource version of the list, to watch from.
+// ListAs calls each for every object of a resource of our API group. The calls are one after the other, in any order. T
+// has the fields that are decoded. At most two pages are in memory, because the next page is requested while one page
+// is decoded. ListAs returns the resource version of the list. A watch can start at this version.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (
 	version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -186,8 +187,7 @@ func readPage(ctx context.Context, c *connection.Cluster, path string) (listPage
 	return splitList(data)
 }
 
-// decodeAll decodes the objects of a page on all processors. It calls each for one object after the other, in any
-// order.
+// decodeAll decodes the objects of a page on all processors. The calls of each are one after the other, in any order.
 func decodeAll[T any](items [][]byte, each func(*T)) error {
 	var mu sync.Mutex
 	var all errgroup.Group
@@ -209,19 +209,19 @@ func decodeAll[T any](items [][]byte, each func(*T)) error {
 	return all.Wait()
 }
 
-// listQuery returns the query of one page; next continues the former page.
+// listQuery returns the query for one page. next is the continue token from the previous page.
 func listQuery(next, selector string) url.Values {
 	return url.Values{"limit": {strconv.Itoa(PageSize)}, "continue": {next}, "labelSelector": {selector}}
 }
 
-// pathOf returns the path of a resource of our API group with a query, without the empty values of it.
+// pathOf returns the path of a resource of our API group with a query. Empty values of the query are omitted.
 func pathOf(c *connection.Cluster, resource string, query url.Values) string {
 	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
 	return "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/" +
 		resource + "?" + query.Encode()
 }
 
-// ParseTime parses a time of an object; zero if it is not a time.
+// ParseTime parses a time in an object. It returns zero if the text is not a time.
 func ParseTime(text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -230,5 +230,6 @@ func ParseTime(text string) time.Time {
 	return t
 }
 
-// ModuleVersion is a version of a module that runtimes have from a channel; "" if they are pinned to it.
+// ModuleVersion is a version of a module together with the channel that runtimes have it from. The channel is "" for
+// runtimes that pin the version.
 type ModuleVersion struct{ Module, Version, Channel string }

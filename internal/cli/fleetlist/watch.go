@@ -19,12 +19,12 @@ import (
 type Change struct {
 	Member  *Member
 	Deleted bool // the member was deleted
-	Reset   bool // a new list begins: the receiver forgets all members
+	Reset   bool // a new list begins: the receiver must drop all members
 	Listed  bool // all members of the list were sent
 }
 
-// Watch sends the Kymas that the label selector selects, and then their changes. It returns when ctx ends, or when
-// they cannot be listed or watched. The receiver may keep the members that it receives.
+// Watch sends the Kymas that match the label selector, and then their changes. It returns when ctx ends, or when the
+// Kymas cannot be listed or watched. The receiver may keep the members that it receives.
 func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<- Change) error {
 	send := func(ch Change) {
 		select {
@@ -56,7 +56,7 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 		Event:  func(e watch.Event[Member]) { send(Change{Member: e.Object, Deleted: e.Deleted}) },
 		Failed: func(err error, _ time.Time) error {
 			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || isNetworkError(err) {
-				return nil // it is tried again
+				return nil // the caller tries again
 			}
 			return c.Explain(err, "watching the Kymas")
 		},
@@ -78,7 +78,7 @@ func membersPage(ctx context.Context, c *connection.Cluster, o metav1.ListOption
 	return page, err
 }
 
-// isNetworkError reports whether a request failed, or a watch ended, because the connection broke.
+// isNetworkError reports whether a request failed, or a watch ended, because of a broken connection.
 func isNetworkError(err error) bool {
 	_, isNet := errors.AsType[net.Error](err)
 	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -15,13 +15,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// PlaceHelp is the help about PLACE, which several commands have as an argument.
+// PlaceHelp is the help text about PLACE, which is an argument of several commands.
 const PlaceHelp = `
 A PLACE is a registry, host[:port][/path], with http:// before it if it has no TLS; or a Common Transport Format archive: a path that
 begins with a dot or a slash, or ends with .ctf, .tgz or .tar. //COMPONENT:VERSION after it names one component version in it. Logins are
 those of docker login, unless --username is given.`
 
-// Flags are the flags of commands that log in to registries.
+// Flags are the flags of all commands that log in to registries.
 type Flags struct {
 	username, passwordFile string
 }
@@ -33,7 +33,7 @@ func (e *Flags) Register(f *pflag.FlagSet) {
 		"file with the password or token of --username; - reads it from standard input")
 }
 
-// Access returns the login of the flags; without them, the logins of docker login are used.
+// Access returns the login from the flags. Without these flags, it returns access with the logins of docker login.
 func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	switch {
 	case e.username == "" && e.passwordFile == "":
@@ -50,25 +50,26 @@ func (e *Flags) Access(a *console.App) (storage.Access, error) {
 		authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
 }
 
-// readSecret reads the password from a file, without line breaks at its end.
+// readSecret reads a password from a file and removes line breaks at its end.
 func readSecret(a *console.App, file string) ([]byte, error) {
 	data, err := a.ReadInput("--password-file", file)
 	return bytes.TrimRight(data, "\r\n"), err
 }
 
-// oneLogin is a keychain that has the same login for all registries. It is used for the registries of one command only.
+// oneLogin is a keychain with the same login for all registries. One command uses it, for its own registries only.
 type oneLogin struct{ authn.Authenticator }
 
 // Resolve implements [authn.Keychain].
 func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return l.Authenticator, nil }
 
-// Open opens a registry or an archive, which is created if create is set and it does not exist.
+// Open opens a registry or an archive. If the archive does not exist and create is set, Open creates it.
 func Open(reference string, access storage.Access, create bool) (*storage.Place, error) {
 	p, err := storage.Open(reference, access, create)
 	return p, Explain(err)
 }
 
-// Explain gives an error of package author or registry its exit code, and adds how to log in where a login is missing.
+// Explain adds the exit code to an error of package author or package registry. If a login is missing, it adds how to
+// log in.
 func Explain(err error) error {
 	if err == nil {
 		return nil

@@ -68,7 +68,7 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
 }
 
-// describeRemoval says what will be removed with a module.
+// describeRemoval returns a text about the objects that will be removed together with a module.
 func describeRemoval(k *v1beta2.Kyma, module string) string {
 	m, row := k.Module(module), diagnosis.ModuleRowOf(k, module)
 	switch {
@@ -84,7 +84,7 @@ func describeRemoval(k *v1beta2.Kyma, module string) string {
 	return fmt.Sprintf("Module %s %s will be removed with all of its objects.", module, row.Version)
 }
 
-// disableProgress returns how far the removal of a module is.
+// disableProgress returns the progress of the removal of a module.
 func disableProgress(k *v1beta2.Kyma, module string, generation int64) connection.Progress {
 	switch {
 	case k == nil:

@@ -20,14 +20,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is spec.modules of a Kyma while it is changed. It is unstructured, so that fields that this version of klm
-// does not know are kept.
+// edit is the content of spec.modules of a Kyma during a change. It is unstructured, so that fields that this version
+// of klm does not have are kept.
 type edit struct {
 	kyma    *v1beta2.Kyma
 	modules []any
 }
 
-// entry returns the entry of a module, nil if there is none. Changes of the entry change spec.modules.
+// entry returns the entry of a module, or nil if there is none. A change of the entry also changes spec.modules.
 func (w *edit) entry(module string) map[string]any {
 	for _, m := range w.modules {
 		if entry, ok := m.(map[string]any); ok && entry["name"] == module {
@@ -37,7 +37,7 @@ func (w *edit) entry(module string) map[string]any {
 	return nil
 }
 
-// ensureEntry returns the entry of a module. It adds one if there is none.
+// ensureEntry returns the entry of a module. If there is none, ensureEntry adds one.
 func (w *edit) ensureEntry(module string) map[string]any {
 	if entry := w.entry(module); entry != nil {
 		return entry
@@ -55,7 +55,7 @@ func (w *edit) remove(module string) {
 	})
 }
 
-// module returns the entry of a module as its type, nil if there is none.
+// module returns the typed entry of a module, or nil if there is none.
 func (w *edit) module(name string) *v1beta2.Module {
 	m := &v1beta2.Module{}
 	if entry := w.entry(name); entry == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(entry, m) != nil {
@@ -64,8 +64,8 @@ func (w *edit) module(name string) *v1beta2.Module {
 	return m
 }
 
-// editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. change checks and changes
-// the edit; it is called again if another client has changed the Kyma in the meantime.
+// editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. The function change checks
+// and changes the edit. It is called again if another client has changed the Kyma in the meantime.
 func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) error) (*v1beta2.Kyma, error) {
 	doing := "changing Kyma " + c.OwnKyma
 	key := client.ObjectKey{Namespace: c.Namespace, Name: c.OwnKyma}
@@ -74,7 +74,7 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) 
 		u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("Kyma"))
 		if err := c.Get(ctx, key, u); err != nil {
 			if apierrors.IsNotFound(err) {
-				_, err = c.Kyma(ctx, c.OwnKyma) // returns a better error
+				_, err = c.Kyma(ctx, c.OwnKyma) // Kyma returns a better error
 			}
 			return nil, c.Explain(err, "reading Kyma "+c.OwnKyma)
 		}
@@ -111,8 +111,8 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) 
 	}
 }
 
-// modulesPatch returns a patch that writes the modules if the Kyma still has that resource version. same reports that
-// nothing has changed.
+// modulesPatch returns a patch that writes the modules. The patch has the resource version, so it fails if the Kyma has
+// changed. same is true if the modules are the same as before.
 func modulesPatch(before []byte, version string, modules []any) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`
@@ -136,8 +136,8 @@ func modulesPatch(before []byte, version string, modules []any) (patch []byte, s
 	return patch, false, err
 }
 
-// checkCatalog returns the version that a module will get. It fails if the catalog does not have what is requested;
-// the error suggests what it has.
+// checkCatalog returns the version that a module will get. It returns an error if the catalog does not have the
+// requested version or channel. The error suggests versions or channels of the catalog.
 func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module string, now time.Time) (string, error) {
 	if err := s.RequireModule(module, c); err != nil {
 		return "", err
@@ -166,7 +166,7 @@ func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module 
 	return "", console.Fail(console.ExitNotReady, "%s: %s", d.Blocker.Code, d.Blocker.Message)
 }
 
-// isPauseCode reports whether a code says that a Kyma or a module is paused.
+// isPauseCode reports whether a code means that a Kyma or a module is paused.
 func isPauseCode(code string) bool {
 	return code == v1beta2.ReasonKymaPaused || code == v1beta2.ReasonModulePaused
 }

@@ -39,7 +39,7 @@ klm module enable sample --policy Ignore      # without its default custom resou
 	return c
 }
 
-// policies are the values of --policy.
+// policies are the allowed values of --policy.
 var policies = []string{string(v1beta2.CreateAndDelete), string(v1beta2.Ignore)}
 
 // enableOptions are the arguments and flags of klm module enable.
@@ -85,7 +85,7 @@ func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 	})
 }
 
-// describeRequest says what a Kyma requests of a module.
+// describeRequest returns a text about the request of a Kyma for a module.
 func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	from := "channel " + cmp.Or(m.Channel, k.Spec.Channel)
 	if m.Version != "" {
@@ -94,8 +94,8 @@ func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	return fmt.Sprintf("%s and policy %s", from, m.Policy())
 }
 
-// changeModule changes what is requested of one module, checks it against the catalog unless force is set, and waits
-// until it is done.
+// changeModule changes the request for one module and waits until the change is done. It checks the request against the
+// catalog first, unless force is set.
 func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags,
 	change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)
@@ -142,7 +142,7 @@ func (d moduleDone) Names() []string { return []string{d.Name} }
 
 func (d moduleDone) Show(p *console.Page) { p.Line("%s", d.text) }
 
-// persistentReasons has the reasons that do not end by waiting: a person has to act, or a maintenance window has to
+// persistentReasons are the reasons that do not end without an action: a person must act, or a maintenance window must
 // open.
 var persistentReasons = map[string]bool{
 	v1beta2.ReasonInvalidModuleRequest: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true,
@@ -151,17 +151,17 @@ var persistentReasons = map[string]bool{
 	v1beta2.ReasonModuleNotAllowed: true,
 	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
 	v1beta2.ReasonKymaPaused: true, v1beta2.ReasonModulePaused: true,
-	"InvalidWish": true, // ReasonInvalidModuleRequest of a manager of an earlier version
+	"InvalidWish": true, // managers of earlier versions write it instead of ReasonInvalidModuleRequest
 }
 
-// moduleProgress returns how far a module is on its way to a version; "" is any version. The first row that applies
-// decides:
+// moduleProgress returns the progress of a module towards a version. "" means any version. The first row of this table
+// whose condition is true decides:
 //
-//	1  the Kyma does not exist, or does not request the module   blocked
-//	2  the control plane has not reconciled the request yet      waits
-//	3  the reason is one of persistentReasons                    blocked
-//	4  it is Unmanaged, or Ready in that version, as requested   done
-//	5  otherwise                                                 waits
+//	1  the Kyma does not exist, or does not request the module           blocked
+//	2  the control plane has not reconciled the request yet              waits
+//	3  the reason is one of persistentReasons                            blocked
+//	4  the module is Unmanaged, or Ready in that version, as requested   done
+//	5  otherwise                                                         waits
 func moduleProgress(k *v1beta2.Kyma, module, version string, generation int64) connection.Progress {
 	if k == nil || k.Module(module) == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
