@@ -24,13 +24,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agentState is the state of the agent of every runtime.
+// agentState implements AgentStates with the same state for the agent of every runtime.
 type agentState struct{ state backchannel.State }
 
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, false }
 func (agentState) Forget(string)                            {}
 
-// ageless issues no certificates; those that exist need not be renewed for an hour.
+// ageless issues no certificates. Existing certificates need not be renewed for an hour.
 type ageless struct{}
 
 func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
@@ -48,15 +48,15 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, va
 	return nil
 }
 
-// unread fails when an access Secret is read.
+// unread is a reader that returns an error when an access Secret is read.
 type unread struct{ client.Reader }
 
 func (unread) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return errors.New("an access Secret was read")
 }
 
-// TestAssume: a Kyma that was Ready when the process started needs no request to its runtime before the first heartbeat
-// of its agent.
+// TestAssume checks a Kyma that was Ready when the process started: before the first heartbeat of its agent, no request
+// is made to its runtime.
 func TestAssume(t *testing.T) {
 	cases := map[string]struct {
 		reason   string

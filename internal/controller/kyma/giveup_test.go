@@ -26,8 +26,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// deletionRun returns the reconcile of a Kyma that is being deleted and has a module. Its runtime has been unavailable
-// for the given time, if that is positive.
+// deletionRun returns the reconcile of a Kyma that is being deleted and has one module. If the given time is positive,
+// the runtime has been unavailable for this time.
 func deletionRun(t *testing.T, deadline, unavailable time.Duration, writes interceptor.Funcs) (
 	*run, *events.FakeRecorder) {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// kinds returns a scheme with our kinds.
+// kinds returns a scheme with the kinds of this project.
 func kinds(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -29,7 +29,7 @@ func kinds(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// TestFinalizersOfOthersStay: somebody else adds a finalizer after our read of the object.
+// TestFinalizersOfOthersStay checks that a finalizer stays that somebody else adds after our read of the object.
 func TestFinalizersOfOthersStay(t *testing.T) {
 	const other = "example.com/other"
 	cases := map[string]struct {
@@ -93,7 +93,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 	}
 }
 
-// staleList lists an outdated version of the only ModuleReleaseMeta.
+// staleList is a client whose List returns an outdated version of the only ModuleReleaseMeta.
 type staleList struct {
 	client.Client
 
@@ -108,7 +108,8 @@ func (s staleList) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return s.Client.List(ctx, list, opts...)
 }
 
-// TestDeleteOnlyTheManifestThatWasRead: a Manifest that was created with the same name since is not deleted.
+// TestDeleteOnlyTheManifestThatWasRead checks that a Manifest is not deleted if it was created with the same name after
+// the read.
 func TestDeleteOnlyTheManifestThatWasRead(t *testing.T) {
 	var preconditions *metav1.Preconditions
 	kcp := fake.NewClientBuilder().WithScheme(kinds(t)).WithInterceptorFuncs(interceptor.Funcs{

@@ -26,7 +26,7 @@ import (
 //	2  its state has changed to neither Ready nor Processing           no delay: people wait for this state
 //	3  its state has changed to Ready, and no other is Processing      no delay: this is the end of the change
 //	4  its state, visible version or visible message has changed       readyBatchDelay, together with other events
-//	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes earlier
+//	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes first
 //	6  any other event                                                 no reconcile
 
 // readyBatchDelay is the period over which Ready states of modules are collected. Modules that become Ready together

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// ofRuntime returns a Manifest of runtime-a that has been in its state since then.
+// ofRuntime returns a Manifest of runtime-a that has been in its state since the given time.
 func ofRuntime(name string, state v1beta2.State, since time.Time) *v1beta2.Manifest {
 	m := manifestIn(state, string(state))
 	m.Name, m.Labels, m.CreationTimestamp = name, map[string]string{v1beta2.LabelKymaName: "runtime-a"},
@@ -38,9 +38,9 @@ func TestDelayAfter(t *testing.T) {
 		is     v1beta2.State
 		since  time.Time
 		edit   func(before, after *v1beta2.Manifest)
-		other  v1beta2.State // of the other Manifest of the runtime
-		ours   bool          // it was this controller that changed it
-		want   time.Duration // never: it does not concern the Kyma
+		other  v1beta2.State // the state of the other Manifest of the runtime
+		ours   bool          // this controller has changed the Manifest
+		want   time.Duration // the delay; never: no reconcile of the Kyma
 	}{
 		"Edited": {"row 1: somebody changed it", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, false, 0},
@@ -113,7 +113,7 @@ func TestDelayAfter(t *testing.T) {
 	}
 }
 
-// delayQueue records the delay of each request.
+// delayQueue is a queue that records the delay of each request.
 type delayQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	all map[string]time.Duration
@@ -157,8 +157,8 @@ func TestOnManifest(t *testing.T) {
 	}
 }
 
-// TestReleaseIfApplied: the next new runtime is admitted when all Manifests of an admitted one are applied, before it
-// is Ready.
+// TestReleaseIfApplied checks that the next new runtime is admitted when all Manifests of an admitted runtime are
+// applied, before that runtime is Ready.
 func TestReleaseIfApplied(t *testing.T) {
 	kinds := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(kinds); err != nil {
@@ -166,10 +166,10 @@ func TestReleaseIfApplied(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason   string
-		was      string // digests of what is applied
+		was      string // digests of the applied objects
 		is       string
 		other    string
-		admitted string // runtime
+		admitted string // the admitted runtime
 		next     bool
 	}{
 		"Last":      {"that was the last one", "", "x", "y", "runtime-a", true},

@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// TestSeries: a runtime has one series for its state and one for each module, whatever it had before.
+// TestSeries checks that a runtime has one series for its state and one series for each module, regardless of its
+// earlier series.
 func TestSeries(t *testing.T) {
 	r := testReconciler(t, Options{RuntimeMetrics: true})
 	count := func() int {

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// TestEnqueueWaiting: only Kymas that wait for a window are enqueued, and only the cache is read.
+// TestEnqueueWaiting checks that only Kymas that wait for a window are enqueued, and that only the cache is read.
 func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
 	for _, i := range indexes() {
@@ -47,14 +47,14 @@ func TestEnqueueWaiting(t *testing.T) {
 	}
 }
 
-// TestRequeueAfterClockChanges: however the clock is set, the next reconcile is neither repeated without a delay nor
-// missing.
+// TestRequeueAfterClockChanges checks the next reconcile after any change of the clock: it is neither repeated without
+// a delay nor missing.
 func TestRequeueAfterClockChanges(t *testing.T) {
 	now := time.Now()
 	cases := map[string]struct {
 		reason      string
 		until       time.Time // when the window opens
-		busy        time.Time // since when a Manifest is Processing; zero: it is not
+		busy        time.Time // since when a Manifest is Processing; zero if it is not Processing
 		least, most time.Duration
 	}{
 		"Soon": {

@@ -219,7 +219,8 @@ func (n *run) reportPolicy(set setter) {
 		n.found.policyProblem.Error())
 }
 
-// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled; everything else stays as it was.
+// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. The rest of the status stays the
+// same.
 func (n *run) reportNotReconciled(loop.Outcome) {
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionUnknown}
 	if was := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); was != nil {

@@ -22,11 +22,11 @@ func TestState(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		modules  []v1beta2.ModuleStatus
-		unknown  bool // the reconcile did not get as far as the modules
+		unknown  bool // the reconcile ended before the modules were resolved
 		deleting bool
 		out      loop.Outcome
 		want     v1beta2.State
-		ready    string // reason of condition Ready
+		ready    string // the reason of condition Ready
 	}{
 		"NoModules": {
 			reason: "nothing wanted, nothing missing",
@@ -127,7 +127,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// manifestIn returns a Manifest of module keda that was reconciled and is in the given state.
+// manifestIn returns a Manifest of module keda in the given state. The Manifest was reconciled.
 func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	return &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},

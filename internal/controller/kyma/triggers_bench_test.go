@@ -13,9 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// indexed lists Kymas by an index, as the cache of a manager does.
+// indexed is a client that lists Kymas by an index, as the cache of a manager does.
 type indexed struct {
-	client.Client // of which nothing else is used
+	client.Client // its other methods are not called
 
 	kymas toolscache.Indexer
 }
@@ -38,8 +38,8 @@ func (i indexed) List(_ context.Context, list client.ObjectList, opts ...client.
 	return nil
 }
 
-// BenchmarkRelease changes the release of one module of 100, which 500 of 10,000 Kymas have, and of one that 5 have: it
-// costs by its users.
+// BenchmarkRelease changes the release of one module in a catalog of 100 modules. It measures a module that 500 of
+// 10,000 Kymas have, and a module that 5 Kymas have. The cost should depend only on the number of these Kymas.
 func BenchmarkRelease(b *testing.B) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
 		moduleIndex: func(o any) ([]string, error) { return modulesOf(o.(*v1beta2.Kyma)), nil },
@@ -73,8 +73,8 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels: it costs by the
-// modules of the Kyma.
+// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels. The cost should depend
+// only on the number of modules of the Kyma.
 func BenchmarkResolve(b *testing.B) {
 	releases, templates := map[string]*v1beta2.ModuleReleaseMeta{}, map[string]*v1beta2.ModuleTemplate{}
 	channels := []string{"regular", "fast", "slow", "edge", "trial"}

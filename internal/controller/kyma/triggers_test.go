@@ -20,14 +20,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// testReconciler returns a Reconciler without the checks of New, and ends its queue with the test.
+// testReconciler returns a Reconciler without the checks of New. Its queue ends with the test.
 func testReconciler(t testing.TB, o Options) *Reconciler {
 	r := newReconciler(o)
-	t.Cleanup(func() { _ = r.agents.Run(t.Context()) }) // the context is cancelled by then
+	t.Cleanup(func() { _ = r.agents.Run(t.Context()) }) // the context is already cancelled then
 	return r
 }
 
-// fleet returns a Reconciler whose control plane has some Kymas, of which every tenth has the module keda.
+// fleet returns a Reconciler whose control plane has some Kymas. Every tenth Kyma has the module keda.
 func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -50,7 +50,7 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 		CatalogSpread: time.Hour, Concurrency: 1000})
 }
 
-// queueOf gives the Reconciler a queue that records the names of the Kymas which are enqueued.
+// queueOf sets a queue of the Reconciler that records the names of the enqueued Kymas.
 func queueOf(t testing.TB, r *Reconciler) *recordingQueue {
 	t.Helper()
 	q := &recordingQueue{}
@@ -104,8 +104,8 @@ func TestEnqueueUsers(t *testing.T) {
 	}
 }
 
-// TestEnqueueAll: a change for all Kymas is staggered, only some Kymas are admitted at the same time, and those that
-// wait are not enqueued twice.
+// TestEnqueueAll checks a change for all Kymas: the reconciles are staggered, only some Kymas are admitted at the same
+// time, and Kymas that wait are not enqueued twice.
 func TestEnqueueAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fleet(t, 100)
@@ -135,7 +135,7 @@ func TestEnqueueAll(t *testing.T) {
 		}
 		releaseAll := func(from int) {
 			for i := from; i < len(q.all()); i++ {
-				r.rollout.Release(q.all()[i]) // admits and enqueues the next one
+				r.rollout.Release(q.all()[i]) // admits and enqueues the next Kyma
 			}
 		}
 		r.EnqueueAll(t.Context())
@@ -150,7 +150,7 @@ func TestEnqueueAll(t *testing.T) {
 	})
 }
 
-// TestOneWorker: with one worker, one Kyma is admitted at a time, not all of them.
+// TestOneWorker checks that with one worker only one Kyma is admitted at a time.
 func TestOneWorker(t *testing.T) {
 	r := testReconciler(t, Options{Concurrency: 1})
 	q := queueOf(t, r)
@@ -162,9 +162,9 @@ func TestOneWorker(t *testing.T) {
 	}
 }
 
-// recordingQueue records the names of the Kymas that are enqueued. Safe for concurrent use.
+// recordingQueue is a queue that records the names of the enqueued Kymas. It is safe for concurrent use.
 type recordingQueue struct {
-	workqueue.TypedRateLimitingInterface[reconcile.Request] // of which nothing else is used
+	workqueue.TypedRateLimitingInterface[reconcile.Request] // nil: its methods are not called
 
 	mu    sync.Mutex
 	names []string // guarded by mu

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agentState is the state of the agent of every runtime.
+// agentState implements AgentStates with the same state for the agent of every runtime.
 type agentState struct {
 	state     backchannel.State
 	connected bool
@@ -32,7 +32,7 @@ type agentState struct {
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, v.connected }
 func (agentState) Forget(string)                            {}
 
-// ageless issues certificates that never end.
+// ageless issues certificates that never expire.
 type ageless struct{}
 
 func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
@@ -79,12 +79,12 @@ func TestUpdateStatus(t *testing.T) {
 		reason    string
 		agent     agentState
 		before    v1beta2.AgentStatus
-		behind    time.Duration // how long it has reported another watch list
+		behind    time.Duration // how long the agent has reported another watch list
 		waitsFor  string
 		err       error
 		connected bool
-		want      string        // reason
-		most      time.Duration // until the recheck
+		want      string        // the reason in the status
+		most      time.Duration // the longest time until the recheck
 	}{
 		"Connected": {
 			reason:    "nothing to do until the certificate has to be renewed",
@@ -242,7 +242,7 @@ func TestAddWatcher(t *testing.T) {
 	}
 }
 
-// TestNeedsReconcile: after a start of the process, a status that is right needs no reconcile.
+// TestNeedsReconcile checks that a status that is right needs no reconcile after the start of the process.
 func TestNeedsReconcile(t *testing.T) {
 	const name = "a"
 	key := runtimes.ManifestSubscriberKey("kcp-system", "m")
@@ -254,9 +254,9 @@ func TestNeedsReconcile(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		edit      func(v *agentState, s *v1beta2.AgentStatus, r *record)
-		interests []runtimes.Interest // of the Manifest; nil if it has not declared them
+		interests []runtimes.Interest // of the Manifest; nil if the Manifest has not declared its interests
 		want      bool
-		recheck   time.Duration // at the latest, 0 for never
+		recheck   time.Duration // the latest time of the recheck, 0 for never
 	}{
 		"Confirmed": {reason: "it is connected and has its watch list", interests: maps},
 		"Young": {
@@ -332,7 +332,7 @@ func TestNeedsReconcile(t *testing.T) {
 				Client: fake.NewClientBuilder().WithScheme(s).Build()})
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
 
-			// The runtime got an agent for a Manifest with ConfigMaps.
+			// The runtime has an agent that was delivered for a Manifest with ConfigMaps.
 			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: maps, Notify: func(runtimes.Event) {}})
 			request, err := a.request(t.Context(), k, rt.Server)
 			if err != nil {
@@ -366,7 +366,8 @@ func TestNeedsReconcile(t *testing.T) {
 	}
 }
 
-// TestAssumedIsReconciled: the first heartbeat triggers a reconcile, and so does its absence.
+// TestAssumedIsReconciled checks that the first heartbeat triggers a reconcile, and that a missing heartbeat does so
+// after the timeout.
 func TestAssumedIsReconciled(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -393,7 +394,7 @@ func TestAssumedIsReconciled(t *testing.T) {
 	}
 }
 
-// TestWaitsForInterests: an incomplete watch list is not delivered, unless a Manifest takes too long.
+// TestWaitsForInterests checks that an incomplete watch list is not delivered unless a Manifest takes too long.
 func TestWaitsForInterests(t *testing.T) {
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, Agents: true})
 	if err != nil {
@@ -436,7 +437,7 @@ func TestTakeOver(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		status v1beta2.KymaStatus
-		want   int // objects that are taken over
+		want   int // the number of objects that are taken over
 	}{
 		"New": {"a new Kyma has nothing", v1beta2.KymaStatus{}, 0},
 		"Other": {"other conditions do not matter",

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// writtenBy returns the entry of a field manager, some seconds after the beginning.
+// writtenBy returns the managedFields entry of a field manager that wrote the given number of seconds after the start.
 func writtenBy(manager string, seconds int64) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Time: new(metav1.Unix(1000+seconds, 0))}
 }
@@ -93,7 +93,8 @@ func TestNoteChangeListed(t *testing.T) {
 	}
 }
 
-// TestMissedWhileAuditing: events arrive while a reconcile reads when the copy was last compared. Run it with -race.
+// TestMissedWhileAuditing checks that events may arrive while a reconcile reads the time of the last comparison. Run it
+// with -race.
 func TestMissedWhileAuditing(t *testing.T) {
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}})
 	if err != nil {

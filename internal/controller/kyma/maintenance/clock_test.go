@@ -11,7 +11,7 @@ import (
 func TestNoticeJump(t *testing.T) {
 	start := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	type check struct {
-		offset time.Duration // by how much the wall clock is ahead
+		offset time.Duration // how far the wall clock is ahead
 		want   bool
 	}
 	cases := map[string]struct {
@@ -60,7 +60,7 @@ func TestNoticeJump(t *testing.T) {
 	}
 }
 
-// TestFollowClock sets the clock and measures when that is noticed.
+// TestFollowClock sets the clock and measures the time until the change is noticed.
 func TestFollowClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

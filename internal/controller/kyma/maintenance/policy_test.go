@@ -22,7 +22,7 @@ const (
 	later = `{"default":{"begin":"2998-01-01T00:00:00Z","end":"2999-01-01T00:00:00Z"}}`
 )
 
-// isOpen reports whether the policy in force has an open window.
+// isOpen reports whether a window of the policy in force is open.
 func isOpen(p *Policies) bool {
 	o, err := p.InForce().CurrentOrNextWindow(nil, time.Now())
 	return err == nil && o.IsOpen(time.Now())

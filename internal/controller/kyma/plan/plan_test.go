@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// manifestIn returns a Manifest of module keda that was reconciled and is in the given state.
+// manifestIn returns a Manifest of module keda in the given state. The Manifest was reconciled.
 func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	return &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1", Generation: 3},
@@ -30,7 +30,7 @@ func manifestIn(state v1beta2.State, operation string) *v1beta2.Manifest {
 	}
 }
 
-// decided is a decision for version 2.0.0 of keda.
+// decided is a decision for version 2.0.0 of module keda.
 func decided() channel.Decision {
 	return channel.Decision{Channel: "fast", Version: "2.0.0", Component: "kyma-project.io/module/keda",
 		Template: &v1beta2.ModuleTemplate{
@@ -257,7 +257,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestSameSpecOfInvalidJSON: specs that cannot be encoded are not equal.
+// TestSameSpecOfInvalidJSON checks that specs that cannot be encoded are not equal.
 func TestSameSpecOfInvalidJSON(t *testing.T) {
 	spec := func(source, version string) *v1beta2.ManifestSpec {
 		s := &v1beta2.ManifestSpec{Version: version}
