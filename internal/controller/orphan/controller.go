@@ -1,5 +1,5 @@
-// Package orphan searches, slowly, for orphans: Manifests and access Secrets without a Kyma, objects in a runtime whose
-// Manifest does not exist, and entries of the catalog in a runtime without a source.
+// Package orphan searches for orphans at a slow rate. Orphans are Manifests and access Secrets without a Kyma, objects
+// in a runtime whose Manifest does not exist, and catalog entries in a runtime whose source does not exist.
 //
 // # Use
 //
@@ -9,31 +9,33 @@
 // # How it works
 //
 // Normally there are no orphans, because a Kyma is deleted after its Manifests, and a Manifest after its objects.
-// Orphans come from finalizers that were removed by hand, from control planes that were restored from a backup, and
-// from runtimes that were given up and can be reached again.
+// Orphans have three causes: finalizers that were removed by hand, control planes that were restored from a backup, and
+// runtimes that were abandoned and can be reached again.
 //
-// The controller works by the name of the Kyma that an object names, whether or not that Kyma exists. Each Kyma has one
-// slot in each interval. The slot depends on its name only, so slots are spread over the interval and a restart does
-// not move them. In its slot, the runtime is asked for objects with our label, for a fixed list of kinds: about 25
-// requests, each with a limit. Objects that name a missing Kyma are handled once it has been missing for
-// missingGracePeriod, and then once in each interval.
+// The controller groups objects by the Kyma that they name, whether or not this Kyma exists. Each Kyma has one time
+// slot in each interval. The slot depends only on the name of the Kyma, so the slots are spread over the interval and a
+// restart does not move them. In the slot of a Kyma, the controller lists the objects with our label in the runtime,
+// for a fixed list of kinds. This takes about 25 requests, each with a limit. If a Kyma has been missing for
+// missingGracePeriod, the objects that name this Kyma are handled, and then again once in each interval.
 //
-// Orphans are reported by events and counted in lifecycle_mgr_orphans. They are deleted only if Options.Cleanup is set:
+// Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. They are deleted only if
+// Options.Cleanup is set:
 //
 //	orphan                        event of        deleted with Cleanup
-//	Manifest without Kyma         the Manifest    yes, unless it has an owner of another kind; its objects are deleted with it
-//	access Secret without Kyma    the Secret      never: the Kyma may be created soon
+//	Manifest without Kyma         the Manifest    yes, with its objects, unless it has an owner of another kind
+//	access Secret without Kyma    the Secret      never, because the Kyma may be created soon
 //	object without Manifest       the Kyma        yes, except for Namespaces, CRDs, and objects that the module keeps
 //	catalog entry without source  the Kyma        yes
 //
-// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound, not only
-// the cache.
+// A Kyma, Manifest or source is missing only if the API server of the control plane returns NotFound. A missing object
+// in the cache is not sufficient.
 //
 // # What it does not do
 //
-// It does not search for custom resources: they are deleted with their CRD. It does not compare inventories with a
-// runtime: the Manifest controller does. It never touches an object without our label, an object of another control
-// plane (with another namespace), or an entry of the catalog that the field manager of the catalog has not written.
+// It does not search for custom resources, because they are deleted with their CRD. It does not compare inventories
+// with a runtime, because the Manifest controller does. It never changes an object without our label. It never changes
+// an object of another control plane, which has another namespace. It never changes a catalog entry that the field
+// manager of the catalog has not written.
 package orphan
 
 import (
@@ -64,44 +66,46 @@ import (
 type Options struct {
 	// Client reads from the cache.
 	Client client.Client
-	// Live reads from the API server, before anything is deleted.
+	// Live reads from the API server. These reads confirm that an object is missing before anything is deleted.
 	Live client.Reader
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Events records what was found.
+	// Events records events about orphans.
 	Events events.EventRecorder
-	// Namespace has the Kymas, Manifests, templates, releases and access Secrets.
+	// Namespace is the namespace of the Kymas, Manifests, templates, releases and access Secrets.
 	Namespace string
-	// InCluster is set if the runtime is the control plane itself, without access Secrets and without a copy of the
-	// catalog.
+	// InCluster is true if the runtime is the control plane itself. Such a runtime has no access Secret and no catalog
+	// copy.
 	InCluster bool
-	// Interval is the time between two searches in one runtime. It has to be positive.
+	// Interval is the time between two searches in one runtime. It must be positive.
 	Interval time.Duration
-	// Cleanup deletes orphans; see the package comment for which.
+	// Cleanup enables the deletion of orphans. The package comment lists the orphans that are deleted.
 	Cleanup bool
 	// Concurrency is the number of runtimes that are searched at the same time. Default 2.
 	Concurrency int
-	// Shards are the runtimes that this replica is responsible for. nil: all.
+	// Shards determines the runtimes that this replica is responsible for. With nil, the replica is responsible for all
+	// runtimes.
 	Shards *shard.Keeper
 	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// Reconciler searches for orphans by the name of the Kyma.
+// Reconciler searches for orphans. A reconcile request has the name of a Kyma.
 type Reconciler struct {
 	Options
 	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is what is remembered of one Kyma between reconciles. Losing it delays the next search.
+// memory is the data about one Kyma that is kept between two reconciles. If this data is lost, the next search is
+// delayed.
 type memory struct {
-	due          time.Time      // when its runtime is searched next
-	missingSince time.Time      // since when the Kyma does not exist; zero if it does
-	counted      map[string]int // its part of the metric, by kind of orphan
+	due          time.Time      // the time of the next search in the runtime
+	missingSince time.Time      // the time since which the Kyma is missing; zero if the Kyma exists
+	counted      map[string]int // the number of orphans of this Kyma in the metric, by kind of orphan
 }
 
-// missingGracePeriod is how long a Kyma may be missing before the objects that name it are orphans: people create
-// objects in any order.
+// missingGracePeriod is the time that a Kyma may be missing before the objects that name it count as orphans. Users may
+// create these objects before the Kyma.
 const missingGracePeriod = 5 * time.Minute
 
 // New checks the options and returns a Reconciler.
@@ -135,7 +139,7 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// Reconcile searches for the orphans of one Kyma, if its slot has come.
+// Reconcile searches for the orphans of one Kyma if the slot of the Kyma has started.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
@@ -153,7 +157,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("reading Kyma %s: %w", req.Name, err)
 	}
 	m := r.memoryOf(req.Name)
-	if !m.missingSince.IsZero() { // it was created after its access Secret
+	if !m.missingSince.IsZero() { // the Kyma was created after its access Secret
 		m.missingSince, m.due = time.Time{}, time.Time{}
 	}
 	r.setCount(m, manifestOrphan, 0)
@@ -170,12 +174,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: max(m.due.Sub(now), time.Millisecond)}, nil
 }
 
-// memoryOf returns the memory of a Kyma, which one reconcile at a time uses.
+// memoryOf returns the memory of a Kyma. Only one reconcile at a time uses this memory.
 func (r *Reconciler) memoryOf(kyma string) *memory {
 	return r.memories.GetOrCreate(kyma, func() *memory { return &memory{counted: map[string]int{}} })
 }
 
-// forget drops the memory of a Kyma, and its part of the metric.
+// forget deletes the memory of a Kyma, and subtracts its orphans from the metric.
 func (r *Reconciler) forget(kyma string) {
 	if m := r.memories.Forget(kyma); m != nil {
 		for kind := range m.counted {
@@ -184,7 +188,7 @@ func (r *Reconciler) forget(kyma string) {
 	}
 }
 
-// setCount sets how many orphans of a kind one Kyma has.
+// setCount sets the number of orphans of one kind that one Kyma has.
 func (*Reconciler) setCount(m *memory, kind string, n int) {
 	if n != m.counted[kind] {
 		metrics.Orphans.WithLabelValues(kind).Add(float64(n - m.counted[kind]))

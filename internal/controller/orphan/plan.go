@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// Kinds of orphans, the values of label "kind" of the metric.
+// Kinds of orphans. They are the values of the label "kind" of the metric.
 const (
 	manifestOrphan = "manifest"
 	secretOrphan   = "access_secret"
@@ -24,7 +24,7 @@ const (
 	catalogOrphan  = "catalog_object"
 )
 
-// kinds are the kinds that modules usually consist of: an operator with its permissions, configuration and CRDs.
+// kinds are the kinds of objects that modules usually have: an operator with its permissions, configuration and CRDs.
 var kinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Namespace"},
 	{Version: "v1", Kind: "ConfigMap"},
@@ -51,14 +51,14 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 }
 
-// catalogKinds are the kinds of the catalog in a runtime.
+// catalogKinds are the kinds of the catalog entries in a runtime.
 var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newSource returns an empty object of the kind of the source of a catalog entry; nil for an entry outside of the
-// namespace of the catalog.
+// newSource returns an empty object with the kind of the source of a catalog entry. It returns nil for an entry outside
+// of the namespace of the catalog.
 func newSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
@@ -70,8 +70,8 @@ func newSource(f *apply.ObjectMetadata) client.Object {
 	}
 }
 
-// nextSlot returns the next time after now at which the named runtime is searched. It depends on the name only, so a
-// restart neither delays the search nor searches the whole fleet at once.
+// nextSlot returns the next time after now at which the runtime with the given name is searched. The slot depends only
+// on the name. A restart therefore neither delays a search nor searches all runtimes at the same time.
 func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	const parts = 1 << 16
 	h := fnv.New32a()
@@ -83,15 +83,16 @@ func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerOf returns the Manifest in the owner annotation of an object in a runtime; false without the annotation, or if
-// the Manifest is in another namespace, which belongs to another control plane.
+// ownerOf returns the Manifest in the owner annotation of an object in a runtime. It returns false without the
+// annotation. It also returns false if the Manifest is in another namespace, because that namespace belongs to another
+// control plane.
 func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }
 
-// mayDelete reports whether a Manifest without Kyma may be deleted: it has no owner other than Kymas, and is not being
-// deleted.
+// mayDelete reports whether a Manifest without Kyma may be deleted. The Manifest must not be in deletion already, and
+// all its owners must be Kymas.
 func mayDelete(m *v1beta2.Manifest) bool {
 	return m.DeletionTimestamp.IsZero() && !slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
 		gv, _ := schema.ParseGroupVersion(o.APIVersion)
@@ -99,15 +100,16 @@ func mayDelete(m *v1beta2.Manifest) bool {
 	})
 }
 
-// deletable returns the orphaned objects that may be deleted. A Namespace may contain other objects, a CRD is deleted
-// with all custom resources of users, and a kept object is no longer ours.
+// deletable returns the orphaned objects that may be deleted. It leaves out Namespaces, because a Namespace may contain
+// other objects. It leaves out CRDs, because all custom resources of users are deleted with their CRD. It leaves out
+// kept objects, because a kept object does not belong to us any more.
 func deletable(found []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(found), func(r apply.Ref) bool {
 		return r.Keep || r.Group == "" && r.Kind == "Namespace" || r.Kind == "CustomResourceDefinition"
 	})
 }
 
-// join joins the names of objects, as many as an event can hold, and counts the others.
+// join joins as many names of objects as fit into an event. It appends the number of the other objects.
 func join(refs []apply.Ref) string {
 	const limit = 700
 	var b strings.Builder

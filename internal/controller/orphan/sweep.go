@@ -22,11 +22,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// objectsLimit is the maximum number of objects of one kind that a runtime is asked for. Normally there are fewer with
-// our label.
+// objectsLimit is the maximum number of objects of one kind that are listed in a runtime. Normally a runtime has fewer
+// objects with our label.
 const objectsLimit = 1000
 
-// reconcileMissing reports the Manifests and access Secrets that name a Kyma which does not exist.
+// reconcileMissing reports the Manifests and access Secrets that name a Kyma that does not exist.
 func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedName,
 	now time.Time) (reconcile.Result, error) {
 	manifests, secrets, err := r.listNaming(ctx, key)
@@ -47,7 +47,7 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	if missing, err := r.isMissing(ctx, key, &v1beta2.Kyma{}); err != nil || !missing {
-		return reconcile.Result{}, err // it exists: its event from the cache triggers a reconcile
+		return reconcile.Result{}, err // the Kyma exists: the event of its creation triggers a reconcile
 	}
 	for i := range manifests {
 		if err := r.handleManifest(ctx, &manifests[i], key.Name); err != nil {
@@ -86,7 +86,7 @@ func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) (
 	return manifests.Items, secrets.Items, nil
 }
 
-// handleManifest reports a Manifest whose Kyma does not exist, and deletes it with Cleanup.
+// handleManifest reports a Manifest whose Kyma does not exist. With Options.Cleanup, it also deletes the Manifest.
 func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
 	r.Events.Eventf(m, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
 		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module",
@@ -104,8 +104,8 @@ func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, ky
 	return nil
 }
 
-// sweep searches the runtime of a Kyma. A runtime that cannot be reached is searched in the next interval; the Kyma
-// controller reports the error.
+// sweep searches the runtime of a Kyma for orphans. A runtime that cannot be reached is searched again in the next
+// interval. The Kyma controller reports the error.
 func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) error {
 	if !kyma.DeletionTimestamp.IsZero() || kyma.SkipsReconciliation() {
 		return nil
@@ -144,7 +144,8 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	return ignoreRuntimeErrors(err)
 }
 
-// ignoreRuntimeErrors returns nil for errors of a runtime, which is searched again in the next slot.
+// ignoreRuntimeErrors returns nil for errors of a runtime, because the runtime is searched again in the next slot. It
+// returns other errors unchanged.
 func ignoreRuntimeErrors(err error) error {
 	if _, ok := errors.AsType[*apply.Error](err); ok {
 		return nil
@@ -152,15 +153,15 @@ func ignoreRuntimeErrors(err error) error {
 	return err
 }
 
-// findOrphans returns the objects of these kinds in a runtime that have our label and whose source does not exist. The
-// function source returns name and kind of the source of an object; a nil kind means that the object cannot be an
-// orphan.
+// findOrphans returns the objects of the given kinds in a runtime that have our label and whose source does not exist.
+// The parameter source is a function that returns name and kind of the source of an object. A nil kind means that the
+// object cannot be an orphan.
 func (r *Reconciler) findOrphans(
 	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
 ) ([]apply.Ref, error) {
 	var orphans []apply.Ref
-	missing := map[string]bool{} // by kind and name of the source
+	missing := map[string]bool{} // whether a source is missing, by kind and name of the source
 	for _, gvk := range kinds {
 		found, _, err := rt.ListByLabel(ctx, gvk, v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma, objectsLimit)
 		if loop.Reason(err) == apply.KindUnknown {
@@ -188,8 +189,8 @@ func (r *Reconciler) findOrphans(
 	return orphans, nil
 }
 
-// writtenByCatalog returns the entries that the field manager of the catalog has written. Others only have a copy of
-// our label.
+// writtenByCatalog returns the entries that the field manager of the catalog has written. Other entries only have a
+// copy of our label.
 func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.Ref) ([]apply.Ref, error) {
 	var ours []apply.Ref
 	for _, ref := range entries {
@@ -220,7 +221,7 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 	return err != nil, nil
 }
 
-// handleOrphans reports orphans in a runtime, and deletes those that may be deleted with Cleanup.
+// handleOrphans reports orphans in a runtime. With Options.Cleanup, it deletes the orphans that may be deleted.
 func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action, what string,
 	orphans []apply.Ref) error {
 	if orphans == nil {

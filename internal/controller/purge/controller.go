@@ -220,7 +220,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma. It
-// does nothing until the Kyma controller has removed its own finalizer. No other controller removes the former finalizer.
+// does nothing until the Kyma controller has removed its own finalizer. No other controller removes the former
+// finalizer.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil

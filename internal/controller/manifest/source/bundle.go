@@ -17,19 +17,20 @@ import (
 // renderTimeout is the deadline for loading and rendering one artefact.
 const renderTimeout = 20 * time.Second
 
-// Renderer renders sources to bundles, and caches what it renders: Manifests with equal sources and settings share one
-// bundle. The zero value has render.DefaultCacheBytes. It is safe for concurrent use.
+// Renderer renders sources to bundles, and caches the bundles. Manifests with equal sources and settings share one
+// bundle. The zero value has a cache of render.DefaultCacheBytes. A Renderer is safe for concurrent use.
 type Renderer struct {
 	// Bundles is the cache. Its size must be set before the first use.
 	Bundles render.Cache
 
 	loads   singleflight.Group
 	mu      sync.Mutex
-	queries map[string][]string // guarded by mu; the capabilities that an artefact depends on, by digest of the source
+	queries map[string][]string // guarded by mu; the capability queries of an artefact, by digest of the source
 }
 
-// Bundle renders a source with options, whose Digest it sets. A chart may depend on capabilities of the cluster, for
-// example its version: capabilities is called with these queries, and runtimes with equal results share one bundle.
+// Bundle renders a source with options and sets options.Digest. A chart may depend on capabilities of the cluster, for
+// example on its version. Bundle calls capabilities with the queries of the chart. Runtimes with equal results share
+// one bundle.
 func (r *Renderer) Bundle(
 	ctx context.Context, s Source, options render.Options,
 	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),
@@ -60,8 +61,8 @@ func (r *Renderer) Bundle(
 	})
 }
 
-// queriesOf returns the capabilities that a source depends on. For that its artefact is loaded, once for all callers.
-// Loading goes on when the caller that started it is cancelled, because the others wait for it.
+// queriesOf returns the capability queries of a source. It loads the artefact of the source, once for all callers. The
+// load continues if the caller that started it is cancelled, because other callers wait for the result.
 func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
 	key := s.Digest()
 	r.mu.Lock()
@@ -119,8 +120,8 @@ func crdBundle(
 	return render.Build(objects, options)
 }
 
-// EmptyError is the error of an artefact without objects. It is an error because applying such an artefact would remove
-// all objects of the former version.
+// EmptyError reports that an artefact has no objects. Applying such an artefact would remove all objects of the former
+// version.
 type EmptyError struct{}
 
 func (EmptyError) Error() string { return "the artefact contains no object: build the module again" }

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// downloadedChart is a chart that has been downloaded and not been rendered yet.
+// downloadedChart is a chart that was downloaded and is not rendered yet.
 type downloadedChart struct {
 	content *render.Artefact
 	expires time.Time
@@ -45,7 +45,7 @@ func (f *Finder) findChart(
 		return Artefact{}, err
 	}
 	artefact := Artefact{Digest: chart.Digest}
-	if artefact.Digest == "" { // the index has no digest, so equal versions are taken for equal content
+	if artefact.Digest == "" { // without a digest in the index, equal versions are assumed to have equal content
 		artefact.Digest = sha256Of(chart.URL + " " + chart.Name + " " + chart.Version)
 	}
 	artefact.Load = func(ctx context.Context) (*render.Artefact, error) {
@@ -58,7 +58,7 @@ func (f *Finder) findChart(
 	return artefact, nil
 }
 
-// findVersion returns the version of a chart that a repository has for a wanted version or range.
+// findVersion returns the version of a chart in a repository that matches the requested version or range.
 func (f *Finder) findVersion(
 	ctx context.Context, from *library.Repository, key, chart, wanted string,
 ) (library.ChartVersion, error) {
@@ -66,8 +66,8 @@ func (f *Finder) findVersion(
 		func(ctx context.Context) (library.ChartVersion, error) { return from.Find(ctx, chart, wanted) })
 }
 
-// downloadChart downloads and unpacks a chart. The chart is kept for chartCachePeriod, for the reconcile that did not
-// wait for it.
+// downloadChart downloads and unpacks a chart. The chart is cached for chartCachePeriod, because the reconcile that
+// started the download may have ended.
 func (f *Finder) downloadChart(
 	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
 ) (*render.Artefact, error) {
@@ -91,7 +91,7 @@ func (f *Finder) downloadChart(
 		})
 }
 
-// keepChart caches a downloaded chart and drops expired ones.
+// keepChart caches a downloaded chart and removes expired charts from the cache.
 func (f *Finder) keepChart(key string, content *render.Artefact) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,8 @@ func (f *Finder) keepChart(key string, content *render.Artefact) {
 	put(&f.charts, key, downloadedChart{content, time.Now().Add(chartCachePeriod)})
 }
 
-// repository returns the client of a chart repository, shared by all Manifests with the same URL and credentials.
+// repository returns the client of a chart repository. All Manifests with the same URL and credentials share one
+// client.
 func (f *Finder) repository(location string, c credentials) *library.Repository {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,9 +119,9 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 	return r
 }
 
-// await runs a request once for all callers with the same key, independent of their contexts, and waits for the answer
-// for at most answerTimeout; then it returns loop.Later with the text what. A failure is returned to all callers for
-// failureCachePeriod.
+// await runs a request once for all callers with the same key. The request does not depend on the contexts of the
+// callers. await waits at most answerTimeout for the result. After this time, it returns loop.Later with the text what.
+// A failure is returned to all callers for failureCachePeriod.
 func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T

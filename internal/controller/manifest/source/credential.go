@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// credentials are what the selected Secrets contain. The zero value is anonymous.
+// credentials are the contents of the selected Secrets. The zero value means anonymous access.
 type credentials struct {
 	keychain           registry.Logins // for registries
 	username, password string          // for chart repositories
@@ -22,8 +22,8 @@ type credentials struct {
 	expires            time.Time
 }
 
-// credentialsOf reads the Secrets that a selector selects: of type dockerconfigjson for registries, and of type
-// basic-auth for chart repositories.
+// credentialsOf reads the Secrets that a selector selects. Secrets of type dockerconfigjson are for registries. Secrets
+// of type basic-auth are for chart repositories.
 func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *metav1.LabelSelector) (
 	credentials, error) {
 	labels, err := metav1.LabelSelectorAsSelector(selector)
@@ -70,7 +70,7 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 	return c, nil
 }
 
-// credentialError is the error of credentials that are missing or cannot be used.
+// credentialError reports that credentials are missing or cannot be used.
 type credentialError struct{ problem string }
 
 func (e credentialError) Error() string { return "finding the credentials: " + e.problem }
@@ -78,7 +78,7 @@ func (e credentialError) Error() string { return "finding the credentials: " + e
 // Reason returns ReasonLoginNotFound.
 func (credentialError) Reason() string { return v1beta2.ReasonLoginNotFound }
 
-// redacted returns a URL without user, query and fragment, which may be secret.
+// redacted returns a URL without user, query and fragment, because these parts may be secret.
 func redacted(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {

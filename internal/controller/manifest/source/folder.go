@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// findKustomization resolves a Kustomize directory: in an OCI layer, or in a folder below LocalSources.
+// findKustomization resolves a Kustomize directory. The directory is in an OCI layer, or in a folder below
+// LocalSources.
 func (f *Finder) findKustomization(ctx context.Context, of origin, name string, spec *v1beta2.KustomizeSpec) (
 	Artefact, error) {
 	if reference, ok := strings.CutPrefix(spec.URL, "oci://"); ok {
@@ -38,8 +39,7 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 	return f.findFolder(spec.Path)
 }
 
-// findFolder reads a folder below LocalSources. It is read completely, because only its content shows whether it has
-// changed.
+// findFolder reads a folder below LocalSources. It reads the whole folder, because only the content shows changes.
 func (f *Finder) findFolder(path string) (Artefact, error) {
 	refuse := func(err error) error {
 		return refusal{fmt.Sprintf("the folder %q below --local-sources cannot be read: %s", path, err)}
@@ -68,7 +68,7 @@ func (f *Finder) findFolder(path string) (Artefact, error) {
 	}, nil
 }
 
-// sub returns the artefact that is a folder of this one.
+// sub returns an artefact with the content of one folder of this artefact.
 func (a Artefact) sub(folder string) Artefact {
 	if folder == "" || a.Load == nil {
 		return a

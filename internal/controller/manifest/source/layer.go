@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// findLayer resolves a layer in an OCI registry. A layer by tag is downloaded, because only that shows its digest.
+// findLayer resolves a layer in an OCI registry. A layer that is referenced by tag is downloaded, because its digest is
+// not known otherwise.
 func (f *Finder) findLayer(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 ) (Artefact, error) {
@@ -54,8 +55,8 @@ func (f *Finder) fetchLayer(
 	return data, digest, err
 }
 
-// request calls do with the registry of a layer, with the credentials that the selector selects. After answerTimeout it
-// returns loop.Later. The registry goes on with the request and has the answer at the next call.
+// request calls do with the registry of a layer and the credentials that the selector selects. After answerTimeout, it
+// returns loop.Later. The registry continues the request and returns the answer at the next call.
 func (f *Finder) request(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,
@@ -77,7 +78,8 @@ func (f *Finder) request(
 	return err
 }
 
-// registryWith returns the registry that signs in with these credentials, shared by all Manifests that have them.
+// registryWith returns a registry client with these credentials. All Manifests with the same credentials share one
+// client.
 func (f *Finder) registryWith(c credentials) *registry.Registry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +91,7 @@ func (f *Finder) registryWith(c credentials) *registry.Registry {
 	return r
 }
 
-// parseLayer parses host/path/name@digest or host/path/name:tag.
+// parseLayer parses a reference of the form host/path/name@digest or host/path/name:tag.
 func parseLayer(reference string) (registry.Layer, error) {
 	where, ref, byDigest := strings.Cut(reference, "@")
 	if !byDigest {

@@ -11,18 +11,18 @@
 //
 // A source is a layer in an OCI registry, a chart in a chart repository, or a Kustomize directory. A source that names
 // its content by a digest is resolved without a request. A tag or a range of versions costs one request, whose answer
-// is shared by all Manifests that ask for the same at the same time.
+// is shared by all Manifests that send the same request at the same time.
 //
 // Shared work has a deadline of its own and goes on when the caller that started it is cancelled. A caller waits for an
-// answer for at most two seconds. Then it returns loop.Later, and finds the answer when it asks again.
+// answer for at most two seconds. Then it returns loop.Later. The next call of the same caller returns the answer.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
-// limit. A map that is full is emptied, which costs requests and nothing else.
+// limit. A map that is full is emptied. The only effect is additional requests.
 //
 // # What it does not do
 //
-// It does not decide what is installed, and it makes no request to a runtime: the caller passes the function that asks
-// the runtime for its capabilities.
+// It does not decide which modules are installed. It sends no request to a runtime: the caller passes the function that
+// requests the capabilities of the runtime.
 package source
 
 import (
@@ -45,28 +45,30 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Limits on what a slow or unavailable source costs, and on what is cached.
+// Limits for slow or unavailable sources, and for caches.
 const (
-	// how long a reconcile waits for a source; the request goes on without it
+	// answerTimeout is the maximum time that a reconcile waits for a source; the request continues after this time
 	answerTimeout = 2 * time.Second
-	// after which a reconcile asks again for an answer that it did not wait for
+	// answerPollDelay is the delay before a reconcile requests an answer again after answerTimeout
 	answerPollDelay = 200 * time.Millisecond
-	// of one request to a chart repository, whether or not a reconcile waits for it
+	// requestTimeout is the timeout of one request to a chart repository, whether or not a reconcile waits for the
+	// answer
 	requestTimeout        = 30 * time.Second
-	failureCachePeriod    = 5 * time.Second  // for which a failure is returned without another request
-	credentialCachePeriod = 30 * time.Second // for which credentials are used without reading their Secrets again
-	chartCachePeriod      = 30 * time.Second // for which a downloaded chart is kept until it has been rendered
-	cachedChartsLimit     = 8                // downloaded charts, each of which may be large
-	cacheLimit            = 4096             // entries of each other cache
+	failureCachePeriod    = 5 * time.Second  // time in which a failure is returned without another request
+	credentialCachePeriod = 30 * time.Second // time in which credentials are used without reading their Secrets again
+	chartCachePeriod      = 30 * time.Second // maximum time between the download and the rendering of a chart
+	cachedChartsLimit     = 8                // maximum number of downloaded charts, because a chart may be large
+	cacheLimit            = 4096             // maximum number of entries in each other cache
 )
 
 // Options configure a Finder.
 type Options struct {
 	// Registry reads layers.
 	Registry *registry.Registry
-	// Secrets reads the Secrets with credentials that Manifests select. It should not cache.
+	// Secrets reads the credentials Secrets that Manifests select. It should be a client without a cache.
 	Secrets client.Reader
-	// LocalSources is a folder of which Manifests may name folders as sources of type kustomize; "" means none.
+	// LocalSources is a folder. Manifests may use its subfolders as sources of type kustomize. "" means that no local
+	// sources are allowed.
 	LocalSources string
 }
 
@@ -84,7 +86,7 @@ type Finder struct {
 	configs      map[string][]render.Config     // guarded by mu; by digest of the layer
 }
 
-// failure is the error of a request, which is returned until it expires.
+// failure is the error of a request. The error is returned for equal requests until it expires.
 type failure struct {
 	err     error
 	expires time.Time
@@ -97,28 +99,28 @@ func NewFinder(opts Options) *Finder { return &Finder{opts: opts} }
 type Artefact struct {
 	// Digest is "sha256:…". Equal digests mean equal content.
 	Digest string
-	// Pinned reports whether the source names its content by digest, so that only a change of the Manifest changes the
-	// content.
+	// Pinned reports whether the source names its content by digest. Only a change of the Manifest can change the
+	// content of a pinned source.
 	Pinned bool
 	// Load downloads and unpacks the content.
 	Load func(context.Context) (*render.Artefact, error)
-	// Verify checks the content against the trust policy. nil if there is no content.
+	// Verify checks the content against the trust policy. It is nil if there is no content.
 	Verify func(context.Context) (trust.Signature, error)
 }
 
 // Source is one source of a Manifest.
 type Source struct {
-	// Name is the name of the install; "crds" for spec.crds.
+	// Name is the name of the entry in spec.installs, or "crds" for spec.crds.
 	Name string
-	// CRDsOnly is set for spec.crds: other objects in its content are ignored.
+	// CRDsOnly is true for spec.crds. Objects of other kinds in the content are then ignored.
 	CRDsOnly bool
 	// Artefact is the content.
 	Artefact Artefact
-	// Settings are the values for charts, without the capabilities of a runtime.
+	// Settings are the values for charts. They do not include the capabilities of a runtime.
 	Settings render.Settings
 }
 
-// Digest identifies content and settings of the source.
+// Digest returns a digest of the content and the settings of the source.
 func (s Source) Digest() string {
 	digest := s.Settings.Digest(s.Artefact.Digest, nil)
 	if s.CRDsOnly {
@@ -127,18 +129,19 @@ func (s Source) Digest() string {
 	return digest
 }
 
-// Found is what the sources of one Manifest resolve to.
+// Found is the result of resolving the sources of one Manifest.
 type Found struct {
-	// Config is the config layer; zero without spec.config.
+	// Config is the config layer. It is the zero value without spec.config.
 	Config Artefact
 	// Sources are in the order in which they are installed.
 	Sources []Source
 }
 
-// Find resolves all sources of a Manifest. It makes a request only for what is not named by a digest, or is not cached.
+// Find resolves all sources of a Manifest. It sends a request only for a source that is not pinned by a digest and not
+// cached.
 //
-// Errors that only a change of the Manifest can mend are terminal. The error is loop.Later while a source has not
-// answered yet.
+// An error that only a change of the Manifest can fix is terminal. If a source has not answered yet, the error is
+// loop.Later.
 func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	var found Found
 	var configs []render.Config
@@ -173,8 +176,8 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	return found, nil
 }
 
-// decode returns the source of an install. The source of spec.install without a name is in a registry, and unknown
-// fields in it are allowed.
+// decode returns the source of an install. If the source of spec.install has no name, it is in a registry, and unknown
+// fields are allowed in it.
 func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()
@@ -183,7 +186,7 @@ func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, e
 	return v1beta2.Source{Image: &image}, err
 }
 
-// terminalIfPermanent marks errors that only a change of the Manifest can mend.
+// terminalIfPermanent marks an error as terminal if only a change of the Manifest can fix it.
 func terminalIfPermanent(err error) error {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonInvalidReference, v1beta2.ReasonRefusedFeature:
@@ -192,10 +195,10 @@ func terminalIfPermanent(err error) error {
 	return err
 }
 
-// origin is the Manifest that a source belongs to, as far as that matters to requests.
+// origin is the part of the Manifest of a source that requests need.
 type origin struct {
-	namespace string // its Secrets hold the credentials
-	version   string // of the module; a layer by digest is trusted if this version of its component is
+	namespace string // namespace of the Secrets with the credentials
+	version   string // version of the module; if its component is trusted, a layer by digest is trusted too
 }
 
 // find resolves one source.
@@ -216,7 +219,7 @@ func (f *Finder) find(
 	}
 }
 
-// config returns the settings in a config layer, and the layer.
+// config returns the settings in a config layer, and the config layer as an Artefact.
 func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestConfig) (
 	[]render.Config, Artefact, error) {
 	layer := layerOf("config", spec)
@@ -248,7 +251,7 @@ func layerOf(name string, spec *v1beta2.ManifestConfig) registry.Layer {
 	return registry.Layer{Name: name, Repo: spec.Repo, Component: spec.Name, Ref: spec.Ref, Type: registry.OCIRef}
 }
 
-// refusal is the error of a source that is not supported, or not allowed.
+// refusal reports that a source is not supported or not allowed.
 type refusal struct{ problem string }
 
 func (e refusal) Error() string { return "finding the source: " + e.problem }
@@ -262,7 +265,7 @@ func sha256Of(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// put adds an entry to a cache. A cache that is full is emptied first.
+// put adds an entry to a cache. If the cache is full, it is emptied first.
 func put[V any](m *map[string]V, key string, value V) {
 	if *m == nil || len(*m) >= cacheLimit {
 		*m = map[string]V{}
