@@ -29,15 +29,15 @@ const (
 	predicateAnnotation = "dev.sigstore.bundle.predicateType"
 	signPredicate       = "https://sigstore.dev/cosign/sign/v1"
 	statementType       = "application/vnd.in-toto+json"
-	maxSignatureBytes   = 256 << 10 // of one payload or bundle
+	maxSignatureBytes   = 256 << 10 // maximum bytes of one payload or bundle
 )
 
-// VerifyImage returns the key of a valid cosign signature of an image manifest, or nil. An error means that the
-// registry did not answer.
+// VerifyImage returns the key of a valid cosign signature of an image manifest. The key is nil if there is no valid
+// signature. An error means that the registry did not respond.
 //
-// It checks the tag sha256-<digest>.sig, which cosign used until version 2, and then the referrers of the manifest,
-// which cosign uses since: from the referrers API or, if the registry does not support it, from the tag
-// sha256-<digest>.
+// VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. Then VerifyImage checks the
+// referrers of the manifest, which cosign has used since then. The referrers are read from the referrers API. If the
+// registry does not support the referrers API, they are read from the tag sha256-<digest>.
 func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")
@@ -66,7 +66,7 @@ func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (
 	return nil, nil
 }
 
-// Referrers returns the referrers of a manifest that may be signatures.
+// Referrers returns those referrers of a manifest that may be signatures.
 func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
 	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
 	if ocm.IsAbsent(err) {
@@ -90,8 +90,8 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 	}), nil
 }
 
-// maybeSignature are the artefact types other than bundles that are checked. Some registries state the type of the
-// config, or none.
+// maybeSignature lists the artefact types that are checked in addition to bundles. Some registries report the type of
+// the config, or no type.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
 // verifyReferrer checks one referrer of the manifest.
@@ -122,7 +122,7 @@ func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *
 	return nil, nil
 }
 
-// verifySimple checks the signatures in the layers of a manifest (simple signing).
+// verifySimple checks the simple-signing signatures in the layers of a manifest.
 func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageManifest) (*key, error) {
 	for _, layer := range found.Layers {
 		if layer.MediaType != simpleSigningType {
@@ -160,7 +160,7 @@ func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageMan
 	return nil, nil
 }
 
-// verifyBytes returns the key that signed text, or nil.
+// verifyBytes returns the key that signed text. The result is nil if none of the keys signed text.
 func verifyBytes(keys []key, value, text []byte) *key {
 	for i, k := range keys {
 		for _, v := range k.verifiers {
@@ -172,7 +172,7 @@ func verifyBytes(keys []key, value, text []byte) *key {
 	return nil
 }
 
-// checkPayload fails unless a simple-signing payload is a signature of the manifest with that digest.
+// checkPayload returns an error if a simple-signing payload is not a signature of the manifest with this digest.
 func checkPayload(text []byte, digest string) error {
 	var p payload.SimpleContainerImage
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -187,8 +187,8 @@ func checkPayload(text []byte, digest string) error {
 	return nil
 }
 
-// verifyBundle returns the key with which a Sigstore bundle is valid. The bundle must sign the manifest itself, or a
-// statement about it.
+// verifyBundle returns the key that verifies the signature in a Sigstore bundle. The bundle must sign the manifest, or
+// a statement about the manifest.
 func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) {
 	var b bundlev1.Bundle
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
@@ -219,7 +219,7 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 	return nil, explainBundle(&b)
 }
 
-// explainBundle returns why the signature of a bundle cannot be verified.
+// explainBundle returns the reason why the signature of a bundle cannot be verified.
 func explainBundle(b *bundlev1.Bundle) error {
 	if m := b.GetVerificationMaterial(); m.GetCertificate() != nil || m.GetX509CertificateChain() != nil {
 		return fmt.Errorf("it is by a certificate (keyless signing), which is not supported: sign with a key")
@@ -227,8 +227,8 @@ func explainBundle(b *bundlev1.Bundle) error {
 	return fmt.Errorf("it is by another key, or its content was changed")
 }
 
-// checkStatement fails unless an in-toto statement is a signature of the manifest with that digest, and not, for
-// example, its signed bill of materials.
+// checkStatement returns an error if an in-toto statement is not a signature of the manifest with this digest. For
+// example, a statement with a signed bill of materials is not a signature of the manifest.
 func checkStatement(kind string, text []byte, digest string) error {
 	var s struct {
 		Type      string `json:"_type"`

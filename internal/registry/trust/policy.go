@@ -31,14 +31,14 @@ import (
 
 // Limits of a trust policy.
 const (
-	maxPolicy    = 512 << 10       // bytes of the file
-	maxRules     = 1000            // in one policy
-	maxKeys      = 50              // of one rule: each key is tried with each signature
-	minRSABits   = 2048            // of a key
-	policyPeriod = 5 * time.Second // the file is read again after this time
+	maxPolicy    = 512 << 10       // maximum bytes of the file
+	maxRules     = 1000            // maximum number of rules in one policy
+	maxKeys      = 50              // maximum number of keys in one rule; each signature is checked with each key
+	minRSABits   = 2048            // minimum length of an RSA key
+	policyPeriod = 5 * time.Second // minimum interval between two reads of the file
 )
 
-// Mode defines the handling of an artefact without a valid signature.
+// Mode defines how an artefact without a valid signature is handled.
 type Mode string
 
 // The modes of a rule.
@@ -51,7 +51,7 @@ const (
 	Off Mode = "off"
 )
 
-// UnmarshalJSON accepts false for "off", because YAML parses the unquoted word off as false.
+// UnmarshalJSON accepts false for "off", because a YAML parser reads the unquoted word off as false.
 func (m *Mode) UnmarshalJSON(data []byte) error {
 	var text string
 	if string(data) == "false" {
@@ -66,34 +66,34 @@ func (m *Mode) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("mode %q is neither enforce, warn nor off", text)
 }
 
-// Policy is a trust policy: which artefacts must be signed, and by which keys. It is created by [Load] or [Parse], and
-// safe for concurrent use.
+// Policy is a trust policy. It defines which artefacts must be signed and by which keys. [Load] and [Parse] create a
+// Policy. A Policy is safe for concurrent use.
 type Policy struct {
-	path    string // empty: the policy never changes
+	path    string // empty if the policy never changes
 	changed func(version string, err error)
 	now     func() time.Time
 
-	mu      sync.Mutex // guards what follows
-	rules   *Rules     // the last valid one, never nil
-	seen    string     // version of the content that was read last, valid or not; empty: it could not be read
-	err     error      // why the content that was read last is not in force
+	mu      sync.Mutex // guards the fields below
+	rules   *Rules     // the last valid rules, never nil
+	seen    string     // version of the last content, valid or not; empty if the file could not be read
+	err     error      // reason why the last content is not in force
 	checked time.Time
 }
 
-// Load reads a trust policy from a file: in the manager, a mounted ConfigMap. The file is read again when the
-// policy is used, at most every five seconds. If it cannot be read or parsed any more, the last valid policy stays in
-// force, and changed is called.
+// Load reads a trust policy from a file. In the manager, the file is a mounted ConfigMap. When the policy is used, the
+// file is read again, at most every five seconds. If the file can no longer be read or parsed, the last valid policy
+// remains in force.
 //
-// changed, which may be nil, is called after each change with the version of the policy in force, and with the error if
-// the content of the file is not valid. It must not use the Policy.
+// changed is called after each change of the file, with the version of the policy in force. If the content of the file
+// is not valid, changed also receives the error. changed may be nil. changed must not use the Policy.
 //
-// Errors are of type *Error with reason TrustPolicyInvalid. A caller that receives one must not continue without a
+// Errors are of type *Error with reason TrustPolicyInvalid. After an error, the caller must not continue without a
 // policy.
 func Load(path string, changed func(version string, err error)) (*Policy, error) {
 	return LoadWithClock(path, changed, time.Now)
 }
 
-// LoadWithClock is Load with another clock, for tests.
+// LoadWithClock is the same as Load, but with another clock. It is for tests.
 func LoadWithClock(path string, changed func(version string, err error), now func() time.Time) (*Policy, error) {
 	data, err := readPolicy(path)
 	if err != nil {
@@ -123,11 +123,11 @@ func policyError(what string, err error) error {
 		Problem: ocm.FirstLine(err.Error())}
 }
 
-// Version identifies the policy in force: it is the beginning of the digest of its text.
+// Version returns the version of the policy in force. The version is the first part of the digest of the policy's text.
 func (t *Policy) Version() string { return t.Current().Version }
 
-// Err returns why the current content of the file is not in force, nil if it is. It is of type *ocm.Error with reason
-// TrustPolicyInvalid.
+// Err returns the reason why the current content of the file is not in force. The result is nil if the content is in
+// force. The error is of type *ocm.Error with reason TrustPolicyInvalid.
 func (t *Policy) Err() error {
 	t.Current()
 	t.mu.Lock()
@@ -135,7 +135,7 @@ func (t *Policy) Err() error {
 	return t.err
 }
 
-// Current returns the rules in force. For a nil Policy, these require no signature.
+// Current returns the rules in force. The rules of a nil Policy require no signature.
 func (t *Policy) Current() *Rules {
 	if t == nil {
 		return noPolicy
@@ -169,7 +169,7 @@ func (t *Policy) Current() *Rules {
 	return p
 }
 
-// readPolicy reads a file of bounded size.
+// readPolicy reads the policy file. The size of the file is limited.
 func readPolicy(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator of the manager configures the path
 	if err != nil {
@@ -186,28 +186,28 @@ func readPolicy(path string) ([]byte, error) {
 // Rules is one parsed version of a trust policy.
 type Rules struct {
 	Version string
-	List    []Rule // longest prefix first; the last has none
+	List    []Rule // sorted by the length of the prefix, longest first; the last rule has no prefix
 }
 
-// Rule is the mode and the keys for the artefacts below a prefix.
+// Rule contains the mode and the keys for all artefacts below a prefix.
 type Rule struct {
 	Prefix string
 	Mode   Mode
 	keys   []key
 }
 
-// key is a public key and the verifiers for the signature schemes that are used with it.
+// key is a public key with the verifiers for its signature schemes.
 type key struct {
-	name        string // empty: the key is in the rule itself
-	fingerprint string // of its PKIX form
+	name        string // empty if the key is inside a rule
+	fingerprint string // fingerprint of the key in PKIX form
 	public      crypto.PublicKey
-	verifiers   []signature.Verifier // of bytes, for cosign
+	verifiers   []signature.Verifier // verifiers for cosign signatures
 }
 
-// noPolicy requires no signature.
+// noPolicy contains the rules that require no signature.
 var noPolicy = &Rules{List: []Rule{{Mode: Off}}}
 
-// String returns the name of the key, or its fingerprint, for messages.
+// String returns the name of the key for messages. If the key has no name, it returns the fingerprint.
 func (k key) String() string {
 	if k.name == "" {
 		return k.fingerprint
@@ -217,19 +217,20 @@ func (k key) String() string {
 
 func versionOf(data []byte) string { return strings.TrimPrefix(ocm.DigestOf(data), "sha256:")[:16] }
 
-// policyFile is the content of the file of a trust policy.
+// policyFile is the parsed content of a policy file.
 type policyFile struct {
-	Keys  map[string]string `json:"keys"` // PEM by name
+	Keys  map[string]string `json:"keys"` // keys in PEM format, by name
 	Rules []policyRule      `json:"rules"`
 }
 
 type policyRule struct {
 	Prefix *string  `json:"prefix"`
 	Mode   Mode     `json:"mode"`
-	Keys   []string `json:"keys"` // names or PEM
+	Keys   []string `json:"keys"` // names of keys, or keys in PEM format
 }
 
-// parsePolicy parses a policy strictly: an unknown field might be one that was meant to protect.
+// parsePolicy parses a policy strictly. An unknown field is an error, because it may be a misspelled field that
+// requires signatures.
 func parsePolicy(data []byte) (*Rules, error) {
 	if len(data) > maxPolicy {
 		return nil, fmt.Errorf("it is larger than %d bytes: remove rules or keys", maxPolicy)
@@ -243,7 +244,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 		return nil, fmt.Errorf("it has %d rules, at most %d are allowed: use shorter prefixes", len(file.Rules),
 			maxRules)
 	}
-	keys := map[string]key{} // by name or PEM, each parsed once: a file may use one key in many rules
+	keys := map[string]key{} // by name or PEM; each key is parsed once, although many rules may use it
 	for name, text := range file.Keys {
 		k, err := parseKey(name, text)
 		if err != nil {
@@ -270,7 +271,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	return p, nil
 }
 
-// parse validates a rule. Keys in the rule itself are added to keys.
+// parse validates a rule. Keys that are inside the rule are added to keys.
 func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	if r.Prefix == nil {
 		return Rule{}, fmt.Errorf("it has no prefix: add one, or %q for all artefacts without another rule", "")
@@ -304,7 +305,7 @@ func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	return made, nil
 }
 
-// parseKey parses one public key. Its errors never contain the text, which might be a private key by mistake.
+// parseKey parses one public key. Errors never contain the text, because the text may be a private key by mistake.
 func parseKey(name, text string) (key, error) {
 	block, rest := pem.Decode([]byte(text))
 	if block == nil {
@@ -346,8 +347,8 @@ func parseKey(name, text string) (key, error) {
 	return made, err
 }
 
-// verifiersOf returns verifiers for the schemes of cosign: always SHA-256 until version 2, the default of the key
-// since.
+// verifiersOf returns verifiers for the signature schemes of cosign. Until version 2, cosign always used SHA-256. Since
+// then, cosign uses the default hash of the key.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	first, err := signature.LoadVerifier(public, crypto.SHA256)
 	if err != nil {
@@ -367,18 +368,19 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	return all, nil
 }
 
-// RuleFor returns the rule with the longest prefix that equals the subject or a parent path of it.
+// RuleFor returns the rule with the longest prefix that is equal to the subject or to a parent path of the subject.
 func (p *Rules) RuleFor(subject string) Rule {
 	for _, r := range p.List {
 		if below, ok := strings.CutPrefix(subject, r.Prefix); ok && (r.Prefix == "" || below == "" || below[0] == '/') {
 			return r
 		}
 	}
-	return Rule{Mode: Off} // not reached: every policy has a rule without prefix
+	return Rule{Mode: Off} // never executed, because every policy has a rule without prefix
 }
 
-// SubjectOf returns the subject of rules: host and path of a repository, without the element component-descriptors.
-// Different spellings of the same host have the same result.
+// SubjectOf returns the subject of a repository, which is compared with the prefixes of rules. The subject is host and
+// path of the repository, without the element component-descriptors. Different spellings of the same host result in the
+// same subject.
 func SubjectOf(repository string) string {
 	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"),
 		"http://"), "oci://")

@@ -25,8 +25,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// ParsePrivateKey parses a private key: PKCS 1, PKCS 8 or SEC 1, or an encrypted key of cosign. password is called only
-// for an encrypted key. Errors never contain the text.
+// ParsePrivateKey parses a private key in the format PKCS 1, PKCS 8 or SEC 1, or an encrypted private key of cosign.
+// password is called only for an encrypted key. Errors never contain the text of the key.
 func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signer, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -73,7 +73,7 @@ func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signe
 	return signer, nil
 }
 
-// PublicPEM returns the public key of a key pair as PEM, the format of trust policies.
+// PublicPEM returns the public key of a key pair in PEM format, which trust policies use.
 func PublicPEM(k crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(k.Public())
 	if err != nil {
@@ -82,9 +82,10 @@ func PublicPEM(k crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Sign returns a copy whose descriptor has an OCM signature with this name, which replaces one of the same name:
-// RSASSA-PSS over jsonNormalisation/v4alpha1 with SHA-256. resolve returns the digest of an image that has none in its
-// resource, so that the signature covers all images.
+// Sign returns a copy of the artifact whose descriptor has an OCM signature with this name. The new signature replaces
+// an existing signature with the same name. The signature is RSASSA-PSS over jsonNormalisation/v4alpha1 with SHA-256.
+// Sign calls resolve for each image whose resource has no digest. resolve returns the digest of the image, so that the
+// signature covers all images.
 func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	resolve func(ctx context.Context, image string) (string, error)) (*ocm.Artifact, error) {
 	if k.N.BitLen() < minRSABits {
@@ -130,7 +131,7 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	})
 }
 
-// addDigests adds the digest to every image resource without one.
+// addDigests adds a digest to every image resource that has no digest.
 func addDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (string, error)) error {
 	return ocm.EachImage(d, func(resource, access map[string]any, image string) error {
 		if resource["digest"] != nil {
@@ -150,9 +151,9 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 	})
 }
 
-// Cosign returns the cosign signature of an artifact, to be written to the same repository: a simple-signing payload
-// with the tag sha256-<digest>.sig. old, which may be nil, is the current artifact of that tag; its signatures are
-// kept. where is the repository with its registry, for the payload.
+// Cosign returns the cosign signature of an artifact. The signature is a simple-signing payload with the tag
+// sha256-<digest>.sig, to be written to the repository of the artifact. old is the current artifact with this tag, or
+// nil. The signatures in old are kept. where is the repository with its registry and is part of the payload.
 func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType
@@ -196,7 +197,7 @@ func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact
 	return out, err
 }
 
-// signBytes signs a text with the scheme that cosign uses for this kind of key.
+// signBytes signs a text. The signature scheme is the scheme that cosign uses for this type of key.
 func signBytes(k crypto.Signer, text []byte) ([]byte, error) {
 	switch k.Public().(type) {
 	case ed25519.PublicKey:

@@ -20,20 +20,21 @@ const (
 	KindCosign = "cosign"
 )
 
-// Signature is the result of the trust policy for an artefact. The zero value means that the policy does not require a
+// Signature is the result of the trust policy for one artefact. The zero value means that the policy requires no
 // signature.
 type Signature struct {
 	// Verified is true if there is a valid signature by a key of the policy.
 	Verified bool
-	// Key is the name of that key in the policy, or its fingerprint if it has none there.
+	// Key is the name of the key in the policy. If the key has no name in the policy, Key is the fingerprint of the
+	// key.
 	Key string
 	// Kind is KindOCM or KindCosign.
 	Kind string
-	// Problem states in one sentence why no signature could be verified, if the policy only warns.
+	// Problem is one sentence with the reason why no signature could be verified. It is set only in mode Warn.
 	Problem string
 }
 
-// MaxSignatures is the maximum number of signatures of one artefact that are checked.
+// MaxSignatures is the maximum number of signatures that are checked for one artefact.
 const MaxSignatures = 20
 
 // Media types of OCM signatures.
@@ -43,38 +44,38 @@ const (
 	pemType = "application/x-pem-file"
 )
 
-// Verification searches one artefact for a valid signature by a key of a rule.
+// Verification searches the signatures of one artefact for a valid signature by a key of a rule.
 type Verification struct {
 	reader  Reader
 	rule    Rule
-	seen    int      // checked signatures
-	reasons []string // why each of them is not accepted
+	seen    int      // number of checked signatures
+	reasons []string // reason for each signature that was not accepted
 }
 
-// Reader reads from the repository of the artefact that is verified. The registry client implements it.
+// Reader reads from the repository of the artefact whose signature is verified. The registry client implements Reader.
 type Reader interface {
-	// Name is host and path of the repository.
+	// Name returns host and path of the repository.
 	Name() string
 	// Manifest returns the image manifest of a tag or a digest.
 	Manifest(ctx context.Context, reference string) (*ocm.ImageManifest, error)
-	// ManifestBytes returns what is at a path below the repository, such as the list of referrers. ref names it in
-	// errors.
+	// ManifestBytes returns the content at a path below the repository, for example the list of referrers. Errors
+	// contain ref as the reference of the content.
 	ManifestBytes(ctx context.Context, ref, path string) ([]byte, error)
-	// Blob returns a blob of at most limit bytes and compares it with its digest.
+	// Blob returns a blob of at most limit bytes. Blob compares the content with the digest.
 	Blob(ctx context.Context, digest string, limit int64) ([]byte, error)
 }
 
-// NewVerification returns a Verification by the keys of a rule.
+// NewVerification returns a Verification that uses the keys of a rule.
 func NewVerification(from Reader, r Rule) *Verification { return &Verification{reader: from, rule: r} }
 
-// Note records why a signature was not accepted.
+// Note records the reason why a signature was not accepted.
 func (f *Verification) Note(format string, args ...any) {
 	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
 }
 
-// Fail returns the error of a Verification that found no valid signature.
+// Fail returns the error for an artefact for which the Verification found no valid signature.
 func (f *Verification) Fail(ref string) *ocm.Error {
-	const most = 5 // so that the message stays readable
+	const most = 5 // maximum number of keys, and of reasons, so that the message is short
 	var keys []string
 	for _, k := range f.rule.keys[:min(most, len(f.rule.keys))] {
 		keys = append(keys, strings.TrimSpace(k.name+" "+k.fingerprint))
@@ -99,7 +100,8 @@ func (f *Verification) Fail(ref string) *ocm.Error {
 	return e
 }
 
-// VerifyDescriptor returns the key of a valid signature in the descriptor, or nil.
+// VerifyDescriptor returns the key of a valid signature in the descriptor. The result is nil if the descriptor has no
+// valid signature.
 func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 	for i, s := range d.Signatures {
 		if i == MaxSignatures {
@@ -116,7 +118,7 @@ func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 	return nil
 }
 
-// verifyDescriptorBy returns the key with which one signature is valid.
+// verifyDescriptorBy returns the key that verifies one signature of the descriptor.
 func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key) (*key, error) {
 	hash := ocm.HashOf(s.Digest.HashAlgorithm)
 	if hash == 0 {
@@ -128,7 +130,7 @@ func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key
 		return nil, err
 	}
 	h := hash.New()
-	_, _ = h.Write(text) // never fails
+	_, _ = h.Write(text) // Write of a hash never returns an error
 	digest := h.Sum(nil)
 	if !strings.EqualFold(hex.EncodeToString(digest), s.Digest.Value) {
 		return nil, fmt.Errorf("the descriptor is not the one that was signed")
@@ -163,8 +165,8 @@ func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key
 	return nil, fmt.Errorf("it is by another key")
 }
 
-// decodeSignature returns the algorithm and the bytes of a signature. Certificates in the signature are ignored: the
-// policy has the keys.
+// decodeSignature returns the algorithm and the bytes of a signature. Certificates in the signature are ignored,
+// because the policy contains the keys.
 func decodeSignature(s ocm.DescriptorSignature) (algorithm string, value []byte, err error) {
 	switch s.Signature.MediaType {
 	case rsaType, pssType:
