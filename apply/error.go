@@ -16,49 +16,49 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of Error: why a request failed.
+// Reasons of an Error.
 const (
-	// ObjectRefused: the object itself is invalid (400, 403 by admission, 413, 422). It is refused again until object
-	// or policy change.
+	// ObjectRefused: the object is invalid (400, 403 by admission, 413, 422). The API server rejects the object again
+	// until the object or the policy changes.
 	ObjectRefused = "ObjectRefused"
-	// AdmissionRefused: an admission webhook or policy of the cluster rejects the object. No event reports when it
-	// would accept it.
+	// AdmissionRefused: an admission webhook or policy of the cluster rejects the object. No event reports when the
+	// object would be accepted.
 	AdmissionRefused = "AdmissionRefused"
 	// FieldImmutable: a field of the object is immutable (422); Error.Fields names it. See AnnotationOnImmutable.
 	FieldImmutable = "FieldImmutable"
-	// StoredVersionDropped: a CustomResourceDefinition lacks a version in which objects may be stored (422). Nothing
-	// was changed.
+	// StoredVersionDropped: a CustomResourceDefinition lacks a version in which objects may be stored (422). The API
+	// server changed nothing.
 	StoredVersionDropped = "StoredVersionDropped"
-	// ObjectConflict: another client wrote at the same time (409). A retry resolves it.
+	// ObjectConflict: another client wrote the object at the same time (409). A retry resolves the conflict.
 	ObjectConflict = "ObjectConflict"
-	// ObjectExists: Create found an object of that name.
+	// ObjectExists: Create found an existing object with the same name.
 	ObjectExists = "ObjectExists"
-	// ObjectNotFound: Get found no such object.
+	// ObjectNotFound: the object that Get requested does not exist.
 	ObjectNotFound = "ObjectNotFound"
-	// KindUnknown: the cluster does not serve the kind (or not in this version).
+	// KindUnknown: the cluster does not serve the kind, or does not serve the kind in this version.
 	KindUnknown = "KindUnknown"
 	// NamespaceNotFound: the namespace of the object does not exist.
 	NamespaceNotFound = "NamespaceNotFound"
 	// NamespaceTerminating: the namespace of the object is being deleted.
 	NamespaceTerminating = "NamespaceTerminating"
-	// RuntimeUnreachable: no connection, no answer in time, or an answer that is not from an API server.
+	// RuntimeUnreachable: the connection failed, the request timed out, or the response is not from an API server.
 	RuntimeUnreachable = "RuntimeUnreachable"
-	// RuntimeUnauthorized: the credential is not accepted (401).
+	// RuntimeUnauthorized: the API server does not accept the credential (401).
 	RuntimeUnauthorized = "RuntimeUnauthorized"
-	// RuntimeForbidden: the credential lacks a right (403); the message says which verb on which resource.
+	// RuntimeForbidden: the credential lacks a right (403). The message contains the missing verb and resource.
 	RuntimeForbidden = "RuntimeForbidden"
 	// Throttled: the API server requests a delay (429, or 503 with Retry-After). See Error.RetryAfter.
 	Throttled = "Throttled"
-	// WebhookFailed: an admission or conversion webhook could not be called, or did not answer in time.
+	// WebhookFailed: an admission or conversion webhook could not be called or timed out.
 	WebhookFailed = "WebhookFailed"
-	// ServerFault: the API server failed (5xx).
+	// ServerFault: the API server returned a server error (5xx).
 	ServerFault = "ServerFault"
-	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid; the message names it. See
+	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid. The message contains the rule. See
 	// StateEvaluator.
 	StateRuleInvalid = "StateRuleInvalid"
 )
 
-// advice states, for each reason, what to do.
+// advice contains for each reason how to fix the problem.
 var advice = map[string]string{
 	ObjectRefused:    "correct the object in the module, or the policy that refuses it",
 	AdmissionRefused: "correct the object in the module, or the webhook or policy that refuses it; it is retried",
@@ -81,34 +81,34 @@ var advice = map[string]string{
 	StateRuleInvalid:     "correct it in the ModuleTemplate",
 }
 
-// Error is the failure of one request, and the only error type of this package but for those of a context.
+// Error is the failure of one request. All errors of this package are of type *Error, except errors of a context.
 type Error struct {
-	// Operation is what failed: "applying", "deleting", "reading".
+	// Operation is the failed operation: "applying", "deleting", "reading".
 	Operation string
-	// Ref is the object, zero if the request was about none.
+	// Ref is the object. It is zero if the request did not concern an object.
 	Ref Ref
-	// Code is the HTTP status, 0 if there was no answer.
+	// Code is the HTTP status. It is 0 if there was no response.
 	Code int
-	// Message is that of the API server (or of the connection), at most 1 KiB.
+	// Message is the message of the API server or of the connection, at most 1 KiB.
 	Message string
-	// Fields that the API server names in a conflict or as immutable, at most ten, sorted.
+	// Fields are the fields that the API server reports as conflicting or immutable, at most ten, sorted.
 	Fields []string
-	// RetryAfter is the delay that the API server requested, 0 if none.
+	// RetryAfter is the delay that the API server requested. It is 0 if no delay was requested.
 	RetryAfter time.Duration
 
 	reason   string
-	managers []string // that own Fields, in a conflict; at most ten, sorted
+	managers []string // managers that own Fields in a conflict; at most ten, sorted
 	err      error
 }
 
-// Reason is one of the constants above.
+// Reason returns one of the reasons defined above.
 func (e *Error) Reason() string { return e.reason }
 
-// Unwrap returns the error of the connection, nil if the API server answered.
+// Unwrap returns the error of the connection. It returns nil if the API server responded.
 func (e *Error) Unwrap() error { return e.err }
 
-// Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed; "" for other
-// reasons, or if the API server does not name it.
+// Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed. It returns ""
+// for other reasons, or if the response of the API server does not contain the name.
 func (e *Error) Webhook() string {
 	_, rest, found := strings.Cut(e.Message, "failed calling webhook ")
 	if e.reason != WebhookFailed || !found {
@@ -118,11 +118,11 @@ func (e *Error) Webhook() string {
 	if err != nil {
 		return ""
 	}
-	name, _ := strconv.Unquote(quoted) // it is quoted
+	name, _ := strconv.Unquote(quoted) // the name is quoted in the message
 	return name
 }
 
-// Error names the object, the message of the API server, and what to do.
+// Error returns the object, the message of the API server, and the advice for the reason.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Operation)
@@ -140,22 +140,23 @@ func (e *Error) Error() string {
 	return b.String() + ": " + what
 }
 
-// Class states how a caller should react to an error.
+// Class is how a caller should react to an error.
 type Class int
 
 const (
-	// Transient means: retry with back-off.
+	// Transient means that the caller should retry with backoff.
 	Transient Class = iota
-	// Terminal means: the same request will be refused again; wait until the module or the policy of the cluster
-	// changes.
+	// Terminal means that the same request will be rejected again. The caller should wait until the module or the
+	// policy of the cluster changes.
 	Terminal
-	// Unreachable means: the whole cluster does not answer or throttles; send one probe before other requests.
+	// Unreachable means that the whole cluster does not respond or throttles. The caller should send one probe before
+	// other requests.
 	Unreachable
-	// Unauthorized means: the credential is not accepted; wait for another one.
+	// Unauthorized means that the credential is not accepted. The caller should wait for another credential.
 	Unauthorized
 )
 
-// ClassOf returns the class of an error of this package, wrapped or not. Every other error is Transient.
+// ClassOf returns the class of an error of this package, wrapped or not. The class of every other error is Transient.
 func ClassOf(err error) Class {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -173,8 +174,8 @@ func ClassOf(err error) Class {
 	}
 }
 
-// concernsCluster reports whether an error concerns the cluster as a whole, so that no more requests should be sent
-// now.
+// concernsCluster reports whether an error concerns the whole cluster. After such an error, no more requests should be
+// sent now.
 func concernsCluster(err error) bool {
 	if _, ok := errors.AsType[*Error](err); !ok {
 		return true // the context of the caller has ended
@@ -189,14 +190,14 @@ func reasonIs(err error, reason string) bool {
 	return ok && e.reason == reason
 }
 
-// noAnswerError returns the Error of a request that got no answer, or the error of the caller's context if it has
-// ended.
+// noAnswerError returns the Error of a request without a response. If the context of the caller has ended, it returns
+// the error of the context.
 func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s %s: %w", r.operation, r.subject(), context.Cause(ctx))
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // without method and URL, which are of no use in a message
+		err = u.Err // remove method and URL, which do not help in a message
 	}
 	message := stableMessage(err)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -205,8 +206,8 @@ func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err err
 	return &Error{Operation: r.operation, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
 }
 
-// stableMessage returns the message of a connection error without the local port, which differs each time: messages are
-// stored in a status.
+// stableMessage returns the message of a connection error without the local port. The local port differs each time, but
+// messages are stored in a status and must not change.
 func stableMessage(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -228,7 +229,7 @@ func stableMessage(err error) string {
 	return op.Op + " " + op.Net + " " + op.Addr.String() + ": " + cause.Error()
 }
 
-// statusError returns the Error of an answer that is not a success.
+// statusError returns the Error of a response that is not a success.
 func (r *request) statusError(code int, header http.Header, body []byte) *Error {
 	e := &Error{Operation: r.operation, Ref: r.ref, Code: code}
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
@@ -236,7 +237,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	}
 	var status metav1.Status
 	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
-		// Without a kind: not an error of the API server itself.
+		// A response without a kind is not from the API server itself.
 		status = metav1.Status{Message: string(body[:min(len(body), 256)])}
 	}
 	e.Message = bounded(status.Message)
@@ -255,9 +256,9 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	return e
 }
 
-// classify returns the reason of a refusal. In the order of the cases:
+// classify returns the reason for an error response. In the order of the cases:
 //
-//	by a webhook or a policy         AdmissionRefused; they choose the code
+//	by a webhook or a policy         AdmissionRefused; the webhook or policy chooses the code
 //	401                              RuntimeUnauthorized
 //	403 namespace is terminating     NamespaceTerminating
 //	403 by authorization             RuntimeForbidden
@@ -265,8 +266,8 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 //	409                              ObjectExists for a POST, else ObjectConflict
 //	429, 503 with Retry-After        Throttled
 //	5xx not by an API server, 3xx    RuntimeUnreachable
-//	500 on a malformed object        ObjectRefused
-//	500 on a call of a webhook       WebhookFailed
+//	500 for a malformed object       ObjectRefused
+//	500 for a webhook call           WebhookFailed
 //	5xx                              ServerFault
 //	422 a stored version is missing  StoredVersionDropped
 //	422 only immutable fields        FieldImmutable; ObjectConflict for metadata.uid, which is sent to address one object
@@ -322,24 +323,24 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 	return false
 }
 
-// isAuthorization distinguishes a missing right from a rejection by admission. Both are 403 Forbidden with the same
-// details; only the messages differ. The authorizer and the check against privilege escalation name the user first,
-// admission does not.
+// isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission. Both
+// responses have the same details; only the messages differ. The messages of the authorizer and of the privilege
+// escalation check begin with the user. The messages of admission do not.
 func isAuthorization(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) ||
 		strings.Contains(status.Message, `forbidden: user "`)
 }
 
-// isMalformed reports whether an object does not match the schema of its kind. The API server answers 500 without a
-// reason, as it does when its storage is slow; only the messages differ.
+// isMalformed reports whether an object does not match the schema of its kind. The API server then responds with 500
+// and no reason. It responds in the same way when its storage is slow; only the messages differ.
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") ||
 			strings.HasPrefix(status.Message, "failed to convert new object"))
 }
 
-// isAdmission reports whether a webhook or policy of the cluster has rejected the object, by the prefix of the API
-// server's message.
+// isAdmission reports whether an admission webhook or policy of the cluster has rejected the object. It checks the
+// prefix of the message of the API server.
 func isAdmission(status *metav1.Status) bool {
 	return strings.HasPrefix(status.Message, `admission webhook "`) &&
 		strings.Contains(status.Message, " denied the request") ||
@@ -347,13 +348,13 @@ func isAdmission(status *metav1.Status) bool {
 			strings.Contains(status.Message, " denied request")
 }
 
-// isWebhook reports whether a webhook could not be called or has not answered in time.
+// isWebhook reports whether a webhook could not be called or timed out.
 func isWebhook(status *metav1.Status) bool {
 	return strings.Contains(status.Message, "failed calling webhook") ||
 		strings.Contains(status.Message, "conversion webhook for ")
 }
 
-// causes returns the causes of a refusal; nil if there are none.
+// causes returns the causes in an error response. It returns nil if there are no causes.
 func causes(status *metav1.Status) []metav1.StatusCause {
 	if status.Details == nil {
 		return nil
@@ -361,8 +362,8 @@ func causes(status *metav1.Status) []metav1.StatusCause {
 	return status.Details.Causes
 }
 
-// immutableWords are the words with which API servers and rules of CustomResourceDefinitions report an immutable field;
-// the answer has no code for it.
+// immutableWords are words by which API servers and validation rules of CustomResourceDefinitions report an immutable
+// field. The response has no code for an immutable field.
 var immutableWords = []string{"immutable", "may not change", "may not be changed", "cannot be changed", "cannot change"}
 
 func isImmutableCause(c *metav1.StatusCause) bool {
@@ -370,19 +371,19 @@ func isImmutableCause(c *metav1.StatusCause) bool {
 		slices.ContainsFunc(immutableWords, func(words string) bool { return strings.Contains(c.Message, words) })
 }
 
-// isImmutable reports whether an object was refused only because of immutable fields: if it were created anew, it would
-// be accepted.
+// isImmutable reports whether an object was rejected only because of immutable fields. The API server would accept the
+// object if it were deleted and created again.
 func isImmutable(status *metav1.Status) bool {
 	all := causes(status)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !isImmutableCause(&c) })
 }
 
-// immutableFields returns the immutable fields and a message with the reasons, without values, which may be whole pod
-// templates.
+// immutableFields returns the immutable fields and a message with the reasons. The message contains no values, because
+// values may be whole pod templates.
 func immutableFields(status *metav1.Status) (fields []string, message string) {
 	var parts []string
 	for _, c := range causes(status)[:min(len(causes(status)), maxFields)] {
-		words, _, _ := strings.Cut(c.Message, "\n") // a list of differences follows
+		words, _, _ := strings.Cut(c.Message, "\n") // a list of differences follows the first line
 		if i := strings.LastIndex(words, ": "); i >= 0 {
 			words = words[i+2:]
 		}
@@ -394,9 +395,9 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 	return slices.Compact(fields), bounded(strings.Join(slices.Compact(parts), "; "))
 }
 
-// droppedVersions returns a message that names the stored versions that a CustomResourceDefinition lacks; "" if there
-// are none. The API server checks that before it writes anything, so that reading the stored versions before would only
-// cost requests.
+// droppedVersions returns a message with the stored versions that a CustomResourceDefinition lacks. It returns "" if no
+// version is missing. The API server checks stored versions before it writes, so a separate read of the stored versions
+// would only cost requests.
 func droppedVersions(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {
@@ -414,7 +415,7 @@ func droppedVersions(status *metav1.Status) string {
 		", in which objects may still be stored (status.storedVersions)")
 }
 
-// conflictingFields returns the fields that other managers own, and those managers.
+// conflictingFields returns the fields that other managers own and the names of these managers.
 func conflictingFields(status *metav1.Status) (fields, managers []string) {
 	for _, c := range causes(status) {
 		rest, ok := strings.CutPrefix(c.Message, "conflict with ")
@@ -430,15 +431,15 @@ func conflictingFields(status *metav1.Status) (fields, managers []string) {
 	return sortedFew(fields), sortedFew(managers)
 }
 
-// sortedFew returns the texts sorted, each once, at most ten.
+// sortedFew returns the texts sorted and without duplicates, at most ten.
 func sortedFew(texts []string) []string {
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 	return texts[:min(len(texts), maxFields)]
 }
 
-// notFoundReason returns what is missing. An API server that does not serve a kind answers without the name of an
-// object.
+// notFoundReason returns the reason for a 404, by what is missing: kind, namespace or object. If an API server does not
+// serve a kind, its response contains no object name.
 func notFoundReason(status *metav1.Status, ref Ref) string {
 	switch {
 	case status.Details == nil || status.Details.Name == "":
@@ -450,10 +451,10 @@ func notFoundReason(status *metav1.Status, ref Ref) string {
 	}
 }
 
-// bounded puts a text on one line of at most 1 KiB.
+// bounded returns a text as one line of at most 1 KiB.
 func bounded(text string) string { return clip(text, 1<<10) }
 
-// clip puts a text on one line of at most limit bytes, and an ellipsis if it was longer.
+// clip returns a text as one line of at most limit bytes. A longer text is cut and ends with an ellipsis.
 func clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > limit {

@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// Limits of the text that sums up the failures of many objects. A condition may have 32,768 bytes, and other texts are
-// part of it.
+// Limits of the text that summarizes the failures of many objects. The text is part of a condition. A condition may
+// have 32,768 bytes and also contains other texts.
 const (
 	maxFailuresInFull  = 3
 	failureBytesLimit  = 2 << 10 // of each failure in full
 	maxReasonsInErrors = 10
 )
 
-// JoinFailures returns the failures of several objects as one error: nil for none, and the failure itself for one.
-// errors.Is and errors.As find each of them. The text names the first three in full and counts the others by reason, so
-// that it stays below 8 KiB however many objects have failed. It is stable as long as the order of the failures is.
+// JoinFailures returns the failures of several objects as one error. It returns nil for no failure, and the failure
+// itself for one failure. errors.Is and errors.As find each failure. The text contains the first three failures in full
+// and the number of other failures by reason. So the text stays below 8 KiB for any number of failed objects. The text
+// is stable as long as the order of the failures is stable.
 func JoinFailures(failed []*Error) error {
 	switch len(failed) {
 	case 0:
@@ -29,7 +30,7 @@ func JoinFailures(failed []*Error) error {
 	return &failures{slices.Clone(failed)}
 }
 
-// failures are two or more failures of single objects.
+// failures is an error that consists of two or more failures of single objects.
 type failures struct{ all []*Error }
 
 // Unwrap returns all failures.
@@ -41,7 +42,7 @@ func (f *failures) Unwrap() []error {
 	return errs
 }
 
-// Error names the first failures in full and counts the others by reason.
+// Error returns the first failures in full and the number of other failures by reason.
 func (f *failures) Error() string {
 	inFull := min(maxFailuresInFull, len(f.all))
 	parts := make([]string, 0, inFull+1)
@@ -54,8 +55,8 @@ func (f *failures) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// countByReason returns how many failures have which reason, the most frequent first: "100 RuntimeForbidden, 17
-// ObjectRefused".
+// countByReason returns the number of failures for each reason. The most frequent reason is first: "100
+// RuntimeForbidden, 17 ObjectRefused".
 func countByReason(failed []*Error) string {
 	counts := map[string]int{}
 	for _, e := range failed {

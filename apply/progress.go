@@ -8,29 +8,30 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Progress records, for one installation, which content was applied to the objects of a cluster and what the API server
-// answered. With it, Apply sends each object once per change, and own writes are recognised when the cluster reports
-// them. It lives in memory, about 100 bytes an object. If it is lost, PATCHes that change nothing are sent again.
+// Progress records for one installation which content was applied to the objects of a cluster and what the API server
+// responded. With Progress, Apply sends each object once per change, and ObserveEvent recognises events of own writes.
+// Progress is in memory and needs about 100 bytes for each object. If it is lost, Apply sends PATCHes that change
+// nothing.
 //
-// The zero value is ready to use. It is safe for concurrent use, but only one Apply or FindDrift should run with it at
-// a time.
+// The zero value is ready to use. Progress is safe for concurrent use, but only one Apply or FindDrift at a time should
+// use the same Progress.
 type Progress struct {
 	mu        sync.Mutex
 	objects   map[uint64]record         // by key; guarded by mu
-	inFlight  map[uint64]inFlightEvents // by key, while a request is in flight; guarded by mu
-	comparing map[uint64]bool           // by key, during FindDrift; true once Forget was called; guarded by mu
+	inFlight  map[uint64]inFlightEvents // by key; only objects with a request in flight; guarded by mu
+	comparing map[uint64]bool           // by key; only during FindDrift; true once Forget was called; guarded by mu
 }
 
-// record is what is known about one object. Texts are stored as hashes: they are only compared.
+// record is the known state of one object. Texts are stored as hashes, because they are only compared.
 type record struct {
-	content    uint64 // of the content that was applied; 0 if none
-	fields     uint64 // of the fields that the API server then recorded as ours
+	content    uint64 // hash of the content that was applied; 0 if none
+	fields     uint64 // hash of the fields that the API server recorded as ours after that
 	uid        uint64
 	version    uint64 // resourceVersion
 	generation int64
-	// For a CustomResourceDefinition: it was just created, so that the API server may not serve its kind yet.
+	// A CustomResourceDefinition was just created, so the API server may not serve its kind yet.
 	maybeUnserved bool
-	// For a CustomResourceDefinition: it was found to be established, which stays so until it is deleted.
+	// A CustomResourceDefinition was found to be established. It stays established until it is deleted.
 	established bool
 }
 
@@ -38,13 +39,14 @@ type record struct {
 type inFlightEvents struct {
 	version    uint64
 	generation int64
-	forgotten  bool // Forget was called meanwhile
+	forgotten  bool // Forget was called while the request was in flight
 }
 
-// hashKey identifies an object. Fleets are large, so a hash is stored for each object and not its name.
+// hashKey returns the hash that identifies an object. A hash is stored for each object instead of a name to save
+// memory, because fleets are large.
 func (r Ref) hashKey() uint64 { return maphash.Comparable(seed, r.identity()) }
 
-// seed makes the hashes differ from those of any other process.
+// seed is random, so the hashes of two processes differ.
 var seed = maphash.MakeSeed()
 
 func hashText(text string) uint64 {
@@ -55,20 +57,21 @@ func hashBytes(text []byte) uint64 {
 	return max(maphash.Bytes(seed, text), 1)
 }
 
-// parseResourceVersion returns a resourceVersion as a number, which grows with every write. 0 means that it is missing
-// or not a number.
+// parseResourceVersion returns a resourceVersion as a number, which grows with every write. It returns 0 if the
+// resourceVersion is missing or not a number.
 func parseResourceVersion(resourceVersion string) uint64 {
 	n, _ := strconv.ParseUint(resourceVersion, 10, 64)
 	return n
 }
 
-// ObserveEvent reports whether an event about an object needs no reaction: it is an own write, an older write, or a
-// change of status only. An empty uid or resourceVersion and a generation of 0 mean that the event does not contain it.
+// ObserveEvent reports whether an event about an object needs no reaction. That is the case for an own write, an older
+// write, or a change of only the status. An empty uid, an empty resourceVersion or a generation of 0 means that the
+// event does not contain this value.
 //
-// For kinds with a generation, a change of only labels or annotations counts as an own write too, because only
-// FindDrift can distinguish it from a change of status. While the object is being applied, the event is recorded and
-// ObserveEvent returns true: the answer is compared with it, and if another client has written in between, Apply lists
-// the object in Result.Waiting.
+// For kinds with a generation, a change of only labels or annotations is treated as an own write too, because only
+// FindDrift can distinguish such a change from a change of the status. While the object is being applied, ObserveEvent
+// records the event and returns true. The response is later compared with the event. If another client has written the
+// object during the request, Apply adds the object to Result.Waiting.
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,18 +103,18 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	key := ref.hashKey()
 	r := p.objects[key]
 	switch {
-	case r.content == 0: // applied by another client, or before this process started
+	case r.content == 0: // the object was applied by another client, or before this process started
 		r.uid, r.version = hashText(string(uid)), parseResourceVersion(resourceVersion)
 	case r.uid == hashText(string(uid)) && r.generation == generation:
 		r.version = max(r.version, parseResourceVersion(resourceVersion))
 	default:
-		return // changed since it was applied: its event reports that
+		return // the object was changed since it was applied: the event of the change reports that
 	}
 	p.objects[key] = r
 }
 
-// IsKnownVersion reports whether an event about an object is of the version that was last written or read here, or of
-// an older one.
+// IsKnownVersion reports whether an event about an object has the version that was last written or read with this
+// Progress, or an older version.
 func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,9 +122,9 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
-// Forget makes the next Apply send these objects again, because another client has changed or deleted them. That also
-// holds for an object that is being applied or compared at this moment: the answer, which may be older than the change,
-// is then not recorded.
+// Forget makes the next Apply send these objects again, because another client has changed or deleted them. If an
+// object is being applied or compared now, the response is not recorded, because the response may be older than the
+// change.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,28 +141,28 @@ func (p *Progress) Forget(refs ...Ref) {
 	}
 }
 
-// IsApplied reports whether the object was applied and is not known to have changed since.
+// IsApplied reports whether the object was applied and no change of the object since then is known.
 func (p *Progress) IsApplied(ref Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.hashKey()].content != 0
 }
 
-// hasContent reports whether this content was applied.
+// hasContent reports whether this content was applied to the object.
 func (p *Progress) hasContent(ref Ref, content uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.hashKey()].content == content
 }
 
-// recordOf returns what is known about an object.
+// recordOf returns the record of an object.
 func (p *Progress) recordOf(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.hashKey()]
 }
 
-// beginWrite records that an object is being written, and returns whether it is known to exist.
+// beginWrite records that an object is being written, and returns whether the object is known to exist.
 func (p *Progress) beginWrite(ref Ref) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +193,8 @@ func (p *Progress) writeFailed(ref Ref) {
 	delete(p.objects, key)
 }
 
-// endWriteLocked returns the events that arrived about an object during a request that has ended. The caller holds mu.
+// endWriteLocked returns the events about an object that arrived during a request that has ended. The caller must hold
+// mu.
 func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	s := p.inFlight[key]
 	if delete(p.inFlight, key); len(p.inFlight) == 0 {
@@ -199,8 +203,9 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	return s
 }
 
-// applied records what the API server answered; fields are those that we own. It returns false, and forgets the object,
-// if another client has written it since, or if Forget was called for it during the request.
+// applied records the response of the API server after an object was applied; fields are the fields that we own. If
+// another client has written the object since, or if Forget was called during the request, applied forgets the object
+// and returns false.
 func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +240,7 @@ func (p *Progress) recordAppliedLocked(ref Ref, content uint64, m *metadata, fie
 	return true
 }
 
-// beginComparison records that FindDrift is about to read an object, and returns what is known about it.
+// beginComparison records that FindDrift is about to read an object, and returns the record of the object.
 func (p *Progress) beginComparison(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,8 +261,8 @@ func (p *Progress) endComparison(ref Ref) {
 	}
 }
 
-// recordCompared records that FindDrift has found an object as it should be, unless Forget was called for it since
-// beginComparison.
+// recordCompared records that FindDrift found no drift of an object. It records nothing if Forget was called for the
+// object since beginComparison.
 func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,16 +271,17 @@ func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields u
 	}
 }
 
-// MarkServed records that the kind of this CustomResourceDefinition is served, for instance because an object of it was
-// created. If the CustomResourceDefinition was applied, CheckReady need not read it.
+// MarkServed records that the kind of this CustomResourceDefinition is served, for example because an object of the
+// kind was created. If the CustomResourceDefinition was applied, CheckReady does not have to read the
+// CustomResourceDefinition.
 func (p *Progress) MarkServed(crd Ref) {
 	if p.IsApplied(crd) {
 		p.setMaybeUnserved(crd, false)
 	}
 }
 
-// setMaybeUnserved records whether the kinds of a CustomResourceDefinition may not be served yet. With false, they are
-// known to be served.
+// setMaybeUnserved records whether the kinds of a CustomResourceDefinition may not be served yet. The value false means
+// that the kinds are known to be served.
 func (p *Progress) setMaybeUnserved(ref Ref, maybeUnserved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

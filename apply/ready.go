@@ -22,15 +22,16 @@ import (
 // NotReady is an object that is not ready.
 type NotReady struct {
 	Ref Ref
-	// Failed is true if it will probably not become ready without a change: a container that crashes, an image that
-	// cannot be pulled, an exceeded deadline. Otherwise it needs time.
+	// Failed is true if the object will probably not become ready without a change. Examples are a container that
+	// crashes, an image that cannot be pulled, or an exceeded deadline. If Failed is false, the object needs more time.
 	Failed bool
-	// Message names the object and its own reason. It is stable as long as the reason is: no times, no growing counts.
+	// Message contains the object and the reason why it is not ready. It stays the same as long as the reason stays the
+	// same: it contains no times and no growing counts.
 	Message string
 }
 
-// readinessKinds are the kinds that have a readiness. All others are ready once they are applied. For custom resources
-// of modules see StateEvaluator.
+// readinessKinds are the kinds whose readiness is checked. Objects of all other kinds are ready once they are applied.
+// For custom resources of modules see StateEvaluator.
 var readinessKinds = map[schema.GroupKind]bool{
 	{Kind: "PersistentVolumeClaim"}:      true,
 	{Kind: "Pod"}:                        true,
@@ -42,18 +43,18 @@ var readinessKinds = map[schema.GroupKind]bool{
 	crdKind:                              true,
 }
 
-// CheckReady reads those of refs that have a readiness, one GET each, and returns those that are not ready, in the
-// order of refs. The rules are those of kstatus, except that a Job is ready once it is complete. For a workload that is
-// not ready, its newest pods are listed to find the reason.
+// CheckReady returns the objects of refs that are not ready, in the order of refs. It sends one GET for each object
+// whose readiness is checked. The rules are the rules of kstatus, with one exception: a Job is ready once the Job is
+// complete. For a workload that is not ready, CheckReady lists the newest pods to find the reason.
 //
-// p may be nil. With it, a CustomResourceDefinition that was once found established is not read again, and the versions
-// that were read are recorded. The error means that the cluster as a whole cannot be used now.
+// p may be nil. With p, a CustomResourceDefinition that was once found established is not read again, and the versions
+// of the objects that were read are recorded in p. An error means that the whole cluster cannot be used now.
 func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, c.explainNotReady)
 }
 
-// CheckReadyWithoutPods is CheckReady without listing pods. Right after a workload was created these two requests are
-// of no use: nothing can have failed yet.
+// CheckReadyWithoutPods is CheckReady without the at most two requests that list pods. Directly after a workload was
+// created, these requests are useless, because no pod can have failed yet.
 func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (
 		string, bool, error) {
@@ -61,7 +62,7 @@ func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Prog
 	})
 }
 
-// explainer returns the reason why a workload is not ready.
+// explainer is a function that returns the reason why a workload is not ready.
 type explainer func(context.Context, *unstructured.Unstructured) (reason string, failed bool, err error)
 
 func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
@@ -96,7 +97,7 @@ func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, expla
 	return notReady, nil
 }
 
-// checkCRD reads only the conditions of a CustomResourceDefinition, which may be large.
+// checkCRD reads only the conditions of a CustomResourceDefinition, because the whole object may be large.
 func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func isJobDone(u *unstructured.Unstructured) bool {
 	return suspended || found
 }
 
-// conditionTrue returns the message of a condition, and whether it is true.
+// conditionTrue returns the message of a condition, and whether the status of the condition is True.
 func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, one := range conditions {
@@ -185,8 +186,9 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 	return "", false
 }
 
-// explainNotReady returns the reason why a workload is not ready: its own condition, or the worst problem of its newest
-// pods. It costs at most two requests. Without the rights for them, only the reason is missing.
+// explainNotReady returns the reason why a workload is not ready. The reason is a condition of the workload or the
+// worst problem of its newest pods. explainNotReady sends at most two requests. If the credential lacks the rights for
+// these requests, only the reason is missing.
 func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (
 	reason string, failed bool, err error) {
 	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
@@ -222,7 +224,8 @@ func clusterErrorOnly(err error) error {
 	return nil
 }
 
-// newestPodSelector returns a label selector for the pods of a workload's newest revision, "" if it has none.
+// newestPodSelector returns a label selector for the pods of the newest revision of a workload. It returns "" if the
+// workload has no such selector.
 func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstructured) (string, error) {
 	labels, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "selector")
 	data, err := utiljson.Marshal(labels)
@@ -268,13 +271,13 @@ func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstru
 	return hash, nil
 }
 
-// failedWaitReasons are reasons of waiting containers that need a change by a person.
+// failedWaitReasons are reasons of waiting containers that a user has to fix.
 var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull",
 	"ErrImageNeverPull", "InvalidImageName",
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
-// worstPodProblem returns what is wrong with pods; a failure precedes a wait. Pods are checked in the order of their
-// names, so that the result is stable.
+// worstPodProblem returns the worst problem of the pods. A failure is worse than waiting. Pods are checked in the order
+// of their names, so the result is stable.
 func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pods {
@@ -289,7 +292,7 @@ func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	return reason, false
 }
 
-// podProblem returns what is wrong with one pod.
+// podProblem returns the problem of one pod.
 func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -313,8 +316,9 @@ func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	return reason, false
 }
 
-// containerProblem returns what is wrong with one container. Between two crashes it runs for a short time. A container
-// that has failed at least twice and is not ready still counts as failed, so that the result does not alternate.
+// containerProblem returns the problem of one container. A container runs for a short time between two crashes. So a
+// container that has failed at least twice and is not ready is still reported as failed. Otherwise the result would
+// alternate.
 func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
 	if c.State.Terminated != nil {
@@ -335,13 +339,13 @@ func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	case waiting != nil && slices.Contains(failedWaitReasons, waiting.Reason):
 		detail := waiting.Message
 		if waiting.Reason == "CrashLoopBackOff" {
-			detail = ended // its own message contains a time that grows
+			detail = ended // the message of the container contains a growing time
 		} else if strings.Contains(waiting.Reason, "Image") {
 			detail = "image " + c.Image
 		}
 		return strings.TrimSuffix(name+": "+waiting.Reason+": "+bounded(detail), ": "), true
 	case !c.Ready && c.RestartCount >= 2 && ended != "":
-		return name + ": CrashLoopBackOff: " + ended, true // the same text as while it waits
+		return name + ": CrashLoopBackOff: " + ended, true // the same text as for a waiting container
 	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" &&
 		waiting.Reason != "PodInitializing":
 		return name + ": " + waiting.Reason, false
