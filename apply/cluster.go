@@ -21,31 +21,32 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// ClusterOptions limit the requests to one cluster. The zero value is useful.
+// ClusterOptions are options for the requests to one cluster. The zero value is ready to use.
 type ClusterOptions struct {
-	// MaxConcurrentRequests is how many requests may be sent at the same time, over all callers. 0 means 8.
+	// MaxConcurrentRequests is the maximum number of concurrent requests over all callers. 0 means 8.
 	MaxConcurrentRequests int
-	// RequestTimeout is how long the API server may take for one request. 0 means 10 s. A working API server reports by
-	// then that it could not complete the request. One that does not answer within 2 s more counts as unreachable.
+	// RequestTimeout is the timeout of one request in the API server. 0 means 10 s. After this timeout, a working API
+	// server reports that the request could not be completed. An API server that does not respond within 2 s more is
+	// considered unreachable.
 	RequestTimeout time.Duration
-	// KeepNamespaces are never deleted. nil means kyma-system. Namespaces that Kubernetes itself needs are never
-	// deleted either.
+	// KeepNamespaces are namespaces that are never deleted. Nil means kyma-system. Namespaces that Kubernetes itself
+	// needs are never deleted either.
 	KeepNamespaces []string
-	// Observe, if set, is called for every request with its method, HTTP status (0 for no answer) and duration.
+	// Observe, if set, is called for every request with its method, HTTP status and duration. The status is 0 if there
+	// was no response.
 	Observe func(method string, code int, took time.Duration)
-	// Kinds, if set, is shared with other clusters, so that kinds which bundles define are stored once and need no
-	// discovery.
+	// Kinds, if set, is shared with other clusters. So kinds that bundles define are stored once and need no discovery.
 	Kinds *Kinds
 }
 
-// serverTimeoutGracePeriod is how much longer than ClusterOptions.RequestTimeout the client waits: long enough for the
-// timeout error of the API server to arrive.
+// serverTimeoutGracePeriod is added to ClusterOptions.RequestTimeout for the timeout of the client. It leaves enough
+// time for the timeout error of the API server to arrive.
 const serverTimeoutGracePeriod = 2 * time.Second
 
 // unservedKindPeriod is how long Cluster remembers that a kind is not served before it sends a discovery request again.
 const unservedKindPeriod = 5 * time.Second
 
-// Cluster sends requests to one cluster. It is safe for concurrent use and stores nothing but a few kinds.
+// Cluster sends requests to one cluster. It is safe for concurrent use. It stores only a few kinds.
 type Cluster struct {
 	http      *http.Client
 	base      *url.URL
@@ -55,17 +56,17 @@ type Cluster struct {
 	protected []string
 	observe   func(string, int, time.Duration)
 	now       func() time.Time
-	shared    *Kinds // nil if there is none
+	shared    *Kinds // nil if no kinds are shared
 
 	mu        sync.Mutex
-	kinds     map[schema.GroupVersionKind]resource  // those that are not the same in shared; guarded by mu
-	differing map[schema.GroupVersionKind]bool      // not served as shared has them; guarded by mu
-	unserved  map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
+	kinds     map[schema.GroupVersionKind]resource  // kinds that are missing or different in shared; guarded by mu
+	differing map[schema.GroupVersionKind]bool      // kinds that are not served as stored in shared; guarded by mu
+	unserved  map[schema.GroupVersionKind]time.Time // kinds that are not served, with the time of discovery; guarded by mu
 	cached    cachedCapabilities                    // guarded by mu
 }
 
-// New returns a Cluster for cfg. hc is the HTTP client to use; nil creates one from cfg. The limits of cfg on queries
-// per second do not apply. New sends no request.
+// New returns a Cluster for cfg. hc is the HTTP client; if hc is nil, New creates an HTTP client from cfg. The limits
+// of cfg for queries per second are ignored. New sends no request.
 func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
@@ -77,7 +78,8 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		}
 	}
 	client := *hc
-	// The transport adds the credential to every request. Following a redirect would send it to another host.
+	// The transport adds the credential to every request. A redirect that is followed would send the credential to
+	// another host.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 	if opts.MaxConcurrentRequests <= 0 {
@@ -107,8 +109,8 @@ func (c *Cluster) isProtected(r Ref) bool {
 	return r.groupKind() == namespaceKind && slices.Contains(c.protected, r.Name)
 }
 
-// resourceOf returns how the cluster serves a kind: from the built-in table, from the cache, or by one discovery
-// request. An Error with reason KindUnknown means that the kind is not served.
+// resourceOf returns how the cluster serves a kind. It uses the built-in table, the cache, or one discovery request. An
+// Error with reason KindUnknown means that the kind is not served.
 func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	if b, ok := builtins[gvk.GroupKind()]; ok {
 		return b.resource, nil
@@ -128,7 +130,7 @@ func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (
 	return c.discover(ctx, gvk)
 }
 
-// discover finds a kind by a discovery request, whatever is cached, and caches the answer.
+// discover finds a kind by a discovery request and caches the response. It ignores cached kinds.
 func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	served, err := c.servedKinds(ctx, gvk.GroupVersion())
 	if err != nil {
@@ -145,8 +147,8 @@ func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (re
 	return found, nil
 }
 
-// servedKinds returns the kinds that the cluster serves in one group and version by a discovery request; none if that
-// version is not served.
+// servedKinds returns the kinds that the cluster serves in one group and version. It sends a discovery request. If the
+// version is not served, it returns no kinds.
 func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
 	r := request{method: http.MethodGet, path: resource{}.urlPath(version, "", ""),
 		operation: "reading which kinds are served in " + version.String()}
@@ -168,13 +170,13 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 	return kinds, nil
 }
 
-// otherVersion finds another version in which the cluster serves the kind of ref. It returns false if there is none, so
-// that no object of that kind can exist.
+// otherVersion finds another version in which the cluster serves the kind of ref. It returns false if there is no other
+// version; then no object of the kind can exist.
 func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
 	r := request{method: http.MethodGet, path: "/apis/" + ref.Group,
 		operation: "reading which versions are served of " + ref.Group}
 	if ref.Group == "" {
-		return ref, resource{}, false, nil // the core group has one version
+		return ref, resource{}, false, nil // the core group has only one version
 	}
 	anyVersion := schema.GroupVersionKind{Group: ref.Group, Kind: ref.Kind}
 	if c.isKnownUnserved(anyVersion) {
@@ -202,8 +204,8 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 	return ref, resource{}, false, nil
 }
 
-// rememberUnserved caches for unservedKindPeriod that a kind is not served; without a version, that it is served in
-// none.
+// rememberUnserved caches for unservedKindPeriod that a kind is not served. Without a version, it caches that the kind
+// is not served in any version.
 func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +219,7 @@ func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	c.unserved[gvk] = c.now()
 }
 
-// isKnownUnserved reports whether a kind was found not to be served within unservedKindPeriod.
+// isKnownUnserved reports whether a discovery within the last unservedKindPeriod found that a kind is not served.
 func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +227,7 @@ func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	return ok && c.now().Sub(at) < unservedKindPeriod
 }
 
-// rememberCRD caches the kinds that a CustomResourceDefinition of a bundle will serve, so that they need no discovery
+// rememberCRD caches the kinds that a CustomResourceDefinition of a bundle defines. So these kinds need no discovery
 // request.
 func (c *Cluster) rememberCRD(crd render.CRD) {
 	if c.shared != nil {
@@ -253,7 +255,7 @@ func (c *Cluster) rememberLocked(gvk schema.GroupVersionKind, r resource) {
 	delete(c.unserved, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
 }
 
-// forgetKind removes a kind from the cache, because a request has shown that the cluster does not serve it.
+// forgetKind removes a kind from the cache, because a response has shown that the cluster does not serve the kind.
 func (c *Cluster) forgetKind(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,8 +273,8 @@ func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 		" in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
-// validateIdentity refuses identities that cannot be a part of a URL path, so that a name in a bundle cannot lead to
-// another path of the API.
+// validateIdentity rejects identities that cannot be part of a URL path. So a name in a bundle cannot lead to another
+// path of the API.
 func validateIdentity(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
@@ -287,8 +289,9 @@ func validateIdentity(r Ref) *Error {
 	return nil
 }
 
-// forEach calls work for 0 … n-1, concurrently up to the limit of the cluster, until all calls have returned or one
-// returns an error that concerns the whole cluster. It returns the first such error.
+// forEach calls work for 0 … n-1. The calls run concurrently up to the limit of the cluster. forEach returns when all
+// calls have returned or when one call returns an error that concerns the whole cluster. It returns the first such
+// error.
 func (c *Cluster) forEach(n int, work func(i int) error) error {
 	var (
 		mu    sync.Mutex
@@ -322,14 +325,14 @@ func (c *Cluster) forEach(n int, work func(i int) error) error {
 		group.Go(run)
 	}
 	if n > 0 {
-		run() // the goroutine of the caller works, too
+		run() // the goroutine of the caller works too
 	}
 	group.Wait()
 	return first
 }
 
-// preferClusterError returns the more informative error: one of the cluster rather than the end of a context, else the
-// first.
+// preferClusterError returns the more informative error. It prefers an error of the cluster to the end of a context.
+// Otherwise it returns the first error.
 func preferClusterError(first, second error) error {
 	if first == nil {
 		return second

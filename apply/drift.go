@@ -21,13 +21,13 @@ type Drifted struct {
 	Ref Ref
 	// Missing is true if the object does not exist, or is being deleted.
 	Missing bool
-	// Fields that differ, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
+	// Fields are the fields that differ, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// Managers are the other field managers that own those fields now, sorted.
+	// Managers are the other field managers that own Fields now, sorted.
 	Managers []string
 }
 
-// String names the object and how it differs.
+// String returns the object and how it differs from the Set.
 func (d Drifted) String() string {
 	if d.Missing {
 		return d.Ref.String() + " is missing"
@@ -42,26 +42,27 @@ func (d Drifted) String() string {
 	return text
 }
 
-// maxFields limits how many fields of an object are named.
+// maxFields is the maximum number of fields that are reported for an object.
 const maxFields = 10
 
-// FindDrift finds the objects of a Set that are missing or differ from it, with one GET each and without writing. only
-// restricts it to some of them. It relies on the field ownership that the API server records: when a field that we
-// applied is changed or removed, it loses our ownership, so fields that are still ours have not changed. Fields that
-// the Set does not contain (defaults, status, additions of others) are never drift.
+// FindDrift returns the objects of a Set that are missing or differ from the Set. It sends one GET for each object and
+// writes nothing. only restricts FindDrift to some objects. FindDrift relies on the field ownership that the API server
+// records. When another client changes or removes a field that we applied, we lose the ownership of the field. So a
+// field that we still own has not changed. Fields that the Set does not contain (defaults, status, fields of others)
+// are never drift.
 //
-//   - An object that p has as applied with the same content is compared by that record alone; its spec is not even
-//     read. Secrets are the exception: keys of stringData have no owner once the API server has encoded them.
-//   - Any other object is also compared field by field, with lists merged as the record defines. Values that the API
-//     server writes in another form (quantities, stringData of Secrets) count as equal if they mean the same.
+//   - If p records an object as applied with the same content, only the field ownership is compared and the spec is not
+//     read. Secrets are an exception: keys of stringData have no owner after the API server has encoded them.
+//   - Any other object is also compared field by field. Lists are merged as the field ownership defines. Values that the
+//     API server writes in another form (quantities, stringData of Secrets) are equal if they have the same meaning.
 //
-// The alternative, a dry-run PATCH, needs a second request to show whether anything would change, needs the right to
-// write, is counted as a write in audits, and fails where webhooks do not support it.
+// The alternative is a dry-run PATCH. A dry-run PATCH needs a second request to show whether anything would change,
+// needs the right to write, is a write in audit logs, and fails if webhooks do not support it.
 //
-// FindDrift records in p (which may be nil) which objects are as they should be and forgets the others, so that an
-// Apply with p afterwards corrects exactly what has drifted. An object that may not be read counts as not drifted; the
-// error is then that of JoinFailures. If the cluster as a whole cannot be used, the error says so and no drift is
-// returned.
+// FindDrift records in p (which may be nil) which objects have no drift, and removes the other objects from p. So a
+// later Apply with p corrects exactly the drift. If the credential lacks the right to read an object, the object is
+// treated as not drifted, and FindDrift returns the error of JoinFailures. If the whole cluster cannot be used,
+// FindDrift returns that error and no drift.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
 	items, _, err := c.resolveObjects(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		// Ownership has changed, so a field whose desired value is empty was changed.
+		// The ownership has changed, so a field whose desired value is empty was changed.
 		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
@@ -151,19 +152,20 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherOwners(fields, m, set.owner())}, nil
 }
 
-// owned is a tree of fields in the form of the API server (FieldsV1): "f:name" for a member, `k:{"name":"x"}` for a
-// list item by keys, `v:"x"` for one by value. A node without children is owned as a whole.
+// owned is a tree of fields in the format of the API server (FieldsV1). "f:name" is a member, `k:{"name":"x"}` is a
+// list item by keys, and `v:"x"` is a list item by value. A node without children is owned as a whole.
 type owned map[string]owned
 
-// comparison collects the fields in which a desired object differs from what we own.
+// comparison collects the fields in which a desired object differs from the owned fields.
 type comparison struct {
 	fields []string
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// compareOwned returns the paths of wanted, the desired object, that we do not own (fields is FieldsV1 of our entry) or
-// that, if live is not nil, have another value there. Paths in ignore are left out. Desired empty values whose owner is
-// not recorded count only with zeros. The result is sorted and has at most maxFields. wanted and live may be changed.
+// compareOwned returns the paths of wanted, the desired object, that we do not own. fields is the FieldsV1 of our
+// entry. If live is not nil, compareOwned also returns the paths whose value in live differs. Paths in ignore are left
+// out. Desired empty values without a recorded owner are returned only with zeros. The result is sorted and has at most
+// maxFields paths. compareOwned may change wanted and live.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	var own owned
 	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
@@ -186,7 +188,7 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 		if stringData, ok := wanted["stringData"].(map[string]any); ok && live["kind"] == "Secret" {
 			live = maps.Clone(live)
 			live["stringData"] = decodedSecretData(live["data"], stringData)
-			own["f:stringData"] = ownedKeys(stringData) // the record does not contain its keys
+			own["f:stringData"] = ownedKeys(stringData) // FieldsV1 does not contain the keys of stringData
 		}
 	}
 	c := comparison{zeros: zeros}
@@ -209,7 +211,7 @@ func withoutUnowned(wanted map[string]any) map[string]any {
 	return out
 }
 
-// decodedSecretData returns the keys of a Secret's data that were given as stringData, decoded.
+// decodedSecretData returns the decoded values of a Secret's data for the keys that were given as stringData.
 func decodedSecretData(data any, keys map[string]any) map[string]any {
 	out := map[string]any{}
 	encoded, _ := data.(map[string]any)
@@ -230,10 +232,10 @@ func ownedKeys(keys map[string]any) owned {
 	return own
 }
 
-// compare compares one value. With values, the live value is compared, else only ownership.
+// compare compares one value. With values, it compares the live value; otherwise it compares only the ownership.
 func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
 	if isEmpty(wanted) {
-		return // the API server may drop it
+		return // the API server may drop an empty value
 	}
 	if len(own) == 0 { // owned as a whole
 		if values && !sameValue(wanted, live) {
@@ -266,7 +268,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 		}
 		child, ok := own["f:"+key]
 		if !ok && !c.zeros && isZero(w) && isZero(live[key]) {
-			continue // the API server left it out, and so it has no owner
+			continue // the API server left the value out, so the value has no owner
 		}
 		if !ok {
 			c.fields = append(c.fields, at)
@@ -274,7 +276,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 		}
 		c.compare(at, w, live[key], values, child)
 	}
-	for name := range own { // fields of content that we applied earlier
+	for name := range own { // remaining owned fields are from content that we applied earlier
 		key, ok := strings.CutPrefix(name, "f:")
 		if _, wants := wanted[key]; ok && !wants {
 			c.fields = append(c.fields, strings.TrimPrefix(path+"."+key, "."))
@@ -282,12 +284,12 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 	}
 }
 
-// compareList compares a list whose items are owned one by one, by keys or by value.
+// compareList compares a list whose items are owned separately, by keys or by value.
 func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
 	left := maps.Clone(own)
 	delete(left, ".")
-	// Items that contain all their keys are matched first; the others, whose keys the API server has defaulted, match
-	// what remains.
+	// Items that contain all their keys are matched first. Other items lack keys that the API server has defaulted, and
+	// are matched with the remaining owned items.
 	items := slices.SortedStableFunc(slices.Values(wanted),
 		func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
@@ -307,7 +309,7 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 			return true
 		})
 	}
-	if len(items) > 0 { // not owned by us any more
+	if len(items) > 0 { // we do not own these items any more
 		c.fields = append(c.fields, path)
 	}
 	for name := range left {
@@ -320,8 +322,8 @@ func memberCount(item any) int {
 	return len(m)
 }
 
-// matchOwnedItem finds the owned item that corresponds to w, by value or by keys. Unless exact, keys that are missing
-// in w match any value.
+// matchOwnedItem finds the owned item that corresponds to w, by value or by keys. With exact, w must contain all keys.
+// Without exact, keys that are missing in w match any value.
 func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if text, ok := strings.CutPrefix(name, "v:"); ok {
@@ -350,7 +352,7 @@ func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	return "", false
 }
 
-// findItem finds an item of a live list, in which all keys are present.
+// findItem finds an item of a live list by its keys. Live items contain all keys.
 func findItem(live []any, name string) (any, bool) {
 	for _, l := range live {
 		if found, ok := matchOwnedItem(l, owned{name: nil}, true); ok && found == name {
@@ -379,7 +381,7 @@ func itemLabel(name string) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-// isEmpty reports whether a value is empty, so that an API server may leave it out, or others may set it.
+// isEmpty reports whether a value is empty. An API server may leave out an empty value, and other clients may set it.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -412,7 +414,8 @@ func isZero(value any) bool {
 	return isEmpty(value)
 }
 
-// sameValue reports whether a live value equals the desired one. A live map may have more members: defaults.
+// sameValue reports whether a live value equals the desired value. A live map may have additional members, which are
+// defaults.
 func sameValue(wanted, live any) bool {
 	switch w := wanted.(type) {
 	case map[string]any:
@@ -467,7 +470,7 @@ func otherOwners(fields []string, m *metadata, ours string) []string {
 	return slices.Compact(owners)
 }
 
-// covers reports whether the tree contains the path, or a parent of it that is owned as a whole.
+// covers reports whether the tree contains the path or a parent of the path that is owned as a whole.
 func (own owned) covers(path string) bool {
 	for path != "" {
 		if len(own) == 0 {

@@ -18,7 +18,7 @@ import (
 type ObjectMetadata struct {
 	Ref
 	UID string
-	// DeletionTime is when its deletion began; zero if it has not.
+	// DeletionTime is the time when the deletion of the object began. It is zero if the object is not being deleted.
 	DeletionTime time.Time
 	Finalizers   []string
 	Labels       map[string]string
@@ -26,8 +26,8 @@ type ObjectMetadata struct {
 	annotations map[string]string
 }
 
-// Get reads one object. The Ref of a namespaced kind must have its namespace. Errors have reason ObjectNotFound if the
-// object does not exist, KindUnknown if the cluster does not serve the kind.
+// Get reads one object. The Ref of a namespaced kind must have a namespace. The error has reason ObjectNotFound if the
+// object does not exist, and reason KindUnknown if the cluster does not serve the kind.
 func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
@@ -47,19 +47,19 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return u, nil
 }
 
-// Create creates an object that does not exist yet and belongs to its user from then on. owner is the field manager. A
-// namespaced object without a namespace is created in "default". Errors have reason ObjectExists if an object of that
-// name exists, KindUnknown if the cluster does not serve the kind yet.
+// Create creates an object that does not exist yet. After that, the user owns the object. owner is the field manager. A
+// namespaced object without a namespace is created in "default". The error has reason ObjectExists if an object with
+// this name exists, and reason KindUnknown if the cluster does not serve the kind yet.
 //
-// It reads the object first and then applies it without force: an API server delays a POST of a custom resource by two
-// seconds when its CRD is new, but not a PATCH. Fields of another client that creates the object in between are not
-// overwritten.
+// Create reads the object first and then applies it without force. It does not use POST, because an API server delays a
+// POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client creates
+// the object in between, the fields of the other client are not overwritten.
 func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, true)
 }
 
-// CreateWithoutRead is Create without reading first, for an object that most probably does not exist. If it does, the
-// API server refuses the request.
+// CreateWithoutRead is Create without the read, for an object that most probably does not exist. If the object exists,
+// the API server rejects the request.
 func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, false)
 }
@@ -110,7 +110,8 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	return ref, err
 }
 
-// encodeNew encodes an object. With only, it can only be created: no existing object has resourceVersion 1.
+// encodeNew encodes an object. With only, the request can create the object but cannot change it, because no existing
+// object has resourceVersion 1.
 func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	content := obj.Object
 	if only {
@@ -129,8 +130,8 @@ func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	return body, nil
 }
 
-// List returns the metadata of the objects of a kind in one namespace, or with "" in all, in pages of 500. An error
-// with reason KindUnknown means that none can exist in this version.
+// List returns the metadata of the objects of a kind in one namespace, in pages of 500. The namespace "" means all
+// namespaces. An error with reason KindUnknown means that no object of the kind can exist in this version.
 func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]ObjectMetadata, error) {
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
@@ -155,7 +156,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 	}
 }
 
-// listPage reads one page of a list and returns the continue token of the next, "" for the last.
+// listPage reads one page of a list and returns the continue token of the next page. The last page has the token "".
 func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (
 	found []ObjectMetadata, next string, err error) {
 	var list struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// applyObject applies one object and records the result. It returns an error only if it concerns the whole cluster.
+// applyObject applies one object and records the result. It returns an error only if the error concerns the whole
+// cluster.
 func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	known := a.done.beginWrite(it.ref)
 	var (
@@ -56,18 +57,18 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// writeResult is what the API server answered after an object was sent.
+// writeResult is the response of the API server to a write of an object.
 type writeResult struct {
 	metadata
 	created   bool
-	unchanged bool     // it existed, and nothing was written
+	unchanged bool     // the object existed, and nothing was written
 	taken     []string // fields taken over from other field managers
-	from      []string // these managers
+	from      []string // the managers that owned the fields in taken
 }
 
-// applyWithTakeover applies the object with all its fields. The first PATCH is without force, which costs nothing while
-// no other field manager has these fields. In a conflict, the API server names fields and managers, and the second
-// PATCH takes the fields over.
+// applyWithTakeover applies the object with all its fields. The first PATCH is without force. It is the only request if
+// no other field manager owns these fields with other values. In a conflict, the API server returns the fields and
+// managers. Then the second PATCH takes over the fields.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := conflictOf(err)
@@ -79,13 +80,13 @@ func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResul
 	return w, err
 }
 
-// conflictOf returns the error of a PATCH that sets fields of other field managers.
+// conflictOf returns the error of a PATCH that conflicts with fields of other field managers.
 func conflictOf(err error) (*Error, bool) {
 	e, ok := errors.AsType[*Error](err)
 	return e, ok && e.reason == ObjectConflict && len(e.managers) > 0
 }
 
-// encode returns the object as JSON as it is sent.
+// encode returns the object as the JSON that is sent.
 func (a *applyCall) encode(it *item) *buffer {
 	body := newBuffer()
 	body.data = it.object.AppendJSON(body.data, it.namespace(), a.set.Overlay)
@@ -113,17 +114,18 @@ func (i *item) urlPath() string {
 	return i.resource.urlPath(i.ref.GVK().GroupVersion(), i.ref.Namespace, i.ref.Name)
 }
 
-// tryCreate sends the object so that it can only be created: no existing object has resourceVersion 1, so the API
-// server refuses the PATCH if the object exists. Then found is true.
+// tryCreate sends a PATCH that can only create the object. No existing object has resourceVersion 1, so the API server
+// rejects the PATCH if the object exists. Then found is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
-	// An object begins with apiVersion and kind, so the first match is its metadata.
+	// The JSON of an object begins with apiVersion and kind, so the first match is the metadata of the object.
 	body.data = bytes.Replace(body.data, []byte(`"metadata":{`), []byte(`"metadata":{"resourceVersion":"1",`), 1)
 	w, err = a.patch(ctx, it, body, "")
 	return w, reasonIs(err, ObjectConflict), err
 }
 
-// createOnly creates the object if it does not exist, and changes nothing if it does: one request, or two.
+// createOnly creates the object if it does not exist. If the object exists, createOnly changes nothing. It sends one or
+// two requests.
 func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, error) {
 	w, found, err := a.tryCreate(ctx, it)
 	if !found {
@@ -137,8 +139,8 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 	return writeResult{metadata: answer.Metadata, unchanged: true}, nil
 }
 
-// deletedMeanwhile turns the error that an object does not exist, after it has existed a moment ago, into a conflict,
-// which is retried.
+// deletedMeanwhile converts a not-found error for an object that existed a moment ago to a conflict. A conflict is
+// retried.
 func deletedMeanwhile(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {
 		return err
@@ -147,10 +149,9 @@ func deletedMeanwhile(err error, it *item) error {
 		reason: ObjectConflict}
 }
 
-// applyExceptIgnored applies the object without changing its ignored paths once it exists. They are written when it is
-// created: one request. If it exists, it is read first. Ignored fields that are still ours are sent with their live
-// values, since an API server deletes a field whose only owner no longer sends it. Ignored fields of others are left
-// out.
+// applyExceptIgnored applies the object, but changes its ignored paths only at creation. Creation needs one request. If
+// the object exists, it is read first. Ignored fields that we still own are sent with their live values, because an API
+// server deletes a field whose only owner does not send it any more. Ignored fields that others own are left out.
 func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool) (writeResult, error) {
 	if !known {
 		if w, found, err := a.tryCreate(ctx, it); !found {
@@ -162,8 +163,8 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 		force       string
 	)
 	for try := 1; ; try++ {
-		// A PATCH with force must not take over an ignored field that another client sets at this moment, so it is
-		// bound to the resourceVersion that was read.
+		// A PATCH with force must not take over an ignored field that another client sets at the same time. So the
+		// PATCH contains the resourceVersion that was read.
 		body, live, err := a.encodeWithIgnored(ctx, it, force != "")
 		switch {
 		case reasonIs(err, ObjectNotFound) && known:
@@ -188,11 +189,11 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 	}
 }
 
-// maxForceTries limits how often an object that changes all the time (also in its status) is read and written before a
-// conflict is returned.
+// maxForceTries is the maximum number of attempts to read and write an object that changes all the time (also in its
+// status). After that, a conflict is returned.
 const maxForceTries = 4
 
-// withoutIgnored returns fields without those at ignored paths.
+// withoutIgnored returns fields without the fields at ignored paths.
 func (i *item) withoutIgnored(fields []string) []string {
 	return slices.DeleteFunc(fields, func(field string) bool {
 		path, problem := parsePath(field)
@@ -200,9 +201,10 @@ func (i *item) withoutIgnored(fields []string) []string {
 	})
 }
 
-// encodeWithIgnored reads the object and returns what to send: the content of the bundle, with ignored fields at their
-// live values if they are ours, else without them. The body contains the UID, and with sameVersion the resourceVersion,
-// of what was read, so that another object or version is refused.
+// encodeWithIgnored reads the object and returns the body to send. The body is the content of the bundle. Ignored
+// fields that we own have their live values; other ignored fields are left out. The body contains the UID of the object
+// that was read, so the API server rejects the body for another object. With sameVersion, the body also contains the
+// resourceVersion, so the API server rejects the body for another version.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
 		live   map[string]any
@@ -246,8 +248,8 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 	return body, *m, nil
 }
 
-// ownedFieldsHash returns a hash of the fields of the object that the API server records as ours, without those at
-// ignored paths.
+// ownedFieldsHash returns a hash of the fields of the object that the API server records as ours. Fields at ignored
+// paths are left out.
 func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 	raw := m.fieldsOwnedBy(owner)
 	var own owned
@@ -255,7 +257,7 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	// Only to find list items by other members than their keys.
+	// The object is needed only to find list items by members that are not keys of the list.
 	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted)
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)
@@ -263,8 +265,8 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 	return hashText(strings.Join(slices.Sorted(own.leaves("")), "\n"))
 }
 
-// handleFailure records why an object could not be applied, or deletes it to be created again if its annotation allows
-// that.
+// handleFailure records why an object could not be applied. If the annotation of the object allows recreation,
+// handleFailure deletes the object so that it is created again.
 func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -286,7 +288,7 @@ func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) erro
 	return nil
 }
 
-// recordFailure records a failure, and that other objects cannot depend on this one.
+// recordFailure records a failure. Objects that depend on the failed object then have to wait.
 func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -294,13 +296,13 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.markUnavailableLocked(it.ref)
 }
 
-// recordInvalidPolicy records that the annotations of an object are invalid. It is not sent.
+// recordInvalidPolicy records that the annotations of an object are invalid. The object is not sent.
 func (a *applyCall) recordInvalidPolicy(it *item) {
 	a.recordFailure(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
 
-// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. It deletes only an
-// object that this owner has applied, by the UID that was read.
+// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. It deletes the object
+// by the UID that was read, and only if this owner has applied the object.
 func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) error {
 	if !canRecreate(it.ref) {
 		refusal.Message += " (a " + it.ref.Kind +
@@ -335,13 +337,13 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	return nil
 }
 
-// canRecreate reports whether an object may be deleted to be created again. Namespaces and CRDs may not: objects of
-// others would be deleted with them.
+// canRecreate reports whether an object may be deleted and created again. Namespaces and CRDs may not be deleted,
+// because objects of others would be deleted too.
 func canRecreate(ref Ref) bool {
 	return ref.groupKind() != namespaceKind && ref.groupKind() != crdKind
 }
 
-// deleteByUID deletes the object with this UID and no other.
+// deleteByUID deletes the object only if it has this UID.
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
 	body := newBuffer()
 	body.data = fmt.Appendf(body.data,
@@ -351,8 +353,8 @@ func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error
 	return a.send(ctx, &r, nil)
 }
 
-// recordTerminating records that an object is being deleted, which has to end first. A namespace is read once more,
-// because its status contains what is left in it.
+// recordTerminating records that an object is being deleted and that the deletion has to end first. A namespace is read
+// once more, because its status lists the remaining content.
 func (a *applyCall) recordTerminating(ctx context.Context, it *item, m *metadata) error {
 	message := deletionMessage(m)
 	if it.role == roleNamespace {
