@@ -242,8 +242,7 @@ type run struct {
 	runtime   *runtimes.Runtime            // set by connect; nil without a connection
 	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; with InCluster, kyma
 	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of the Kyma, by name
-	// set by resolve, completed by install: first the requested modules in the order of spec, then the modules to be
-	// removed
+	// set by resolve, completed by install: the requested modules, the modules to be removed, the mandatory modules
 	modules   []plan.Module
 	agentPlan agentdelivery.Plan // set by watchlist
 	found     findings           // the input of the status
@@ -359,8 +358,8 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// planAgent computes what has to be delivered for the agent. The status lists the objects of the agent. It is saved
-// after this step.
+// planAgent computes what has to be delivered for the agent. The objects of the agent are listed in the status, and the
+// status is saved after this step.
 func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil

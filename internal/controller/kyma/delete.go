@@ -60,8 +60,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable()) && !n.InCluster {
-		// This request shows whether the runtime is available again. The status is written to the Kyma that it returns.
-		// The next steps do not need this Kyma.
+		// This request shows whether the runtime is available again. The status is then written to the Kyma that the
+		// request returns. The next steps do not use this Kyma.
 		n.remote, err = n.readRemote(ctx)
 	}
 	if err != nil {

@@ -334,7 +334,8 @@ func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents
 	return nil
 }
 
-// specPatch returns the merge patch that changes the spec of an object to the desired one, nil if they are equal.
+// specPatch returns the merge patch that changes the spec of an object to the desired spec, or nil if the specs are
+// equal.
 func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	patch, err := loop.MergePatch("spec", is.Object["spec"], desired.Object["spec"])
 	if err != nil {
