@@ -26,46 +26,47 @@ import (
 
 // Source is the input of Build.
 type Source struct {
-	// File is the path of the module-config. Paths in it are relative to it.
+	// File is the path of the module-config. Paths in the module-config are relative to File.
 	File string
-	// Commit of the source code; empty means that of the Git repository that contains File.
+	// Commit is the Git commit of the source code. Empty means the checked-out commit of the Git repository that
+	// contains File.
 	Commit string
-	// Home is the base URL of the repository context in the descriptor: the registry that the module is pushed to
-	// first. If it is empty, the push sets it.
+	// Home is the base URL of the repository context in the descriptor. It is the registry to which the module is
+	// pushed first. If Home is empty, the first push sets the repository context.
 	Home string
 }
 
-// Module is a version of a module that was built or loaded.
+// Module is one version of a module. It is either built or loaded.
 type Module struct {
 	// Config is the module-config; nil if the module was loaded.
 	Config *Config
-	// Name of the component and Version of the module.
+	// Name is the name of the component. Version is the version of the module.
 	Name, Version string
-	// Manifest is the YAML that installs the module, Objects are its objects.
+	// Manifest is the YAML text that installs the module. Objects are the objects in Manifest.
 	Manifest []byte
 	Objects  []*unstructured.Unstructured
-	// DefaultCR is the default custom resource; nil if there is none.
+	// DefaultCR is the default custom resource, or nil if the module has no default custom resource.
 	DefaultCR *unstructured.Unstructured
 	// ClusterScoped is true if the manifest contains the CRD of the default custom resource and the CRD is
 	// cluster-scoped.
 	ClusterScoped bool
-	// Images of all workloads, sorted.
+	// Images are the images of all workloads, sorted.
 	Images []string
 	// Template is the ModuleTemplate as YAML.
 	Template []byte
-	// Findings of the build that are not errors.
+	// Findings are the findings of the build that are not errors.
 	Findings []content.Finding
 
 	fromURL       bool
-	manifestFile  string // name of the manifest in its archive
-	defaultCR     []byte // original text
+	manifestFile  string // file name of the manifest
+	defaultCR     []byte // original text of the default custom resource
 	defaultCRFile string
 	source        *ocm.Source
 	home          string
 }
 
-// Build builds the module of a config. If the config or its files have errors, the error is Problems and lists all of
-// them.
+// Build builds the module that a config describes. If the config or its files have errors, the returned error is a
+// Problems that lists all of them.
 func Build(ctx context.Context, s Source) (*Module, error) {
 	text, err := os.ReadFile(s.File)
 	if err != nil {
@@ -94,7 +95,7 @@ func Build(ctx context.Context, s Source) (*Module, error) {
 	return m, err
 }
 
-// Archive returns the content of the component version, the input of ocm.Pack.
+// Archive returns the content of the component version, which is the input of ocm.Pack.
 func (m *Module) Archive() ocm.Archive {
 	c := m.Config
 	labels := []ocm.Label{
@@ -118,7 +119,7 @@ func (m *Module) Archive() ocm.Archive {
 	}
 }
 
-// readManifest reads the manifest, and renders it if it is a chart or a Kustomize directory.
+// readManifest reads the manifest. If the manifest is a chart or a Kustomize directory, readManifest renders it.
 func (m *Module) readManifest(ctx context.Context) error {
 	c := m.Config
 	problem := func(err error) error {
@@ -145,7 +146,7 @@ func (m *Module) readManifest(ctx context.Context) error {
 	return nil
 }
 
-// render returns the objects of a chart or Kustomize directory, and one YAML file with them.
+// render returns the objects of a chart or a Kustomize directory, and one YAML file with these objects.
 func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []byte, error) {
 	c := m.Config
 	folder, err := os.OpenRoot(c.path(c.Manifest))
@@ -187,7 +188,7 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 	return objects, text.Bytes(), nil
 }
 
-// chartSettings returns the chart settings of the config, including the content of the values file.
+// chartSettings returns the chart settings of the config. They include the content of the values file.
 func (c *Config) chartSettings() (s render.Settings, err error) {
 	s.Release, s.Namespace = cmp.Or(c.Chart.Release, c.ShortName()), cmp.Or(c.Chart.Namespace, v1beta2.RuntimeNamespace)
 	if c.Chart.Values != "" {
@@ -198,7 +199,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 	return s, nil
 }
 
-// readDefaultCR reads the default custom resource, if the config names one.
+// readDefaultCR reads the default custom resource if the config has one.
 func (m *Module) readDefaultCR(ctx context.Context) error {
 	c := m.Config
 	if c.DefaultCR == "" {
@@ -250,7 +251,7 @@ func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) 
 	return data, err
 }
 
-// causeOf returns the text of an error without the failed system call.
+// causeOf returns the text of an error without the name of the failed system call.
 func causeOf(err error) string {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Path + ": " + p.Err.Error()
@@ -258,7 +259,7 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// crdsOf returns the CRDs among objects by group and kind.
+// crdsOf returns the CRDs in a list of objects. The key of a CRD consists of its group and kind.
 func crdsOf(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
 	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, o := range objects {
@@ -283,7 +284,7 @@ func (m *Module) isClusterScoped() bool {
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 
-// findSource sets the commit of the source code.
+// findSource sets the commit of the source code in the module.
 func (m *Module) findSource(commit string) {
 	if commit == "" {
 		found, err := commitOf(filepath.Dir(m.Config.file))

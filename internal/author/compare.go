@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// compareCRDs returns changes of CRDs that break existing custom resources. A removed CRD is reported with the removed
-// objects.
+// compareCRDs returns the changes of CRDs that break existing custom resources. It does not report removed CRDs,
+// because they are reported as removed objects.
 func compareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -64,7 +64,7 @@ func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []conte
 	return findings
 }
 
-// comparison compares the schemas of one CRD.
+// comparison is the state of the comparison of two schemas of one CRD.
 type comparison struct {
 	where    string
 	findings []content.Finding
@@ -77,8 +77,8 @@ func (c *comparison) add(l content.Level, path, format string, args ...any) {
 	c.findings = append(c.findings, content.NewFinding(l, c.where, path+": "+fmt.Sprintf(format, args...)))
 }
 
-// compareSchemas adds a finding for each value that the old schema accepts and the new one rejects or drops. In a
-// status, this is at most a warning, because the operator writes it and can be changed.
+// compareSchemas adds a finding for each value that the old schema accepts and the new schema rejects or drops. A
+// finding about a status is at most a warning, because the operator writes the status and can be changed.
 func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	grave := content.Error
 	if path == ".status" || strings.HasPrefix(path, ".status.") {
@@ -130,7 +130,7 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return s.Type
 }
 
-// compareLimits adds findings for values that are no longer allowed.
+// compareLimits adds findings for values that the limits of the new schema no longer allow.
 func (c *comparison) compareLimits(path string, grave content.Level, before, after *apiextensionsv1.JSONSchemaProps) {
 	if len(after.Enum) > 0 {
 		var gone []string
@@ -189,7 +189,7 @@ func (c *comparison) compareLimits(path string, grave content.Level, before, aft
 	}
 }
 
-// immutable are fields that the API server does not allow to change, by kind.
+// immutable contains the fields that the API server does not allow to change, by kind.
 var immutable = map[string][]string{
 	"apps/Deployment": {"spec.selector"},
 	"apps/DaemonSet":  {"spec.selector"},

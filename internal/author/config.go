@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// Problems are the findings that prevent a build. As an error, it lists all of them, one per line.
+// Problems are the findings that prevent a build. As an error, Problems lists all findings, one per line.
 type Problems []content.Finding
 
 // Error returns all findings, one per line.
@@ -26,7 +26,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// problemsOf returns the findings of level Error as Problems, nil if there are none.
+// problemsOf returns the findings with level Error as Problems. It returns nil if there are no such findings.
 func problemsOf(findings []content.Finding) error {
 	var p Problems
 	for _, f := range findings {
@@ -40,16 +40,17 @@ func problemsOf(findings []content.Finding) error {
 	return p
 }
 
-// Config is a module-config file.
+// Config is the content of a module-config file.
 type Config struct {
-	// Name of the component: a domain and a path.
+	// Name is the name of the component. It consists of a domain and a path.
 	Name string
-	// Version of the module: three numbers and at most one pre-release identifier.
+	// Version is the version of the module. It consists of three numbers and at most one pre-release identifier.
 	Version string
-	// Manifest is the path of a file, a chart or a Kustomize directory, relative to the config, or an https URL of a
-	// file.
+	// Manifest is the location of the manifest. It is the path of a file, a chart or a Kustomize directory, relative to
+	// the config, or the https URL of a file.
 	Manifest string
-	// DefaultCR is the path or URL of a file with the default custom resource; empty for none.
+	// DefaultCR is the path or URL of a file with the default custom resource. It is empty if the module has no default
+	// custom resource.
 	DefaultCR string
 	// Repository, Documentation and Team describe the origin of the module.
 	Repository, Documentation, Team string
@@ -57,55 +58,56 @@ type Config struct {
 	Scan bool
 	// Icons and Resources are named links, in the order of the file.
 	Icons, Resources []Link
-	// Labels and Annotations of the ModuleTemplate.
+	// Labels and Annotations are the labels and annotations of the ModuleTemplate.
 	Labels, Annotations map[string]string
-	// Manager is the workload that runs the operator; nil if it is not set.
+	// Manager is the workload that runs the operator, or nil if the config does not have this key.
 	Manager *Manager
-	// AssociatedResources are the kinds that belong to the module.
+	// AssociatedResources are the kinds of resources that belong to the module.
 	AssociatedResources []Kind
-	// RequiresDowntime, Internal and Beta are properties of the version.
+	// RequiresDowntime, Internal and Beta are properties of the module version.
 	RequiresDowntime, Internal, Beta bool
-	// Chart are the settings for rendering a chart; zero for the defaults.
+	// Chart contains the settings for rendering a chart. The zero value means the defaults.
 	Chart ChartSettings
 
-	file  string         // path of the config, for messages
-	lines map[string]int // line by key
+	file  string         // path of the config, used in messages
+	lines map[string]int // line number of each key
 }
 
-// Link is a named link.
+// Link is a link with a name.
 type Link struct {
 	Name string `yaml:"name"`
 	Link string `yaml:"link"`
 }
 
-// Kind is group, version and kind.
+// Kind consists of a group, a version and a kind.
 type Kind struct {
 	Group   string `yaml:"group"`
 	Version string `yaml:"version"`
 	Kind    string `yaml:"kind"`
 }
 
-// Manager is a workload.
+// Manager identifies the workload that runs the operator.
 type Manager struct {
 	Kind      `yaml:",inline"`
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
 }
 
-// ChartSettings are the settings for rendering a chart. Other tools do not support this key.
+// ChartSettings are the settings for rendering a chart. Other tools do not support the key chart of the config.
 type ChartSettings struct {
-	// Release is the name of the release; empty means the name of the module.
+	// Release is the name of the Helm release. Empty means the name of the module.
 	Release string `yaml:"release"`
-	// Namespace of the release, and of objects without namespace; empty means kyma-system.
+	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. Empty means
+	// kyma-system.
 	Namespace string `yaml:"namespace"`
 	// Values is the path of a file with values, relative to the config.
 	Values string `yaml:"values"`
 }
 
-// ShortName returns the name of the module: the last part of the name of the component.
+// ShortName returns the name of the module, which is the last path segment of the component name.
 func (c *Config) ShortName() string { return c.Name[strings.LastIndex(c.Name, "/")+1:] }
 
-// Where returns the file of the config and the line of a key, for messages.
+// Where returns the path of the config and the line of a key, for messages.
 func (c *Config) Where(key string) string {
 	if line := c.lines[key]; line > 0 {
 		return fmt.Sprintf("%s:%d", c.file, line)
@@ -113,12 +115,12 @@ func (c *Config) Where(key string) string {
 	return c.file
 }
 
-// path returns the path of a file that the config names.
+// path returns the path of a file in the config, which is relative to the config.
 func (c *Config) path(name string) string {
 	return filepath.Join(filepath.Dir(c.file), filepath.FromSlash(name))
 }
 
-// obsoleteKeys are keys of other tools that have no effect, each with an explanation.
+// obsoleteKeys contains keys of other tools that have no effect here. The value of each key is an explanation.
 var obsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",
@@ -140,7 +142,8 @@ func (r *configParser) addError(line int, format string, args ...any) {
 	r.findings = append(r.findings, content.NewFinding(content.Error, where, fmt.Sprintf(format, args...)))
 }
 
-// ParseConfig parses the text of a config; file is its path. The error is Problems and lists all errors.
+// ParseConfig parses the text of a config. file is the path of the config. The returned error is a Problems that lists
+// all errors.
 func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	r := &configParser{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
 	var document yaml.Node
@@ -170,7 +173,7 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	return r.Config, r.findings, problemsOf(r.findings)
 }
 
-// fields returns the keys of a config with the variables for their values.
+// fields returns the keys of a config. The value of each key is a pointer to the variable for its value.
 func (r *configParser) fields() map[string]any {
 	return map[string]any{
 		"name": &r.Name, "version": &r.Version, "manifest": &r.Manifest, "defaultCR": &r.DefaultCR,
@@ -183,7 +186,7 @@ func (r *configParser) fields() map[string]any {
 	}
 }
 
-// each calls visit for the entries of a map, and reports duplicate keys.
+// each calls visit for every entry of a map. It reports duplicate keys as errors.
 func (r *configParser) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -211,7 +214,7 @@ func (r *configParser) addUnknownKey(line int, key string, fields map[string]any
 	r.addError(line, "unknown key %q: %sknown are %s", key, hint, strings.Join(known, ", "))
 }
 
-// decode decodes a value strictly into a field.
+// decode decodes a value strictly into the variable of a field.
 func (r *configParser) decode(key string, value *yaml.Node, into any) {
 	if links, ok := into.(*[]Link); ok {
 		*links = r.links(key, value)
@@ -251,7 +254,7 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	}
 }
 
-// links decodes named links: a list of name and link, or a map.
+// links decodes named links. The node is either a list of entries with a name and a link, or a map.
 func (r *configParser) links(key string, node *yaml.Node) []Link {
 	var links []Link
 	add := func(line int, name, link string) {
@@ -292,7 +295,8 @@ func (r *configParser) links(key string, node *yaml.Node) []Link {
 	return links
 }
 
-// The syntax of names and versions. That of the ModuleTemplate is stricter than that of a component; both apply.
+// The syntax of names and versions. The syntax of a ModuleTemplate is stricter than the syntax of a component. Both
+// apply.
 var (
 	componentForm = regexp.MustCompile(
 		`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
@@ -375,7 +379,7 @@ func (r *configParser) validateVersion() {
 	}
 }
 
-// plainVersion suggests a version that is valid in a ModuleTemplate.
+// plainVersion returns a similar version that is valid in a ModuleTemplate, as a suggestion.
 func plainVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")
@@ -385,7 +389,7 @@ func plainVersion(version string) string {
 	return numbers + "-" + pre
 }
 
-// checkFile validates the location of a file: a path relative to the config, or a URL.
+// checkFile validates the location of a file, which is a URL or a path relative to the config.
 func (r *configParser) checkFile(key, value string, required bool) {
 	line := r.lines[key]
 	switch {

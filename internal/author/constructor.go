@@ -13,9 +13,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// WriteConstructor writes a component constructor in the format of modulectl, from which the OCM command line creates
-// the same component version (ocm add componentversions). Paths in it are relative to it; template is the path of the
-// ModuleTemplate. Content from a URL or a folder is written next to it, as one file.
+// WriteConstructor writes a component constructor in the format of modulectl to file. The OCM command line (ocm add
+// componentversions) creates the same component version from the constructor. Paths in the constructor are relative to
+// the constructor. template is the path of the ModuleTemplate. WriteConstructor writes content from a URL or a folder
+// as one file next to the constructor.
 func (m *Module) WriteConstructor(file, template string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
@@ -68,7 +69,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 	return writeBeside(file, text)
 }
 
-// input returns the input of a local resource: the path of its content.
+// input returns the input field of a local resource, which contains the path of the content.
 func (m *Module) input(resource, file, template string) (fields, error) {
 	path, text := template, m.Template
 	switch resource {
@@ -96,7 +97,7 @@ func (m *Module) input(resource, file, template string) (fields, error) {
 		{"includeFiles", []string{name}}}, nil
 }
 
-// relative returns a path relative to the folder of another file.
+// relative returns path relative to the folder of file.
 func relative(file, path string) (string, error) {
 	folder, err := filepath.Abs(filepath.Dir(file))
 	if err == nil {

@@ -22,15 +22,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Size limits of the consumers of modules, in bytes.
+// The size limits of programs that read modules, in bytes.
 const (
-	managerDescriptor = 100 << 10 // of a component descriptor, in the manager and in Kyma's lifecycle-manager
-	managerLayer      = 32 << 20  // of a layer, in the manager
-	maxObject         = 1 << 20   // of an object in etcd, with reserve for fields that the API server adds
+	managerDescriptor = 100 << 10 // component descriptor, in the manager and in Kyma's lifecycle-manager
+	managerLayer      = 32 << 20  // layer, in the manager
+	maxObject         = 1 << 20   // object in etcd, with a reserve for fields that the API server adds
 )
 
-// Lint returns problems of the module, and of the upgrade from previous if that is not nil. It connects to no cluster.
-// Findings are ordered by level, then in the order of the artefact.
+// Lint returns the problems of the module. If previous is not nil, Lint also returns the problems of the upgrade from
+// previous. It does not connect to a cluster. Findings are sorted by level. Findings of the same level have the order
+// of the artefact.
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
 	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
@@ -63,7 +64,8 @@ func (m *Module) lintTemplate() []content.Finding {
 	return nil
 }
 
-// schemaFindings validates an object against its CRD. Fields that the API server would drop get the level unknown.
+// schemaFindings validates an object against its CRD. The parameter unknown is the level of findings about fields that
+// the API server would drop.
 func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string,
 	unknown content.Level) []content.Finding {
 	var schema *apiextensionsv1.JSONSchemaProps
@@ -148,7 +150,7 @@ func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
 	return ok && (has || status.XPreserveUnknownFields != nil && *status.XPreserveUnknownFields)
 }
 
-// lintManager checks that the manager in the config exists and states its version.
+// lintManager checks that the manager workload of the config exists in the manifest and that it states its version.
 func (m *Module) lintManager() []content.Finding {
 	if m.Config == nil {
 		return nil
@@ -172,7 +174,7 @@ func (m *Module) lintManager() []content.Finding {
 			strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")))}
 }
 
-// lintVersion checks that a workload states its version, in an image tag or a label.
+// lintVersion checks that a workload states the version of the module in an image tag or a label.
 func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 	if o.GetLabels()["app.kubernetes.io/version"] == m.Version {
 		return nil
@@ -192,7 +194,7 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 			"app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
 
-// lintObjects reports duplicate objects and objects that do not belong into a manifest.
+// lintObjects reports duplicate objects, and objects that must not be in a manifest.
 func (m *Module) lintObjects() []content.Finding {
 	var findings []content.Finding
 	seen := map[string]bool{}
@@ -217,7 +219,7 @@ func (m *Module) lintObjects() []content.Finding {
 	return findings
 }
 
-// lintSizes compares sizes with the limits of consumers.
+// lintSizes compares the sizes of the artefacts with the size limits.
 func (m *Module) lintSizes() []content.Finding {
 	var findings []content.Finding
 	where := m.Name + ":" + m.Version
@@ -249,7 +251,7 @@ func (m *Module) lintSizes() []content.Finding {
 	return findings
 }
 
-// idOf returns the identity of an object, independent of its API version.
+// idOf returns an identifier of an object that does not depend on its API version.
 func idOf(o *unstructured.Unstructured) string {
 	gvk := o.GroupVersionKind()
 	return strings.Join([]string{gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName()}, "/")
@@ -284,7 +286,7 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	return append(findings, addedRights(previous.Objects, m.Objects)...)
 }
 
-// findingForPruned returns the finding for an object that the new version does not contain.
+// findingForPruned returns the finding for an object that is missing in the new version.
 func findingForPruned(o *unstructured.Unstructured) content.Finding {
 	where := content.NameOf(o)
 	switch {

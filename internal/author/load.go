@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Load reads the component version of the reference of a place as a module. It fails if there is more than one.
+// Load reads the component version that the reference of a place selects, and returns it as a module. It returns an
+// error if the reference selects more than one component version.
 func Load(ctx context.Context, p *storage.Place) (*Module, error) {
 	a, err := p.One(ctx)
 	if err != nil {

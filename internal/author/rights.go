@@ -12,10 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// role is a Role or ClusterRole of a manifest.
+// role is a Role or a ClusterRole in a manifest.
 type role struct {
 	where string
-	wide  bool // a ClusterRole
+	wide  bool // true for a ClusterRole
 	rules []rbacv1.PolicyRule
 }
 
@@ -34,10 +34,10 @@ func rolesOf(objects []*unstructured.Unstructured) []role {
 	return roles
 }
 
-// grant is one verb on one resource.
+// grant is the permission for one verb on one resource.
 type grant struct {
-	verb, resource string // resource.group, or a path
-	named          bool   // restricted by resourceNames
+	verb, resource string // the resource is resource.group or a URL path
+	named          bool   // true if resourceNames restrict the permission
 	wide           bool
 }
 
@@ -59,7 +59,7 @@ func (r role) grants() []grant {
 	return all
 }
 
-// lintRights reports the permissions of a module, and which of them are close to full access.
+// lintRights reports the permissions of a module. It marks the permissions that are close to full access.
 func (m *Module) lintRights() []content.Finding {
 	var findings []content.Finding
 	for _, r := range rolesOf(m.Objects) {
@@ -91,7 +91,7 @@ func (m *Module) lintRights() []content.Finding {
 	return findings
 }
 
-// ruleText returns a rule as text.
+// ruleText returns a rule of a role as text.
 func ruleText(rule rbacv1.PolicyRule) string {
 	what := append([]string(nil), rule.NonResourceURLs...)
 	for _, resource := range rule.Resources {
@@ -106,7 +106,7 @@ func ruleText(rule rbacv1.PolicyRule) string {
 	return text
 }
 
-// dangerOf returns why a permission is close to full access, "" if it is not.
+// dangerOf returns the reason why a permission is close to full access. It returns "" for any other permission.
 func dangerOf(g grant) string {
 	resource, _, _ := strings.Cut(g.resource, ".")
 	reads := slices.Contains([]string{"get", "list", "watch", "*"}, g.verb)
@@ -127,7 +127,7 @@ func dangerOf(g grant) string {
 	return ""
 }
 
-// addedRights reports permissions that only the new version has.
+// addedRights reports the permissions that the new version has and the old version does not have.
 func addedRights(before, after []*unstructured.Unstructured) []content.Finding {
 	had := map[grant]bool{}
 	for _, r := range rolesOf(before) {

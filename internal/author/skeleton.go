@@ -15,15 +15,16 @@ import (
 //go:embed all:skeleton
 var skeleton embed.FS
 
-// Written is a written file of a skeleton.
+// Written is a file of the skeleton that Init has handled.
 type Written struct {
 	File string `json:"file"`
-	// New is false for a file that already existed; it is not changed.
+	// New is false if the file already existed. Existing files are not changed.
 	New bool `json:"new"`
 }
 
-// Init writes the skeleton of a module to a folder: config, manifest, default custom resource, release, and an operator
-// in Go. Existing files are not changed. component is the name of the component, such as kyma-project.io/module/sample.
+// Init writes the skeleton of a module to a folder. The skeleton contains the config, the manifest, the default custom
+// resource, the release, and an operator in Go. Existing files are not changed. component is the name of the component,
+// such as kyma-project.io/module/sample.
 func Init(folder, component, team string) ([]Written, error) {
 	r := &configParser{Config: &Config{file: "the name", Name: component}}
 	r.validateName()
@@ -63,7 +64,7 @@ func Init(folder, component, team string) ([]Written, error) {
 	return written, err
 }
 
-// createFile writes a file unless it exists.
+// createFile writes a file unless the file exists. isNew reports whether it has written the file.
 func createFile(path string, data []byte) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for others
 		return false, fmt.Errorf("making a folder: %w", err)

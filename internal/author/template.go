@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// template returns the ModuleTemplate as YAML, with its keys in a readable order.
+// template returns the ModuleTemplate as YAML. Its keys are in a readable order.
 func (m *Module) template() ([]byte, error) {
 	c := m.Config
 	labels := maps.Clone(c.Labels)
@@ -75,8 +75,8 @@ func (m *Module) template() ([]byte, error) {
 	})
 }
 
-// resources returns the links of the ModuleTemplate, including the manifest if it has a URL and the config has no such
-// link.
+// resources returns the links of the ModuleTemplate. If the manifest has a URL and the config has no link for it,
+// resources adds this link.
 func (m *Module) resources() []Link {
 	all := slices.Clone(m.Config.Resources)
 	named := slices.ContainsFunc(all, func(l Link) bool { return l.Name == "rawManifest" })
@@ -94,7 +94,7 @@ func links(all []Link) []any {
 	return list
 }
 
-// fields is a map with a defined order.
+// fields is a map whose keys have a defined order.
 type fields []field
 
 type field struct {
@@ -123,7 +123,7 @@ func (f fields) MarshalYAML() (any, error) {
 	return node, nil
 }
 
-// nodeOf returns an object as YAML with sorted keys and unchanged numbers.
+// nodeOf returns an object as a YAML node with sorted keys. It does not change the format of numbers.
 func nodeOf(o *unstructured.Unstructured) (*yaml.Node, error) {
 	text, err := yamlOf(o)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package content reads what a component version contains: the parts that the manager installs, and the images that
-// their objects use.
+// Package content reads the content of a component version: the parts that the manager installs, and the images that
+// the objects of these parts use.
 //
 //	i, err := content.Load(ctx, registry, "kyma-project.io/module/btp-operator", "1.4.0")
 //	for _, part := range i.Parts {
@@ -9,12 +9,12 @@
 //
 // # How it works
 //
-// [Load] returns one [Part] for each layer that is installed, in the order of installation: crds, then raw-manifest.
-// Each part is rendered by package render with the settings that the config layer has for it, as the manager does.
-// [ImagesOf] reads the images of all containers, and of environment variables whose name or value marks an image.
-// A [Finding] is a note to the module author about one file or object.
+// [Load] returns one [Part] for each layer that is installed, in the order of installation: crds first, then
+// raw-manifest. Package render renders each part with the settings for this part in the config layer, as in the
+// manager. [ImagesOf] returns the images of all containers. It also returns the images in environment variables whose
+// name or value identifies an image. A [Finding] is a note to the module author about one file or object.
 //
 // # What it does not do
 //
-// It applies nothing to a cluster, and it does not verify signatures: the registry client does.
+// It does not apply objects to a cluster. It does not verify signatures, because the registry client verifies them.
 package content

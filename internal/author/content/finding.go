@@ -3,23 +3,23 @@ package content
 // Level is the severity of a finding.
 type Level string
 
-// The levels.
+// The levels of findings.
 const (
-	// Error: the module cannot be built, or would cause damage.
+	// Error is for a module that cannot be built or would cause damage.
 	Error Level = "error"
-	// Warning: this is probably a mistake.
+	// Warning is for a probable mistake.
 	Warning Level = "warning"
-	// Info: useful information before a release.
+	// Info is for information that is useful before a release.
 	Info Level = "info"
 )
 
-// Finding is a note to the author about one file or object.
+// Finding is a note to the module author about one file or object.
 type Finding struct {
 	// Level is Error, Warning or Info.
 	Level Level `json:"level"`
-	// Where is file:line, or an object; never empty.
+	// Where is the location of the problem: file:line or an object. It is never empty.
 	Where string `json:"where"`
-	// What describes the problem and what to do.
+	// What describes the problem and its solution.
 	What string `json:"what"`
 }
 
@@ -28,5 +28,5 @@ func NewFinding(level Level, where, what string) Finding {
 	return Finding{Level: level, Where: where, What: what}
 }
 
-// String returns the finding in one line.
+// String returns the location and the description of the finding as text.
 func (f Finding) String() string { return f.Where + ": " + f.What }

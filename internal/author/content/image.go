@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// podPaths are the paths of pod specs, by kind.
+// podPaths contains the path of the pod spec in an object, by kind.
 var podPaths = map[string][]string{
 	"Deployment": {"spec", "template", "spec"}, "StatefulSet": {"spec", "template", "spec"},
 	"DaemonSet":  {"spec", "template", "spec"},
@@ -19,7 +19,7 @@ var podPaths = map[string][]string{
 	"Pod":     {"spec"},
 }
 
-// ContainersOf returns the containers of a workload, init containers first.
+// ContainersOf returns the containers of a workload. Init containers are first.
 func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 	path, runs := podPaths[o.GetKind()]
 	if group := o.GroupVersionKind().Group; !runs || group != "" && group != "apps" && group != "batch" {
@@ -37,9 +37,9 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 	return all
 }
 
-// ImagesOf returns the images of all workloads, sorted and without duplicates: those of containers, and those in
-// environment variables. A variable is an image if its name ends in IMAGE, or if its value has a path and a tag or
-// digest; localhost:8080, for example, is none.
+// ImagesOf returns the images of all workloads, sorted and without duplicates. It includes the images of containers and
+// the images in environment variables. The value of a variable is an image if the name of the variable ends in IMAGE.
+// It is also an image if the value has a path and a tag or digest; localhost:8080, for example, is not an image.
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {
@@ -105,7 +105,8 @@ func isMoving(tag string) bool {
 	return strings.EqualFold(tag, "latest") || strings.EqualFold(tag, "main")
 }
 
-// imageProblem describes the problem of an image reference, "" if there is none.
+// imageProblem returns a description of the problem of an image reference. It returns "" if the reference has no
+// problem.
 func imageProblem(image string) string {
 	if image == "" {
 		return "it is missing"
@@ -135,7 +136,7 @@ func imageProblem(image string) string {
 	return ""
 }
 
-// NameOf returns kind, namespace and name of an object, for messages.
+// NameOf returns the kind, namespace and name of an object, for messages.
 func NameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
@@ -143,7 +144,7 @@ func NameOf(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// JoinFirst joins the first 12 strings, and adds the number of the others.
+// JoinFirst joins the first 12 strings and appends the number of the remaining strings.
 func JoinFirst(all []string, between string) string {
 	const most = 12
 	all = slices.Compact(all)

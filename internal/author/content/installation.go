@@ -14,32 +14,32 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Installation is the content of a component version that the manager installs: one part per layer. A scenario test
-// compares it with the manager: the preview of an installed version has no changes.
+// Installation is the content of a component version that the manager installs. It has one part for each layer. A
+// scenario test compares Installation with the manager: the preview of an installed version has no changes.
 type Installation struct {
-	// Name and Version of the component.
+	// Name is the name of the component, and Version is its version.
 	Name, Version string
-	// Images replace images in manifests.
+	// Images are the images that replace the images in manifests.
 	Images []string
 
-	// Parts are in the order of installation.
+	// Parts are the parts in the order of installation.
 	Parts []Part
 }
 
-// Part is what one layer of a component version installs.
+// Part is the content of one layer that the manager installs.
 type Part struct {
 	Resource    string
-	definitions bool // the crds layer: only its CRDs are installed
+	definitions bool // true for the crds layer, of which only CRDs are installed
 	artefact    *render.Artefact
 	Settings    render.Settings
 }
 
-// renderTimeout is the timeout for rendering one part, the same as in the manager.
+// renderTimeout is the timeout for rendering one part. The manager has the same timeout.
 const renderTimeout = 20 * time.Second
 
-// Load reads a component version in the same way as the manager: crds is installed first, then raw-manifest, and config
-// contains the settings of charts. Early modules have no raw-manifest; then all other resources except default-cr are
-// installed.
+// Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest
+// second. The layer config contains the settings of charts. Early modules have no raw-manifest. In such a module, all
+// other resources except default-cr are installed.
 func Load(ctx context.Context, from *registry.Registry, name, version string) (*Installation, error) {
 	c, err := from.Component(ctx, name, version)
 	if err != nil {
@@ -95,7 +95,7 @@ func installedResources(c *registry.Component) []string {
 	})
 }
 
-// Bundle renders the part. capabilities returns the facts about the cluster that a chart needs.
+// Bundle renders the part. The function capabilities returns the properties of the cluster on which a chart may depend.
 func (p Part) Bundle(ctx context.Context, o render.Options, capabilities func(context.Context, []string) (
 	render.Capabilities, error)) (b *render.Bundle, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)

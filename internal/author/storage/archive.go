@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Files of a Common Transport Format archive.
+// The files and the maximum size of a Common Transport Format archive.
 const (
 	indexFile  = "artifact-index.json"
 	blobFolder = "blobs"
@@ -36,11 +36,11 @@ const (
 )
 
 // Archive is a Common Transport Format archive: a folder, or one file with the same content (.tar, .tgz, .tar.gz).
-// Small blobs are in memory, large ones in files.
+// Small blobs are in memory, and large blobs are in files.
 type Archive struct {
 	path string
 
-	mu      sync.Mutex      // a registry client sends requests concurrently
+	mu      sync.Mutex      // needed because a registry client sends requests concurrently
 	entries []entry         // guarded by mu during requests
 	blobs   map[string]blob // by digest; guarded by mu during requests
 	uploads map[string]blob // uploads in progress by number; guarded by mu during requests
@@ -66,8 +66,8 @@ func newArchive(path string) *Archive {
 	return &Archive{path: path, blobs: map[string]blob{}, uploads: map[string]blob{}}
 }
 
-// OpenArchive reads an archive and compares every blob with its digest. It fails if a blob is missing, so that an
-// incomplete copy is never used. If the path does not exist, the error wraps [os.ErrNotExist].
+// OpenArchive reads an archive and compares every blob with its digest. It returns an error if a blob is missing, so
+// that an incomplete copy is never used. If the path does not exist, the error wraps [os.ErrNotExist].
 func OpenArchive(path string) (*Archive, error) {
 	a := newArchive(path)
 	info, err := os.Stat(path)
@@ -191,7 +191,8 @@ func (a *Archive) addVerified(name, digest string, b blob) error {
 	return nil
 }
 
-// checkComplete fails if a blob or manifest is missing that the index or a manifest names.
+// checkComplete returns an error if the archive does not contain a blob or a manifest to which the index or a manifest
+// refers.
 func (a *Archive) checkComplete() error {
 	for _, e := range a.entries {
 		if _, ok := a.blobs[e.Digest]; !ok {
@@ -212,9 +213,9 @@ func (a *Archive) checkComplete() error {
 	return nil
 }
 
-// requiredBy returns the digests that an entry needs in addition to its manifest: the blobs of an image, and the
-// manifests of an index, each with its own entry. A list of referrers needs none, and layers with external URLs are not
-// needed.
+// requiredBy returns the digests that an entry needs in addition to its manifest. An image needs its blobs. An index
+// needs its manifests, each of which has an entry of its own. A list of referrers needs no other digests. Layers with
+// external URLs are not needed.
 func (a *Archive) requiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
@@ -244,7 +245,7 @@ func (a *Archive) requiredBy(e entry) ([]string, error) {
 	return named, nil
 }
 
-// referrersTag matches tags of lists of referrers.
+// referrersTag matches the tags of lists of referrers.
 var referrersTag = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
 
 // Components returns the component versions in the archive.
@@ -274,7 +275,7 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 	return all, nil
 }
 
-// Add adds artifacts. An existing tag with other content is moved only if replace is true.
+// Add adds artifacts. If a tag exists with other content, Add moves the tag only if replace is true.
 func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
@@ -293,14 +294,14 @@ func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	return nil
 }
 
-// find returns the position in the index of the entry with the same name, -1 if there is none.
+// find returns the position of the entry with the same name in the index. It returns -1 if there is no such entry.
 func (a *Archive) find(e entry) int {
 	return slices.IndexFunc(a.entries, func(o entry) bool {
 		return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)
 	})
 }
 
-// setEntry adds an entry to the index, or replaces the one with the same name.
+// setEntry adds an entry to the index, or replaces the entry with the same name.
 func (a *Archive) setEntry(e entry) {
 	if i := a.find(e); i >= 0 {
 		a.entries = slices.Delete(a.entries, i, i+1)
@@ -312,15 +313,15 @@ func (a *Archive) setEntry(e entry) {
 	})
 }
 
-// addBlob adds a blob unless it exists.
+// addBlob adds a blob unless the blob exists.
 func (a *Archive) addBlob(digest string, data []byte) {
 	if _, there := a.blobs[digest]; !there {
 		a.blobs[digest] = blob{data: data, size: int64(len(data))}
 	}
 }
 
-// Save writes the archive to its path: in a folder, blobs first and the index last; as one file, to a temporary file
-// that then replaces the old one. So readers never see a partial archive.
+// Save writes the archive to its path. In a folder, it writes the blobs first and the index last. One file is first
+// written to a temporary file, which then replaces the old file. So readers never read a partial archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})
 	if err != nil {
@@ -340,7 +341,7 @@ func (a *Archive) Save() error {
 	return nil
 }
 
-// removeUnused removes blobs that no manifest names any more.
+// removeUnused removes the blobs to which no manifest refers any more.
 func (a *Archive) removeUnused() error {
 	needed := map[string]blob{}
 	for _, e := range a.entries {
@@ -359,7 +360,7 @@ func (a *Archive) removeUnused() error {
 	return nil
 }
 
-// isFile reports whether the name of an archive has the extension of one file.
+// isFile reports whether a path has the extension of an archive in one file.
 func isFile(path string) bool {
 	return strings.HasSuffix(path, ".tgz") || strings.HasSuffix(path, ".tar.gz") || strings.HasSuffix(path, ".tar")
 }
@@ -411,7 +412,7 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// saveFile writes the archive as one file. Equal content has equal bytes.
+// saveFile writes the archive as one file. Archives with equal content result in equal bytes.
 func (a *Archive) saveFile(text []byte) error {
 	//nolint:gosec // the archive may be readable for everybody
 	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil {

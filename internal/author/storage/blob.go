@@ -11,18 +11,18 @@ import (
 	"path/filepath"
 )
 
-// maxInMemory is the maximum size of a blob that is kept in memory, in bytes. Layers of images are larger.
+// maxInMemory is the maximum size of a blob in memory, in bytes. Layers of images are usually larger.
 const maxInMemory = 1 << 20
 
-// blob is content of an archive: in memory, or in a file if it is large.
+// blob is one blob of an archive. A small blob is in memory, and a large blob is in a file.
 type blob struct {
 	data   []byte // content of a small blob
 	size   int64
 	open   func() (io.ReadCloser, error) // opens a large blob
-	stored bool                          // it is stored in the folder of the archive
+	stored bool                          // true if the blob is in the folder of the archive
 }
 
-// reader returns a reader of the content from its beginning.
+// reader returns a new reader of the content.
 func (b blob) reader() (io.ReadCloser, error) {
 	if b.open != nil {
 		return b.open()
@@ -30,7 +30,7 @@ func (b blob) reader() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(b.data)), nil
 }
 
-// bytes returns the complete content, which must not exceed maxLayer.
+// bytes returns the complete content. The content must not be larger than maxLayer.
 func (b blob) bytes() ([]byte, error) {
 	if b.open == nil {
 		return b.data, nil
@@ -46,7 +46,7 @@ func (b blob) bytes() ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// copyTo writes the content.
+// copyTo writes the content to w.
 func (b blob) copyTo(w io.Writer) error {
 	r, err := b.reader()
 	if err != nil {
@@ -56,7 +56,7 @@ func (b blob) copyTo(w io.Writer) error {
 	return errors.Join(err, r.Close())
 }
 
-// fileBlob returns a file as a blob, and its digest.
+// fileBlob returns the content of a file as a blob, and the digest of the content.
 func fileBlob(path string) (b blob, digest string, err error) {
 	//nolint:gosec // below the archive in the command line
 	open := func() (io.ReadCloser, error) { return os.Open(path) }
@@ -78,7 +78,7 @@ func fileBlob(path string) (b blob, digest string, err error) {
 	return b, "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// firstBytes stores the first maxInMemory bytes and discards the rest.
+// firstBytes is a writer that stores the first maxInMemory bytes and discards the rest.
 type firstBytes struct{ *bytes.Buffer }
 
 func (f *firstBytes) Write(p []byte) (int, error) {
@@ -88,8 +88,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive reads a blob, into a file if it is large, and returns its digest. The file is unlinked, so that it disappears
-// with the process.
+// receive reads a blob and returns it with its digest. It writes a large blob to a temporary file. receive unlinks the
+// file at once, so that the file disappears when the process ends.
 func (a *Archive) receive(r io.Reader) (b blob, digest string, err error) {
 	h := sha256.New()
 	r = io.TeeReader(r, h)
@@ -101,7 +101,7 @@ func (a *Archive) receive(r io.Reader) (b blob, digest string, err error) {
 	if err != nil {
 		return blob{}, "", err
 	}
-	f, err := os.CreateTemp(filepath.Dir(a.path), ".blob-*") // the same file system as the archive has enough space
+	f, err := os.CreateTemp(filepath.Dir(a.path), ".blob-*") // the file system of the archive has enough space
 	if err != nil {
 		f, err = os.CreateTemp("", ".blob-*")
 	}

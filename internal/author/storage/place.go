@@ -23,20 +23,20 @@ const maxLayer = 256 << 20
 
 // Place is a registry or an archive with component versions.
 type Place struct {
-	// Component and Version in the reference; empty for none.
+	// Component and Version are the component and the version in the reference; empty if the reference has none.
 	Component, Version string
 
-	text     string // without component and version
+	text     string // reference without component and version
 	access   Access
 	registry *registry.Registry
-	archive  *Archive // nil: the place is a registry
+	archive  *Archive // nil if the place is a registry
 }
 
 // Access contains the credentials for registries and the trust policy.
 type Access struct {
-	// Keychain returns credentials; nil means those of docker login.
+	// Keychain returns credentials. nil means the credentials of docker login.
 	Keychain authn.Keychain
-	// Trust defines which artefacts must be signed; nil means none.
+	// Trust is the policy that defines which artefacts must be signed. nil means that no artefact must be signed.
 	Trust *trust.Policy
 }
 
@@ -44,10 +44,10 @@ type Access struct {
 //
 //	PLACE[//COMPONENT[:VERSION]]
 //
-// PLACE is host[:port][/path] of a registry, with the prefix http:// for a registry without TLS, or the path of an
-// archive. A path is an archive if it begins with a dot or a slash, ends with .ctf, .tgz, .tar.gz or .tar, or exists.
-// The prefixes ctf:: and oci:: set the kind explicitly. If create is true, an archive that does not exist is an empty
-// one. No request is sent to a registry.
+// PLACE is the location of a registry, host[:port][/path], or the path of an archive. The prefix http:// selects a
+// registry without TLS. A path is an archive if it begins with a dot or a slash, if it ends with .ctf, .tgz, .tar.gz or
+// .tar, or if it exists. The prefixes ctf:: and oci:: select an archive or a registry explicitly. If create is true and
+// the archive does not exist, Open returns an empty archive. Open sends no request to a registry.
 func Open(reference string, access Access, create bool) (*Place, error) {
 	p := &Place{access: access}
 	place, is, err := p.parseReference(reference)
@@ -75,8 +75,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// parseReference sets Component and Version, and returns the rest of the reference and its kind: "archive" or
-// "registry".
+// parseReference sets Component and Version. It returns the rest of the reference and the kind of the place, which is
+// "archive" or "registry".
 func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
@@ -117,11 +117,11 @@ func (p *Place) String() string { return p.text }
 // IsArchive reports whether the place is an archive.
 func (p *Place) IsArchive() bool { return p.archive != nil }
 
-// Registry returns the client for the place, for registries and archives.
+// Registry returns the registry client for the place, which is a registry or an archive.
 func (p *Place) Registry() *registry.Registry { return p.registry }
 
-// Select returns the component versions of the reference. For an archive, these may be all; for a registry, one version
-// or all versions of a component.
+// Select returns the component versions that the reference selects. An archive reference may select all component
+// versions. A registry reference selects one version or all versions of a component.
 func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	var found []*ocm.Artifact
 	if p.archive != nil {
@@ -171,7 +171,8 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	return found, nil
 }
 
-// NotFound reports that a place does not have the requested component version, and lists the existing ones.
+// NotFound is the error for a component version that does not exist in a place. Its message lists the existing
+// versions.
 type NotFound struct{ message string }
 
 // Error returns the message.
@@ -188,7 +189,7 @@ func (p *Place) notFound(have []string) error {
 	return &NotFound{fmt.Sprintf("%s does not have %s, but %s", p, what, strings.Join(have, ", "))}
 }
 
-// Versions returns the versions of the component, lowest first.
+// Versions returns the versions of the component, with the lowest version first.
 func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	versions, err := p.registry.Versions(ctx, p.Component)
 	if err != nil {
@@ -205,7 +206,8 @@ func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// One returns the component version of the reference. It fails if there is more than one.
+// One returns the component version that the reference selects. It returns an error if the reference selects more than
+// one.
 func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
@@ -222,8 +224,8 @@ func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	return all[0], nil
 }
 
-// Installation reads the component version of the reference in the same way as the manager. It fails if there is more
-// than one.
+// Installation reads the component version of the reference in the same way as the manager. It returns an error if the
+// reference selects more than one component version.
 func (p *Place) Installation(ctx context.Context) (*content.Installation, error) {
 	a, err := p.One(ctx)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// RoundTrip answers requests of a registry client from the archive, for any host, and stores written artifacts in it.
-// They are written to disk by [Archive.Save].
+// RoundTrip answers the requests of a registry client from the archive, for any host. It adds the artifacts that the
+// client writes to the archive. [Archive.Save] writes the archive to disk.
 //
-// It implements the part of the distribution specification that the clients in this project use; deletion is not
+// RoundTrip implements the part of the distribution specification that the clients in this project use. Deletion is not
 // supported.
 func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
@@ -50,7 +50,7 @@ func notFoundReply(request *http.Request) (*http.Response, error) {
 	return reply(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
 }
 
-// reply returns a response; header are names and values.
+// reply returns a response. header contains names and values alternately.
 func reply(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
 	r := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,
@@ -94,7 +94,7 @@ func (a *Archive) manifest(request *http.Request, repository, reference string) 
 	return notFoundReply(request)
 }
 
-// storeManifest stores a manifest. Its blobs must exist.
+// storeManifest stores a manifest. The blobs of the manifest must already exist.
 func (a *Archive) storeManifest(request *http.Request, repository, reference string) (*http.Response, error) {
 	const most = 4 << 20 // bytes; the limit in the distribution specification
 	data, err := io.ReadAll(io.LimitReader(request.Body, most+1))
@@ -126,8 +126,8 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 	return reply(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", e.Digest)
 }
 
-// storeBlob stores a blob in three requests: POST starts the upload, PATCH sends the content, and PUT states its
-// digest.
+// storeBlob handles the three requests that store a blob: POST starts the upload, PATCH sends the content, and PUT
+// sends the digest.
 func (a *Archive) storeBlob(request *http.Request, upload string) (*http.Response, error) {
 	if request.Method == http.MethodPatch {
 		b, digest, err := a.receive(request.Body)

@@ -18,27 +18,27 @@ import (
 
 // SignOptions are the options of Sign.
 type SignOptions struct {
-	// Kind is trust.KindOCM (in the descriptor, with an RSA key) or trust.KindCosign (next to the manifest); empty
-	// means the default for the key.
+	// Kind is the kind of the signature. trust.KindOCM is a signature in the descriptor, with an RSA key.
+	// trust.KindCosign is a signature next to the manifest. Empty means the default kind for the key.
 	Kind string
-	// Name of an OCM signature; empty means default.
+	// Name is the name of an OCM signature. Empty means the name "default".
 	Name string
 	// Key is the private key.
 	Key crypto.Signer
 }
 
-// Signed is a signed component version.
+// Signed is the result of signing one component version.
 type Signed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
-	// Digest of the manifest; an OCM signature changes it.
+	// Digest is the digest of the manifest after signing. An OCM signature changes the digest.
 	Digest string `json:"digest"`
 }
 
-// Sign signs the component versions of the reference, in their place. A signature in the descriptor changes the
-// manifest, and the tag is moved to the new one. It covers the digests of images; the digest of an image with a tag is
-// read from the archive or from the registry of the image.
+// Sign signs the component versions of the reference in their place. A signature in the descriptor changes the
+// manifest, so Sign moves the tag to the new manifest. The signature covers the digests of images. If an image
+// reference has a tag, Sign reads the digest from the archive or from the registry of the image.
 func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
@@ -103,7 +103,7 @@ func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) er
 	return err
 }
 
-// imageDigest returns the digest of an image: that of its index, if it has several platforms.
+// imageDigest returns the digest of an image. For an image with several platforms, it is the digest of the index.
 func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 	l, err := p.locate(ocm.Image{Reference: image})
 	if err == nil {
@@ -116,23 +116,25 @@ func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 		"use its digest in the manifest, or sign with --kind cosign", image, err)
 }
 
-// Verified is a component version and its result under a trust policy.
+// Verified is the result of verifying one component version against a trust policy.
 type Verified struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
-	// Kind of the signature, and name or fingerprint of its key; empty if no signature is required.
+	// Kind is the kind of the signature, and Key is the name or fingerprint of its key. Both are empty if no signature
+	// is required.
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// Problem states why no signature could be verified, if the policy only warns.
+	// Problem is the reason why no signature could be verified. It is set only if the policy allows this with a
+	// warning.
 	Problem string `json:"problem,omitempty"`
-	// Images that were checked, each with its digest.
+	// Images are the checked images, each with its digest.
 	Images []string `json:"images,omitempty"`
 }
 
 // Verify applies the trust policy of the place to the component versions of the reference and to all their layers. If
-// images is true, it also checks the images of each version: they must exist, and their tags must have the digests in
-// the descriptor. An error reports content that differs from the signature or is missing.
+// images is true, Verify also checks the images of each version: each image must exist, and its tag must have the
+// digest in the descriptor. Verify returns an error if content is missing or differs from the signed content.
 func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
@@ -161,7 +163,7 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	return done, nil
 }
 
-// verifyImages checks the images of a component version against their references and their digests in the descriptor.
+// verifyImages checks that the images of a component version exist and have the digests in the descriptor.
 func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) ([]string, error) {
 	images, err := a.Images()
 	if err != nil {
