@@ -1,26 +1,27 @@
-// Command benchapply measures what it takes to bring a module of 50 objects into a cluster: by the apply library of
-// this project, by a bare loop of PATCHes, by kubectl, and by Helm.
+// Command benchapply measures the installation of a module of 50 objects into a cluster: with the apply library of this
+// project, with a simple loop of PATCH requests, with kubectl, and with Helm.
 //
 //	go run ./benchapply --rounds=20 --out=result.json
 //
-// It starts a real API server (see package cluster) and installs the same objects with each of the four, in turns, so
-// that whatever else the machine does meets them all; the order changes with each round. A run has a namespace and
-// names of its own, and everything is deleted before the next one begins. The clock runs from the call until all
-// objects are accepted; a namespace and an open connection are there before, and nobody waits for pods. Deployments
-// have no replicas: what pods cost is not the question.
+// It starts a real API server (see package cluster) and installs the same objects with each of the four ways in turn.
+// So other load on the machine affects all of them. The order changes in each round. Each run has its own namespace and
+// its own names, and everything is deleted before the next run begins. The measured time begins with the call and ends
+// when all objects are accepted. The namespace and an open connection exist before the call, and no way waits for pods.
+// Deployments have no replicas, because the cost of pods is not measured.
 //
-//	library   apply.Cluster.Apply with a bundle rendered before, as the manager calls it
-//	loop      the same bytes, encoded before, sent by as many goroutines as the library uses, in the same order, but with no end of a phase
-//	          to wait for: the least that anything can do that sends one request an object. It knows no error but "not 2xx"
-//	kubectl   kubectl apply --server-side -f FILE, in this process, with a discovery cache that is filled
-//	helm      Helm's install action with a chart that has the objects as templates, without waiting, likewise
+//	library   apply.Cluster.Apply with a bundle that was rendered before, as the manager calls it
+//	loop      sends the same bytes, encoded before, in the same order, from as many goroutines as the library uses. It does not wait for the end
+//	          of a phase, and its only error is "not 2xx". With one request per object, nothing can do less
+//	kubectl   kubectl apply --server-side -f FILE, in this process, with a filled discovery cache
+//	helm      Helm's install action with a chart that has the objects as templates, in this process, without waiting, with a filled discovery cache
 //
-// It prints a table of medians and ratios with the numbers of requests that the API server counted, writes them as
-// JSON, and fails if the library takes more than 1.15 times the loop's time or more than three requests beyond it.
+// It prints a table of medians and ratios, with the numbers of requests that the API server counted, and writes them as
+// JSON. It fails if the library takes more than 1.15 times the loop's time, or sends more than three requests more than
+// the loop.
 //
 // It does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On a machine
-// that does other things as well the times of single runs differ by a factor of five; the ratios of medians over 20
-// rounds differ less, and still by a fifth or so.
+// that also does other work, the times of single runs differ by a factor of five. The ratios of medians over 20 rounds
+// still differ by about a fifth.
 package main
 
 import (
@@ -43,7 +44,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// What the library may need, measured by the loop.
+// Limits for the library, relative to the loop.
 const (
 	maxRatio    = 1.15
 	maxRequests = 3
@@ -78,12 +79,12 @@ func run(ctx context.Context, rounds int, out string) error {
 	if rounds < 1 {
 		return fmt.Errorf("--rounds is %d, want at least 1", rounds)
 	}
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // Helm says at every step what it does
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Helm logs every step
 	host, err := cluster.Open(ctx, cluster.Options{Audit: true})
 	if err != nil {
 		return fmt.Errorf("starting the playground: %w", err)
 	}
-	defer func() { _ = host.Close() }() // nothing is kept
+	defer func() { _ = host.Close() }() // the cluster's data is not needed any more
 	c, err := host.Start(ctx, "bench")
 	if err != nil {
 		return fmt.Errorf("starting a cluster: %w", err)
@@ -95,8 +96,8 @@ func run(ctx context.Context, rounds int, out string) error {
 	result := Result{Objects: objects, Rounds: rounds, Kubernetes: c.Version(),
 		Go: runtime.Version(), CPUs: runtime.NumCPU()}
 	samples := make([][]sample, len(b.ways))
-	order := rand.New(rand.NewPCG(1, 1))       // the same in each run of this program
-	for round := -1; round < rounds; round++ { // the first is for warming up
+	order := rand.New(rand.NewPCG(1, 1))       // a fixed seed: each run of this program has the same order
+	for round := -1; round < rounds; round++ { // round -1 is a warm-up
 		for _, i := range order.Perm(len(b.ways)) {
 			s, err := b.measure(ctx, b.ways[i], fmt.Sprintf("bench-%s-%d", b.ways[i].name, round+1))
 			if err != nil {
@@ -115,7 +116,7 @@ func run(ctx context.Context, rounds int, out string) error {
 	return result.report(os.Stdout, out)
 }
 
-// Result is what is written as JSON.
+// Result is the JSON output.
 type Result struct {
 	Objects    int    `json:"objects"`
 	Rounds     int    `json:"rounds"`
@@ -123,24 +124,24 @@ type Result struct {
 	Go         string `json:"go"`
 	CPUs       int    `json:"cpus"`
 	Ways       []Way  `json:"ways"`
-	// Within says that the library keeps to its limits.
+	// Within is true if the library keeps its limits.
 	Within bool `json:"within"`
 }
 
-// Way sums up the runs of one way to install. Times are in milliseconds.
+// Way is the summary of all runs of one way to install. Times are in milliseconds.
 type Way struct {
 	Name     string         `json:"name"`
 	Median   float64        `json:"medianMs"`
 	Least    float64        `json:"minMs"`
 	P90      float64        `json:"p90Ms"`
 	Most     float64        `json:"maxMs"`
-	Ratio    float64        `json:"ratioToLoop"` // of medians
+	Ratio    float64        `json:"ratioToLoop"` // ratio of the medians
 	Requests int            `json:"requests"`    // median
 	ByVerb   map[string]int `json:"requestsByVerb"`
 	All      []float64      `json:"allMs"`
 }
 
-// sample is one run.
+// sample holds the measurements of one run.
 type sample struct {
 	took     time.Duration
 	requests int
@@ -163,7 +164,7 @@ func summary(name string, samples []sample) Way {
 	return w
 }
 
-// report prints the table, writes the file, and fails if the library misses its limits.
+// report prints the table and writes the file. It returns an error if the library exceeds its limits.
 func (r *Result) report(w io.Writer, file string) error {
 	library, loop := &r.Ways[0], r.Ways[1]
 	for i := range r.Ways {

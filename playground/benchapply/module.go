@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// objects is how many objects the module has.
+// objects is the number of objects of the module.
 const objects = 50
 
-// module returns the module as YAML: what an operator of some size brings. name goes into the names of objects of
-// cluster scope, so that several can be there at once; namespace is where the others live. Both may be expressions of a
-// Helm template. The objects come in the order in which they should be applied. To a loop that keeps to it, this makes
-// a difference: with the kinds mixed it takes a third longer.
+// module returns the module as YAML: the objects of an operator of medium size. name is part of the names of
+// cluster-scoped objects, so that several modules can exist at the same time. namespace is the namespace of all other
+// objects. Both may be expressions of a Helm template. The objects are in the order in which they should be applied.
+// The order matters for a loop that keeps it: with the kinds mixed, the loop takes a third longer.
 func module(namespace, name string) string {
 	var b strings.Builder
 	add := func(format string, args ...any) {

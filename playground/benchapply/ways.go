@@ -32,26 +32,26 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// parallel is how many requests the library and the loop have under way: the library's default.
+// parallel is the number of concurrent requests of the library and of the loop. It is the library's default.
 const parallel = 8
 
-// settle is the pause before each run, in which the API server can finish what the last one left it to do.
+// settle is the pause before each run. In this time the API server can finish the work of the previous run.
 const settle = 300 * time.Millisecond
 
-// bench holds what all runs share.
+// bench holds the data that all runs share.
 type bench struct {
 	cluster    *cluster.Cluster
 	kubernetes kubernetes.Interface
 	janitor    *apply.Cluster
-	dir        string // for files
-	kubeconfig string // path
+	dir        string // folder for temporary files
+	kubeconfig string // path of the file
 	ways       []way
 }
 
 // way is one way to install the module.
 type way struct {
 	name string
-	// prepare does what comes before the clock runs, and returns what the clock measures. ns is a namespace that
+	// prepare does the work before the measured part, and returns the measured part as install. The namespace ns
 	// exists.
 	prepare func(ctx context.Context, ns string) (install func() error, err error)
 }
@@ -88,7 +88,7 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 	return b, nil
 }
 
-// agent is the user agent by which requests of a way are counted.
+// agent returns the User-Agent of a way. The requests of the way are counted by this User-Agent.
 func agent(name string) string { return "bench-" + name }
 
 func (b *bench) config(name string) *rest.Config {
@@ -97,7 +97,7 @@ func (b *bench) config(name string) *rest.Config {
 	return cfg
 }
 
-// flags configure kubectl and Helm as their command lines do.
+// flags returns the configuration that the command lines of kubectl and Helm would use.
 func (b *bench) flags(name, ns string) *genericclioptions.ConfigFlags {
 	flags := genericclioptions.NewConfigFlags(true).WithDiscoveryBurst(300).WithDiscoveryQPS(50)
 	cache := filepath.Join(b.dir, "cache")
@@ -109,7 +109,7 @@ func (b *bench) flags(name, ns string) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// measure installs the module once in a namespace of its own, and deletes it.
+// measure installs the module once in its own namespace, and deletes it.
 func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	if _, err := b.kubernetes.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -139,12 +139,13 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 	return s, b.clean(ctx, ns)
 }
 
-// waitTimeout is how long a run waits for the definitions of the one before to be gone.
+// waitTimeout is the maximum time for which a run waits until the CRDs of the previous run are gone.
 const waitTimeout = 2 * time.Second
 
-// clean checks that the module is there, and deletes what of it lives in no namespace: definitions, webhooks and rights
-// would weigh on all runs to come. A namespace with objects that nobody looks at does not. It waits a moment for the
-// end of definitions, which an API server takes its time for when they are new, and then goes on.
+// clean checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and roles with
+// their bindings. These objects would slow down all later runs. The namespace stays, because its objects do not slow
+// down other runs. An API server takes some time to delete new CRDs. clean waits for that, but not longer than
+// waitTimeout.
 func (b *bench) clean(ctx context.Context, ns string) error {
 	rendered, err := bundle(ns)
 	if err != nil {
@@ -243,7 +244,7 @@ func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func(
 			return err
 		}
 		req.Header.Set("Content-Type", "application/apply-patch+yaml")
-		// the library asks for the same
+		// The library sends the same header.
 		req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 		res, err := client.Do(req)
 		if err != nil {

@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	connecting = 16 // handshakes at a time
-	under      = 64 // events under way, when as many as possible are sent
-	flooding   = 16 // connections of a flood
-	beats      = 5  // heartbeats of each agent
+	connecting = 16 // concurrent handshakes
+	under      = 64 // concurrent events in the measurement most
+	flooding   = 16 // connections of the runtime that floods
+	beats      = 5  // number of heartbeats of each agent
 )
 
-// agent is one connection that stays open.
+// agent is a simulated agent with one open connection.
 type agent struct {
 	*tls.Conn
 	answers   *bufio.Reader
-	event     []byte // requests, ready to be sent
+	event     []byte // encoded requests
 	heartbeat []byte
-	taken     int // bytes of the last answer
+	taken     int // size of the last answer in bytes
 }
 
-// record is what a TLS 1.3 record adds to its content, in bytes.
+// record is the overhead of a TLS 1.3 record, in bytes.
 const record = 22
 
 func dial(address string, config *tls.Config) (*agent, error) {
@@ -91,7 +91,7 @@ func (a *agent) send(request []byte) (status int, err error) {
 	}
 }
 
-// bench is a listener and its agents.
+// bench is the process of the listener with its agents.
 type bench struct {
 	listener *process
 	order    order
@@ -109,7 +109,7 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 	defer func() {
 		for _, a := range b.agents {
 			if a != nil {
-				_ = a.Close() // it has done its work
+				_ = a.Close() // the connection is no longer needed
 			}
 		}
 		err = errors.Join(err, b.listener.end())
@@ -161,7 +161,7 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 	return round, nil
 }
 
-// open starts the listener and makes certificates.
+// open starts the listener and makes the certificates.
 func open(ctx context.Context) (*bench, error) {
 	authority, err := newAuthority()
 	if err != nil {
@@ -184,7 +184,7 @@ func open(ctx context.Context) (*bench, error) {
 	if b.listener, err = begin(ctx, roleListener, b.order); err != nil {
 		return nil, err
 	}
-	for { // until it listens
+	for { // until the listener accepts connections
 		said, err := b.listener.ask()
 		if err != nil {
 			return nil, errors.Join(err, b.listener.end())
@@ -195,7 +195,7 @@ func open(ctx context.Context) (*bench, error) {
 	}
 }
 
-// tally counts what happens under a load.
+// tally records the results of the requests of a load.
 type tally struct {
 	mu      sync.Mutex
 	delays  []time.Duration // guarded by mu
@@ -212,7 +212,7 @@ func (t *tally) add(status int, delay time.Duration) {
 	t.delays = append(t.delays, delay)
 }
 
-// watch measures a load.
+// watch runs a load and measures it.
 func (b *bench) watch(load func(*tally) error) (Load, error) {
 	before, err := b.listener.ask()
 	if err != nil {
@@ -257,13 +257,13 @@ func (b *bench) connect(t *tally) error {
 			return err
 		}
 		b.agents[i] = a
-		status, err := a.send(a.heartbeat) // the handshake of TLS 1.3 ends with it
+		status, err := a.send(a.heartbeat) // the first request completes the handshake of TLS 1.3
 		t.add(status, time.Since(start))
 		return err
 	})
 }
 
-// each calls work with 0 to n-1, from so many goroutines.
+// each calls work with 0 to n-1, from parallel goroutines.
 func each(parallel, n int, work func(int) error) error {
 	var (
 		next  atomic.Int64
@@ -281,7 +281,7 @@ func each(parallel, n int, work func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// steady lets the agents send events at a rate, each in its turn.
+// steady sends events at a fixed rate. The agents take turns.
 func (b *bench) steady(ctx context.Context, t *tally, rate int, length time.Duration) error {
 	start := time.Now()
 	return each(agents, agents, func(i int) error {
@@ -305,7 +305,7 @@ func (b *bench) steady(ctx context.Context, t *tally, rate int, length time.Dura
 	})
 }
 
-// most sends as many events as go through.
+// most sends as many events as the listener accepts.
 func (b *bench) most(ctx context.Context, t *tally, length time.Duration) error {
 	end := time.Now().Add(length)
 	return each(under, under, func(worker int) error {
@@ -324,7 +324,7 @@ func (b *bench) most(ctx context.Context, t *tally, length time.Duration) error 
 	})
 }
 
-// heartbeats sends some heartbeats of each agent.
+// heartbeats sends beats heartbeats from each agent.
 func (b *bench) heartbeats(t *tally) error {
 	return each(under, beats*agents, func(i int) error {
 		a := b.agents[i%agents]
@@ -335,7 +335,7 @@ func (b *bench) heartbeats(t *tally) error {
 	})
 }
 
-// flooded measures a load while another runtime sends as much as it can.
+// flooded measures a load while another runtime sends as many requests as it can.
 func (b *bench) flooded(ctx context.Context, t *tally, load func(*tally) error) (answers map[int]int, err error) {
 	o := b.order
 	o.Own = b.flood
@@ -346,14 +346,14 @@ func (b *bench) flooded(ctx context.Context, t *tally, load func(*tally) error) 
 	if err := load(t); err != nil {
 		return nil, errors.Join(err, p.end())
 	}
-	_ = p.stdin.Close() // that is the end of the flood
+	_ = p.stdin.Close() // the flood ends with its input
 	if err := p.answers.Decode(&answers); err != nil {
 		return nil, fmt.Errorf("asking the flood: %w", errors.Join(err, p.end()))
 	}
 	return answers, p.end()
 }
 
-// flood is the process of a runtime that sends too much.
+// flood runs the process of a runtime that sends too many requests.
 func flood(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -367,7 +367,7 @@ func flood(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("reading what to do: %w", err)
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, input) // until it is closed
+		_, _ = io.Copy(io.Discard, input) // wait until the input is closed
 		stop()
 	}()
 	config, err := o.clientConfig(o.Own)

@@ -1,24 +1,25 @@
-// Command benchevents measures how many events of runtimes the manager's listener takes, and how fast.
+// Command benchevents measures how many events of runtimes the manager's listener accepts, and how fast it answers
+// them.
 //
 //	go run ./benchevents --rounds=3 --out=result.json
 //
-// It starts the listener (package backchannel) in a process of its own, and is itself 1,000 agents: each has a client
-// certificate and a connection that stays open. They speak HTTP with as little effort as possible, so that most of the
-// machine is left for the listener, and the system is asked how much processor time each process took. What is
-// measured, in each round:
+// It starts the listener (package backchannel) in a separate process, and simulates 1,000 agents itself. Each agent has
+// a client certificate and one open connection. The agents use a minimal implementation of HTTP, so that most of the
+// machine is free for the listener. The operating system provides the processor time of each process. Each round has
+// these measurements:
 //
 //	connect     1,000 handshakes with client certificates (TLS 1.3, P-256), 16 at a time
-//	steady      5,000 events a second, 5 from each agent, evenly spread. A delay counts from the moment at which the event was due, so an answer that
-//	            is late makes the next ones late, too
-//	most        as many events as go through, with 64 under way at a time
+//	steady      5,000 events a second, 5 from each agent, evenly spread. A delay begins at the time at which the event was due. So a late answer
+//	            makes the next answers late, too
+//	most        as many events as the listener accepts, with 64 concurrent requests
 //	alone       1,000 events a second, one from each agent
-//	flooded     the same, while one more runtime sends as fast as it can over 16 connections from a third process
-//	heartbeats  5 of each agent: what the listener allocates for one
+//	flooded     the same as alone, while one more runtime sends as fast as it can over 16 connections from a third process
+//	heartbeats  5 from each agent, to measure the memory that the listener allocates for one
 //
-// It prints the best round of each as a table, writes all as JSON, and fails if the best round is beyond the limits:
-// 5,000 events a second with 99 % of the answers within 50 ms.
+// It prints a table with the best round of each measurement, and writes all rounds as JSON. It fails if the best round
+// misses the limits: 5,000 events a second, with 99 % of the answers within 50 ms.
 //
-// It does not measure what follows from an event: Deliver counts. Nor does it measure the agent.
+// It does not measure the work that follows from an event: Deliver only counts events. It does not measure the agent.
 package main
 
 import (
@@ -35,7 +36,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the listener must do.
+// Limits for the listener.
 const (
 	agents  = 1000
 	offered = 5000 // events a second
@@ -93,20 +94,20 @@ func run(ctx context.Context, rounds int, length time.Duration, out string) erro
 	return result.report(os.Stdout, out)
 }
 
-// Result is what is written as JSON.
+// Result is the JSON output.
 type Result struct {
 	Go      string `json:"go"`
 	CPUs    int    `json:"cpus"`
 	Agents  int    `json:"agents"`
 	Offered int    `json:"offeredEventsPerSecond"`
-	// Best has the best round of each measurement.
+	// Best holds the best round of each measurement.
 	Best   Round   `json:"best"`
 	Rounds []Round `json:"rounds"`
-	// Within says that the listener keeps to its limits.
+	// Within is true if the listener keeps its limits.
 	Within bool `json:"within"`
 }
 
-// Round is everything measured once.
+// Round holds the results of one round of all measurements.
 type Round struct {
 	Connect    Load `json:"connect"`
 	Steady     Load `json:"steady"`
@@ -114,16 +115,16 @@ type Round struct {
 	Alone      Load `json:"alone"`
 	Flooded    Load `json:"flooded"`
 	Heartbeats Load `json:"heartbeats"`
-	// Flood counts the answers to the runtime that sends too much, by status.
+	// Flood is the number of answers to the runtime that sends too many requests, by status.
 	Flood map[int]int `json:"floodAnswers"`
-	// HeartbeatBytes is what a heartbeat and its answer take on the network, in two TLS records of the connection that
-	// is open.
+	// HeartbeatBytes is the size of a heartbeat and its answer on the network, in bytes. They are two TLS records on an
+	// open connection.
 	HeartbeatBytes int `json:"heartbeatWireBytes"`
-	// IdleBytes is the memory in use of the listener for one connection on which nothing happens: heap and stacks.
+	// IdleBytes is the memory of the listener for one idle connection, in bytes: heap and stacks.
 	IdleBytes int `json:"bytesPerIdleConnection"`
 }
 
-// Load is one measurement. Times are in milliseconds.
+// Load holds the results of one measurement. Times are in milliseconds.
 type Load struct {
 	PerSecond float64 `json:"perSecond"`
 	P50       float64 `json:"p50Ms"`
@@ -131,16 +132,16 @@ type Load struct {
 	Most      float64 `json:"maxMs"`
 	Taken     int     `json:"taken"`
 	Refused   int     `json:"refused"`
-	// ListenerCPU and AgentsCPU are processor time for one request, in microseconds.
+	// ListenerCPU and AgentsCPU are the processor time per request, in microseconds.
 	ListenerCPU float64 `json:"listenerCPUMicros"`
 	AgentsCPU   float64 `json:"agentsCPUMicros"`
-	// Bytes and Allocations are those of the listener for one request.
+	// Bytes and Allocations are the memory allocations of the listener per request.
 	Bytes       float64 `json:"bytesPerRequest"`
 	Allocations float64 `json:"allocationsPerRequest"`
 }
 
-// choose fills in the best of each measurement: the highest rate, where that is the question, and else the shortest
-// delay.
+// choose sets Best to the best round of each measurement. For connect and most, that is the round with the highest
+// rate. For the other measurements, it is the round with the shortest delay.
 func (r *Result) choose() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {
@@ -170,7 +171,7 @@ func promptest(best *Load, other Load) {
 	}
 }
 
-// report prints the table, writes the file, and fails if the listener misses its limits.
+// report prints the table and writes the file. It returns an error if the listener misses its limits.
 func (r *Result) report(w io.Writer, file string) error {
 	fmt.Fprintf(w, "%d agents with client certificates, best of %d rounds, %s, %d CPUs for the listener and the "+
 		"agents\n\n", r.Agents, len(r.Rounds), r.Go, r.CPUs)

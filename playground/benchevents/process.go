@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Roles of processes, which are subcommands.
+// Roles of processes. Each role is a subcommand.
 const (
 	roleListener = "listener"
 	roleFlood    = "flood"
@@ -33,30 +33,30 @@ const (
 	floodName    = "flood"
 )
 
-// pair is a certificate with its key, in a form that goes from process to process.
+// pair is a certificate with its key, in a form that one process can send to another.
 type pair struct {
 	Certificate []byte
 	Key         []byte
 }
 
-// order is what a process gets to know when it begins.
+// order is the input that a process receives when it starts.
 type order struct {
 	Root    []byte // DER
 	Own     pair
-	Address string // of the listener, for a flood
+	Address string // address of the listener; only for a flood
 }
 
-// report is what the listener says when it is asked, and first of all.
+// report holds figures of the listener. The listener sends one report at its start, and one for each request.
 type report struct {
 	Address   string
 	CPU       time.Duration
 	Mallocs   uint64
-	Bytes     uint64 // allocated
-	InUse     uint64 // heap and stacks
+	Bytes     uint64 // allocated bytes since the start
+	InUse     uint64 // bytes of heap and stacks in use
 	Delivered int64
 }
 
-// authority makes certificates.
+// authority is a certificate authority.
 type authority struct {
 	root *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -112,7 +112,7 @@ func (p pair) open() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{p.Certificate}, PrivateKey: key}, nil
 }
 
-// clientConfig is that of an agent.
+// clientConfig returns the TLS configuration of an agent.
 func (o order) clientConfig(own pair) (*tls.Config, error) {
 	root, err := x509.ParseCertificate(o.Root)
 	if err != nil {
@@ -128,14 +128,15 @@ func (o order) clientConfig(own pair) (*tls.Config, error) {
 		Certificates: []tls.Certificate{*certificate}}, nil
 }
 
-// process is this program in another role. What is asked and answered is one JSON object a line.
+// process is a child process that runs this program in another role. Requests and answers are JSON objects, one per
+// line.
 type process struct {
 	command *exec.Cmd
 	stdin   io.WriteCloser
 	answers *json.Decoder
 }
 
-// begin starts a process. It ends when its input does.
+// begin starts a process. The process ends when its input ends.
 func begin(ctx context.Context, role string, o order) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -160,13 +161,13 @@ func begin(ctx context.Context, role string, o order) (*process, error) {
 	return p, nil
 }
 
-// end ends a process.
+// end closes the input of a process, and waits until the process has ended.
 func (p *process) end() error {
-	_ = p.stdin.Close() // that ends it
+	_ = p.stdin.Close() // the process ends with its input
 	return p.command.Wait()
 }
 
-// ask returns a report of the listener.
+// ask requests a report from the listener.
 func (p *process) ask() (r report, err error) {
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
 		return r, fmt.Errorf("asking the listener: %w", err)
@@ -177,7 +178,7 @@ func (p *process) ask() (r report, err error) {
 	return r, nil
 }
 
-// serve is the process of the listener.
+// serve runs the process of the listener.
 func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	input := bufio.NewReader(stdin)
 	line, err := input.ReadBytes('\n')
@@ -222,7 +223,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	go func() { done <- l.Start(ctx) }()
 	for answers := json.NewEncoder(stdout); ; {
 		if _, err := input.ReadBytes('\n'); err != nil {
-			break // the other process has ended or has had enough
+			break // the other process has ended or closed the input
 		}
 		if err := answers.Encode(look(l, delivered.Load())); err != nil {
 			break
@@ -232,7 +233,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return <-done
 }
 
-// look says what the process of the listener has used up.
+// look returns a report with the resource usage of the listener's process.
 func look(l *backchannel.Listener, delivered int64) report {
 	cpu := processorTime()
 	runtime.GC()
@@ -244,7 +245,7 @@ func look(l *backchannel.Listener, delivered int64) report {
 	}
 }
 
-// processorTime is what this process has used, in user and system mode.
+// processorTime returns the processor time of this process, in user and system mode.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -16,38 +16,38 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// shown is what the Kyma of a cluster shows, as far as it matters here.
+// shown holds the fields of a Kyma that the benchmark needs.
 type shown struct {
 	there   bool
 	state   v1beta2.State
 	message string
-	heard   bool // its agent
+	heard   bool // the Kyma shows the agent as connected
 	agent   string
 	modules map[string]shownModule
 }
 
-// shownModule is one module of it.
+// shownModule is the status of one module in a Kyma.
 type shownModule struct {
 	version string
 	state   v1beta2.State
 	message string
 }
 
-// ready reports whether a module is Ready in a version.
+// ready reports whether a module is Ready in this version.
 func (s *shown) ready(module, version string) bool {
 	m := s.modules[module]
 	return m.version == version && m.state == v1beta2.StateReady
 }
 
-// observer follows the Kymas in the control plane by one watch, and keeps what they show.
+// observer watches the Kymas in the control plane with one watch, and keeps the latest state of each.
 type observer struct {
 	mu     sync.Mutex
-	shown  []shown                  // by index of the cluster; guarded by mu, as all that follows
-	follow map[int]func(int, shown) // by a number of their own
+	shown  []shown                  // by index of the cluster; guarded by mu, as all following fields
+	follow map[int]func(int, shown) // the listeners, each with a number
 	next   int
 }
 
-// observe begins to follow. It ends with the context.
+// observe starts an observer. The observer runs until the context ends.
 func observe(ctx context.Context, c client.WithWatch, clusters int) *observer {
 	o := &observer{shown: make([]shown, clusters), follow: map[int]func(int, shown){}}
 	lw := &cache.ListWatch{
@@ -65,7 +65,7 @@ func observe(ctx context.Context, c client.WithWatch, clusters int) *observer {
 	return o
 }
 
-// listen calls f with each change of a Kyma until stop is called. f must not block, and not call the observer.
+// listen calls f for each change of a Kyma until stop is called. f must neither block nor call the observer.
 func (o *observer) listen(f func(i int, s shown)) (stop func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,14 +79,14 @@ func (o *observer) listen(f func(i int, s shown)) (stop func()) {
 	}
 }
 
-// at returns what the Kyma of a cluster shows now.
+// at returns the present state of the Kyma of a cluster.
 func (o *observer) at(i int) shown {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shown[i]
 }
 
-// count returns of how many Kymas something is true.
+// count returns the number of Kymas for which is returns true.
 func (o *observer) count(is func(s *shown) bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,10 +99,10 @@ func (o *observer) count(is func(s *shown) bool) int {
 	return n
 }
 
-// runtimeName is how package fleet names its clusters.
+// runtimeName is the prefix of the cluster names in package fleet.
 const runtimeName = "runtime-"
 
-// indexOf returns the index of the cluster that a Kyma stands for.
+// indexOf returns the index of the cluster that belongs to a Kyma.
 func indexOf(name string) (int, error) {
 	i, err := strconv.Atoi(strings.TrimPrefix(name, runtimeName))
 	if err != nil {

@@ -36,18 +36,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// rolePlane is the subcommand by which this program is the control plane, in a process of its own.
+// rolePlane is the subcommand that runs the control plane, in a separate process.
 const rolePlane = "control-plane"
 
-// planeReady is what the control plane says when it is ready: the only line that it writes.
+// planeReady is the message that the control plane writes when it is ready. It is the only line of its output.
 type planeReady struct {
 	Kubeconfig []byte
 	Version    string
 }
 
-// What the API server does on its own, which is no part of what is measured. It collects garbage less often, as long as
-// there is memory. It does not compare its caches with etcd, for which it would take 45 s of processor time with 50,000
-// Manifests, every 5 to 7.5 minutes.
+// Settings of the API server that reduce work of its own, which the benchmark should not measure. It collects garbage
+// less often, as long as there is memory. It does not compare its caches with etcd: with 50,000 Manifests that would
+// take 45 s of processor time, every 5 to 7.5 minutes.
 const (
 	collectAt   = 300                 // per cent
 	collectFrom = 6 << 30             // bytes; or planeShare, if that is more
@@ -55,8 +55,8 @@ const (
 	checkEvery  = 30 * 24 * time.Hour // longer than any run
 )
 
-// servePlane is the process of the control plane. It ends when its input does. Each line of the input is a file that
-// its processor profile goes to from now on; an empty one ends that.
+// servePlane runs the process of the control plane until its input ends. Each line of the input is the path of a file.
+// From then on, servePlane writes a processor profile to this file. An empty line ends the profile.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))
@@ -73,7 +73,7 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 	if err := json.NewEncoder(out).Encode(planeReady{c.Kubeconfig(), c.Version()}); err != nil {
 		return fmt.Errorf("saying that the control plane is ready: %w", err)
 	}
-	for lines := bufio.NewScanner(in); lines.Scan(); { // until it is closed
+	for lines := bufio.NewScanner(in); lines.Scan(); { // until the input is closed
 		pprof.StopCPUProfile()
 		if lines.Text() != "" {
 			if err := profileInto(lines.Text()); err != nil {
@@ -85,20 +85,20 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 	return nil
 }
 
-// profileInto begins a processor profile of this process.
+// profileInto starts a processor profile of this process.
 func profileInto(path string) error {
 	file, err := os.Create(path) //nolint:gosec // whoever runs the benchmark names the folder
 	if err != nil {
 		return fmt.Errorf("opening a profile: %w", err)
 	}
-	// the file is closed by the garbage collector, after it was written
+	// The garbage collector closes the file, after the profile was written.
 	if err := pprof.StartCPUProfile(file); err != nil {
 		return fmt.Errorf("beginning a profile: %w", err)
 	}
 	return nil
 }
 
-// plane is the control plane: API server and etcd in another process, and clients of it.
+// plane is the control plane: a process with API server and etcd, and clients for it.
 type plane struct {
 	*child
 
@@ -111,7 +111,7 @@ type plane struct {
 	own     *ownRequests
 }
 
-// startPlane starts the control plane and puts our definitions and roles there.
+// startPlane starts the control plane, and creates our CRDs and roles in it.
 func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	p := &plane{own: &ownRequests{counts: map[string]int{}}}
 	//nolint:gosec // the folder is ours
@@ -129,7 +129,7 @@ func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	p.stdin = stdin
 	stdout, out := io.Pipe()
 	p.child, err = startChild(self, []string{rolePlane, filepath.Join(dir, "data")}, in, out, p.log)
-	_ = in.Close() // the child has it
+	_ = in.Close() // the child has its own copy
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 
 // close ends the process.
 func (p *plane) close() error {
-	_ = p.stdin.Close() // that ends it
+	_ = p.stdin.Close() // the process ends with its input
 	select {
 	case <-p.done:
 	case <-time.After(30 * time.Second):
@@ -160,7 +160,7 @@ func (p *plane) close() error {
 	return errors.Join(p.err, p.log.Close())
 }
 
-// connect makes clients with all rights, whose requests are counted.
+// connect makes clients with all rights. Their requests are counted.
 func (p *plane) connect(kubeconfig []byte) (err error) {
 	if p.config, err = clientcmd.RESTConfigFromKubeConfig(kubeconfig); err != nil {
 		return fmt.Errorf("reading the kubeconfig of the control plane: %w", err)
@@ -200,7 +200,7 @@ func (p *plane) prepare(ctx context.Context) error {
 	}
 	for _, o := range append(objects, roles...) {
 		if o.GetKind() == "Deployment" {
-			continue // here the manager is a process
+			continue // the manager runs as a process, not as a Deployment
 		}
 		if err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("fleetbench"),
 			client.ForceOwnership); err != nil {
@@ -227,8 +227,8 @@ func (p *plane) managerKubeconfig(ctx context.Context) ([]byte, error) {
 	return encodeKubeconfig(p.config.Host, p.config.CAData, token.Status.Token)
 }
 
-// requests returns how many requests to kinds that the manager works with the API server has counted so far, by verb
-// and resource, as in "PATCH kymas/status", without those of the benchmark itself. Leases are not among them.
+// requests returns the API server's counts of requests, by verb and resource, as in "PATCH kymas/status". It includes
+// only kinds that the manager uses. Leases and the requests of the benchmark are left out.
 func (p *plane) requests(ctx context.Context) (map[string]int, error) {
 	text, err := p.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
@@ -253,10 +253,10 @@ func (p *plane) requests(ctx context.Context) (map[string]int, error) {
 	return counts, nil
 }
 
-// coreResources are those kinds beside our own that the manager works with.
+// coreResources lists the resources that the manager uses in addition to our own.
 var coreResources = map[string]bool{"secrets": true, "configmaps": true, "events": true}
 
-// ownRequests counts what the benchmark itself asks of the control plane.
+// ownRequests counts the requests of the benchmark to the control plane.
 type ownRequests struct {
 	mu     sync.Mutex
 	counts map[string]int // guarded by mu; by verb and resource
@@ -274,7 +274,7 @@ func (o *ownRequests) read() map[string]int {
 	return maps.Clone(o.counts)
 }
 
-// counted counts requests on their way.
+// counted is an http.RoundTripper that counts requests.
 type counted struct {
 	next http.RoundTripper
 	own  *ownRequests
@@ -289,10 +289,10 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// requestName returns what the API server's metrics call a request: verb and resource, with subresource.
+// requestName returns the name of a request in the API server's metrics: verb and resource, with subresource.
 func requestName(method, path, contentType string, watch bool) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	switch { // of /api/v1/… and /apis/GROUP/VERSION/… the resource is left
+	switch { // remove the prefix /api/v1/ or /apis/GROUP/VERSION/
 	case len(parts) > 2 && parts[0] == "api":
 		parts = parts[2:]
 	case len(parts) > 3 && parts[0] == "apis":
@@ -317,7 +317,7 @@ func requestName(method, path, contentType string, watch bool) string {
 	return name
 }
 
-// encodeKubeconfig returns access by a token as a kubeconfig.
+// encodeKubeconfig returns a kubeconfig with a bearer token.
 func encodeKubeconfig(host string, authority []byte, token string) ([]byte, error) {
 	const name = "control-plane"
 	data, err := clientcmd.Write(clientcmdapi.Config{

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// child is a program that runs beside us. It dies with us.
+// child is a child process. It ends when this process ends.
 type child struct {
 	cmd      *exec.Cmd
-	done     chan struct{} // closed when it has ended
-	err      error         // how it ended; read after done
-	stopping atomic.Bool   // its end was requested
+	done     chan struct{} // closed when the process has ended
+	err      error         // error of the process; valid once done is closed
+	stopping atomic.Bool   // stop or kill was called
 }
 
-// startChild starts a program. What it writes goes to out and log.
+// startChild starts a program. Its standard output goes to out, and its standard error to log.
 func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*child, error) {
 	//nolint:gosec // whoever runs the benchmark names the program
 	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})}
@@ -47,7 +47,7 @@ func (c *child) ended() bool {
 	}
 }
 
-// stop asks the process to end and waits, 20 s at most; then it is killed.
+// stop asks the process to end, and waits for at most 20 s. After that, it kills the process.
 func (c *child) stop() error {
 	if c.ended() {
 		return nil
@@ -64,7 +64,7 @@ func (c *child) stop() error {
 	}
 }
 
-// kill ends the process at once, as a crash would, and waits for its end.
+// kill kills the process, as a crash would, and waits for its end.
 func (c *child) kill() error {
 	c.stopping.Store(true)
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// diesWithUs lets a child end when we do, even when we are killed, and keeps it out of our terminal's signals.
+// diesWithUs returns attributes that make a child end with this process, even if this process is killed. The child does
+// not receive the signals of our terminal.
 func diesWithUs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// threadTime is the processor time of this thread.
+// threadTime returns the processor time of this thread.
 func threadTime() time.Duration {
 	const thisThread = 1
 	var u syscall.Rusage

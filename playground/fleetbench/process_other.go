@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// diesWithUs keeps a child out of our terminal's signals.
+// diesWithUs returns attributes that keep the signals of our terminal away from a child.
 func diesWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// threadTime is not to be had here; that of the process stands for it.
+// threadTime returns the processor time of this process, because this system does not provide the time of a thread.
 func threadTime() time.Duration { return ownTime() }

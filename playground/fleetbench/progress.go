@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// progress is the line that says how far a scenario is.
+// progress is the status line that shows how far a scenario is.
 type progress struct {
 	end  context.CancelFunc
 	done chan struct{}
 }
 
-// stage is what the scenario says of itself in that line.
+// stage is the part of the status line that the scenario provides.
 type stage struct {
 	mu   sync.Mutex
 	text func() string // guarded by mu
@@ -35,7 +35,8 @@ func (s *stage) String() string {
 	return s.text()
 }
 
-// showProgress shows the line until stop: each second on a terminal, else every ten.
+// showProgress shows the status line until stop is called. It updates the line every second on a terminal, and
+// otherwise writes it every ten seconds.
 func (r *rig) showProgress(ctx context.Context, name string) *progress {
 	ctx, end := context.WithCancel(ctx)
 	p := &progress{end: end, done: make(chan struct{})}
@@ -50,7 +51,7 @@ func (r *rig) showProgress(ctx context.Context, name string) *progress {
 		defer tick.Stop()
 		begin, last, lastCPU := time.Now(), time.Now(), [3]time.Duration{}
 		for first := true; ; first = false {
-			m, _ := r.crew.used() // it may be dead at this moment: that is a scenario
+			m, _ := r.crew.used() // an error is expected: some scenarios kill the manager
 			c, _ := usageOf(r.plane.pid())
 			now, cpu := time.Now(), [3]time.Duration{m.cpu, c.cpu, ownTime()}
 			cores := func(i int) float64 { return max(0, (cpu[i]-lastCPU[i]).Seconds()/now.Sub(last).Seconds()) }
@@ -72,7 +73,7 @@ func (r *rig) showProgress(ctx context.Context, name string) *progress {
 	return p
 }
 
-// stop takes the line away.
+// stop removes the status line.
 func (p *progress) stop() {
 	p.end()
 	<-p.done

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// race takes the time of each cluster from a start to a finish. Its methods may be called concurrently.
+// race measures, for each cluster, the time from a start to a finish. Its methods may be called concurrently.
 type race struct {
 	mu    sync.Mutex
-	began []time.Time // zero: takes no part; guarded by mu, as all that follows
-	ended []time.Time // zero: not yet
+	began []time.Time // zero: the cluster does not take part; guarded by mu, as all following fields
+	ended []time.Time // zero: the cluster has not finished
 	left  int
-	over  chan struct{} // receives a value when one has finished
+	over  chan struct{} // receives a value when a cluster has finished
 }
 
 func newRace(n int) *race {
 	return &race{began: make([]time.Time, n), ended: make([]time.Time, n), over: make(chan struct{}, 1)}
 }
 
-// start lets a cluster take part from now on, or begin again.
+// start starts the measurement of a cluster, or starts it again.
 func (r *race) start(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *race) running(i int) bool {
 	return !r.began[i].IsZero() && r.ended[i].IsZero()
 }
 
-// finish notes that a cluster is there, if it is running.
+// finish records that a cluster has finished, if it is running.
 func (r *race) finish(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *race) finish(i int) {
 	}
 }
 
-// count returns how many have started and how many of them have finished.
+// count returns the number of clusters that have started, and the number of these that have finished.
 func (r *race) count() (started, finished int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *race) late(n int) []int {
 	return all
 }
 
-// times returns how long those took that have finished.
+// times returns the times of the clusters that have finished.
 func (r *race) times() []time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *race) times() []time.Duration {
 	return all
 }
 
-// wait returns when all have finished. An error says that the context ended before.
+// wait returns when all clusters have finished. It returns an error if the context ends before.
 func (r *race) wait(ctx context.Context) error {
 	for {
 		r.mu.Lock()
@@ -113,7 +113,7 @@ func (r *race) started(i int) bool {
 	return !r.began[i].IsZero()
 }
 
-// each returns how long each took that has finished, by index.
+// each returns the times of the clusters that have finished, by index.
 func (r *race) each() map[int]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

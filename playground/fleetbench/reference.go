@@ -17,15 +17,16 @@ import (
 // pulseGap is the time between two measurements of the reference work.
 const pulseGap = 250 * time.Millisecond
 
-// reference is a fixed piece of work, a few milliseconds of what a manager does for a living: JSON, encryption,
-// digests, and memory that is in no cache. What it takes at the time of a scenario says how fast the processor was for
-// everybody then, so that a ratio to it can be compared between machines, and between a quiet machine and a busy one.
+// reference is a fixed piece of work that takes a few milliseconds. It does what a manager mostly does: JSON,
+// encryption, digests, and access to memory that is in no cache. Its time during a scenario shows how fast the
+// processor was then. So a ratio to this time can be compared between machines, and between a quiet machine and a busy
+// one.
 type reference struct {
 	text   bytes.Buffer
 	packed bytes.Buffer
 	sealer cipher.AEAD
 	sealed []byte
-	walk   []uint32 // where to go next: one ring through all of it
+	walk   []uint32 // each element is the index of the next one; all elements form one ring
 	at     uint32
 }
 
@@ -46,19 +47,19 @@ func newReference() (*reference, error) {
 	w.text.WriteString("{} ]")
 	w.packed.Grow(w.text.Len())
 	w.sealed = make([]byte, 0, w.text.Len()+w.sealer.Overhead())
-	const stride = 514_229 // odd, so every place is met once
+	const stride = 514_229 // odd, so the ring contains every element
 	for i := range w.walk {
 		w.walk[i] = uint32((i + stride) % len(w.walk)) //nolint:gosec // less than 2^20
 	}
 	return w, nil
 }
 
-// once does the work. It allocates nothing, so that no garbage collection is charged to it.
+// once does the reference work once. It allocates no memory, so that no garbage collection adds to its time.
 func (w *reference) once() {
 	nonce := make([]byte, w.sealer.NonceSize())
 	for range 4 {
 		w.packed.Reset()
-		_ = json.Compact(&w.packed, w.text.Bytes()) // it is valid
+		_ = json.Compact(&w.packed, w.text.Bytes()) // the JSON is valid
 		//nolint:gosec // it protects nothing: it is work
 		w.sealed = w.sealer.Seal(w.sealed[:0], nonce, w.packed.Bytes(), nil)
 		sum := sha256.Sum256(w.sealed)
@@ -69,8 +70,8 @@ func (w *reference) once() {
 	}
 }
 
-// pulse does the reference work now and then, until stop is called, which returns what it has taken of the processor,
-// once.
+// pulse does the reference work at intervals of pulseGap until stop is called. stop returns the processor time of one
+// piece of the work.
 func pulse(ctx context.Context) (stop func() time.Duration, err error) {
 	w, err := newReference()
 	if err != nil {
@@ -81,7 +82,7 @@ func pulse(ctx context.Context) (stop func() time.Duration, err error) {
 	var spent time.Duration
 	times := 0
 	group.Go(func() {
-		runtime.LockOSThread() // whose time is taken
+		runtime.LockOSThread() // the processor time of this thread is measured
 		defer runtime.UnlockOSThread()
 		tick := time.NewTicker(pulseGap)
 		defer tick.Stop()

@@ -16,7 +16,7 @@ const (
 	mega = 1 << 20
 )
 
-// print writes the table of one scenario for people.
+// print writes the table of one scenario.
 func (s *Scenario) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %.1f s", s.Name, s.Seconds)
 	if s.Failed != "" {
@@ -62,7 +62,7 @@ func (s *Scenario) print(w io.Writer) {
 	}
 }
 
-// list writes counts, the largest first, at most so many.
+// list formats at most most of the counts, the largest first.
 func list(counts map[string]int, most int) string {
 	if len(counts) == 0 {
 		return "none"
@@ -84,7 +84,7 @@ func list(counts map[string]int, most int) string {
 	return fmt.Sprintf("%d: %s", total(counts), strings.Join(parts, ", "))
 }
 
-// number writes a number with as many digits as say something.
+// number formats a number with as many digits as are meaningful.
 func number(v float64) string {
 	switch {
 	case v == float64(int64(v)):
@@ -97,7 +97,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.4f", v)
 }
 
-// print writes the table of all sizes, a row for each scenario, and the aims.
+// print writes a table of all sizes, with a row for each scenario, and the aims.
 func (r *Result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s, %d CPUs, %d GiB, %s, %s\n\n", r.Machine.Processor, r.Machine.CPUs, r.Machine.Memory>>30,
 		r.Machine.System, r.Machine.Go)

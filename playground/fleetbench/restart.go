@@ -18,7 +18,7 @@ const (
 	requestsPerRuntime = "requests per runtime"
 )
 
-// restart kills the manager and starts it again, and waits until it is quiet: nothing is to be done.
+// restart kills the manager and starts it again. It waits until the manager is quiet, that is, has no more work.
 func restart(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -39,8 +39,8 @@ func restart(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// forget waits until agents have nothing to repeat to another process: what happened a moment ago is not what a restart
-// costs.
+// forget waits until the agents have no recent events to repeat to another process. Otherwise these events would add to
+// the measured cost of a restart.
 func (r *rig) forget(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
@@ -50,7 +50,7 @@ func (r *rig) forget(ctx context.Context) error {
 		func() (bool, error) { return r.agents.quiet(), nil })
 }
 
-// calmDown waits until everybody is quiet again, and notes what that took.
+// calmDown waits until the manager and all agents are quiet again, and records the cost of that.
 func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before map[string]int) error {
 	took := time.Since(begin)
 	if err := r.settle(ctx, s); err != nil {
@@ -68,7 +68,7 @@ func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before
 	return nil
 }
 
-// allHeard waits until all agents have sent a heartbeat and the Kymas show that they are heard.
+// allHeard waits until all agents have sent a heartbeat and the Kymas show the agents as connected.
 func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error {
 	r.stage.set(func() string {
 		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.beaten(begin),
@@ -82,8 +82,8 @@ func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error 
 	return err
 }
 
-// failover kills the replica that leads, and waits until a second one, which waited beside it, has taken over and all
-// is quiet. Of several replicas that all work it kills the last one, and the others take its shards over.
+// failover kills the leader, and waits until a second replica, which was already running, has taken over and all is
+// quiet. If all replicas work, failover kills the last one, and the others take over its shards.
 func failover(ctx context.Context, r *rig, s *Scenario) error {
 	last := len(r.crew) - 1
 	former, others := r.crew[last:], r.crew[:last:last]
@@ -120,8 +120,8 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// isOwn reports whether a count of package fleet is of what every runtime gets, whatever its modules: our kinds, and
-// the agent's objects that no module has.
+// isOwn reports whether a key of fleet.Counts is for an object that every runtime gets regardless of its modules: an
+// object of our own kinds, or an object of the agent that no module has.
 func isOwn(name string) bool {
 	_, resource, _ := strings.Cut(name, " ")
 	return strings.HasSuffix(resource, "."+v1beta2.GroupVersion.Group)

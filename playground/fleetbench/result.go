@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Result is what is written as JSON.
+// Result is the JSON output of the benchmark.
 type Result struct {
 	Machine Machine `json:"machine"`
 	Runs    []Run   `json:"runs"`
 	Aims    []Aim   `json:"aims"`
 }
 
-// Machine is where it was measured.
+// Machine describes the machine of a run.
 type Machine struct {
 	Processor string `json:"processor"`
 	CPUs      int    `json:"cpus"`
@@ -24,7 +24,7 @@ type Machine struct {
 	Began     string `json:"began"`
 }
 
-// Run is one size.
+// Run holds the results for one number of clusters.
 type Run struct {
 	Clusters   int        `json:"clusters"`
 	Modules    int        `json:"modules"`
@@ -37,7 +37,7 @@ type Run struct {
 	Scenarios  []Scenario `json:"scenarios"`
 }
 
-// scenario returns a scenario by name, nil if it did not run or failed.
+// scenario returns the results of a scenario. It returns nil if the scenario did not run or failed.
 func (r *Run) scenario(name string) *Scenario {
 	for i := range r.Scenarios {
 		if s := &r.Scenarios[i]; s.Name == name && s.Failed == "" {
@@ -47,50 +47,54 @@ func (r *Run) scenario(name string) *Scenario {
 	return nil
 }
 
-// Scenario is one measurement.
+// Scenario holds the results of one scenario.
 type Scenario struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
-	// Elapsed is all of it, with what came before and after what was measured: that is what CPU and requests are for.
+	// Elapsed is the time of the whole scenario, including the time before and after the measured part. CPU and
+	// requests are measured over the same time.
 	Elapsed float64 `json:"elapsedSeconds"`
-	// Failed is why it ended early; nothing else is there then.
+	// Failed is the error that ended the scenario early. If it is set, the other fields are empty.
 	Failed string `json:"failed,omitempty"`
-	// Clusters are those that were changed, Installs the modules that were installed, upgraded or removed there.
+	// Clusters is the number of changed clusters. Installs is the number of modules that were installed, upgraded or
+	// removed in these clusters.
 	Clusters          int     `json:"clusters,omitempty"`
 	Installs          int     `json:"installs,omitempty"`
 	ClustersPerSecond float64 `json:"clustersPerSecond,omitempty"`
 	InstallsPerSecond float64 `json:"installsPerSecond,omitempty"`
-	// Manager is its process, ControlPlane the one with API server and etcd, Simulator that of the benchmark: fleet,
-	// agents and registry.
+	// Manager, ControlPlane and Simulator are the usage of three processes: the manager, the API server with etcd, and
+	// the benchmark with fleet, agents and registry.
 	Manager      Use `json:"manager"`
 	ControlPlane Use `json:"controlPlane"`
 	Simulator    Use `json:"simulator"`
-	// CPUPerInstall is processor time of the manager for one module, in milliseconds.
+	// CPUPerInstall is the manager's processor time per module, in milliseconds.
 	CPUPerInstall float64 `json:"managerMsPerInstall,omitempty"`
-	// Reference is the processor time of the reference work meanwhile, in milliseconds; RatioPerInstall is
-	// CPUPerInstall by it: on a faster or a quieter machine both are less, the ratio is not.
+	// Reference is the processor time of the reference work during the scenario, in milliseconds. RatioPerInstall is
+	// CPUPerInstall divided by Reference. A faster or quieter machine reduces both times, but does not change the
+	// ratio.
 	Reference       float64 `json:"referenceMs"`
 	RatioPerInstall float64 `json:"referencesPerInstall,omitempty"`
-	// Inside is what the manager says of itself, at the end.
+	// Inside holds figures from the manager's own metrics, at the end of the scenario.
 	Inside inside `json:"inside"`
 	Passes int    `json:"passes"`
 	Errors int    `json:"passesWithErrors"`
-	// Runtimes are requests to all runtimes by verb and resource, Plane those to the control plane.
+	// Runtimes and Plane are the numbers of requests to all runtimes and to the control plane, by verb and resource.
 	Runtimes      map[string]int `json:"runtimeRequests"`
 	RuntimeWrites int            `json:"runtimeWrites"`
 	Plane         map[string]int `json:"controlPlaneRequests"`
 	PlaneWrites   int            `json:"controlPlaneWrites"`
-	// Connections are those open at the end: to runtimes, and of agents.
+	// Connections is the number of open connections to runtimes at the end. AgentConnections is the number of open
+	// connections of agents at the end.
 	Connections      int `json:"connections"`
 	AgentConnections int `json:"agentConnections"`
-	// Objects in the simulated clusters.
+	// Objects is the number of objects in the simulated clusters.
 	Objects   int                `json:"objects"`
 	Latencies map[string]Latency `json:"latencies,omitempty"`
-	// Values are what only this scenario has.
+	// Values holds the figures that only this scenario has.
 	Values map[string]float64 `json:"values,omitempty"`
 }
 
-// Use is what a process used during a scenario. Memory is in bytes.
+// Use is the usage of a process during a scenario. Memory is in bytes.
 type Use struct {
 	CPU     float64 `json:"cpuSeconds"`
 	RSS     int64   `json:"rss"`
@@ -98,7 +102,7 @@ type Use struct {
 	Sockets int     `json:"sockets"`
 }
 
-// Latency sums up times, in milliseconds.
+// Latency is a summary of times, in milliseconds.
 type Latency struct {
 	N    int     `json:"n"`
 	P50  float64 `json:"p50Ms"`
@@ -107,7 +111,7 @@ type Latency struct {
 	Most float64 `json:"maxMs"`
 }
 
-// summary sums up times.
+// summary returns the summary of a list of times.
 func summary(times []time.Duration) Latency {
 	if len(times) == 0 {
 		return Latency{}
@@ -117,7 +121,7 @@ func summary(times []time.Duration) Latency {
 	return Latency{N: len(sorted), P50: at(0.5), P90: at(0.9), P99: at(0.99), Most: at(1)}
 }
 
-// percentile returns the least value that such a share of the sorted values does not exceed.
+// percentile returns the smallest value for which at least this share of the sorted values is not greater.
 func percentile(sorted []time.Duration, share float64) time.Duration {
 	rank := int(math.Ceil(share * float64(len(sorted))))
 	return sorted[min(max(rank, 1), len(sorted))-1]
@@ -125,7 +129,7 @@ func percentile(sorted []time.Duration, share float64) time.Duration {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// fill takes the difference of two readings.
+// fill sets the fields that are differences between two readings.
 func (s *Scenario) fill(before, after reading) {
 	use := func(b, a usage) Use {
 		return Use{CPU: (a.cpu - b.cpu).Seconds(), RSS: a.rss, Peak: a.peak, Sockets: a.sockets}
@@ -138,7 +142,7 @@ func (s *Scenario) fill(before, after reading) {
 	s.Inside, s.Objects, s.Connections, s.AgentConnections = after.inside, after.stats.Objects,
 		after.stats.Connections, after.agents
 	s.Passes, s.Errors = int(after.inside.Passes-before.inside.Passes), int(after.inside.Errors-before.inside.Errors)
-	if s.Passes < 0 { // another process
+	if s.Passes < 0 { // the manager was restarted, so the counter began at zero again
 		s.Passes, s.Errors = int(after.inside.Passes), int(after.inside.Errors)
 	}
 	if s.Clusters > 0 {

@@ -26,13 +26,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// creating is how many requests the benchmark itself has under way at the control plane.
+// creating is the number of requests that the benchmark sends to the control plane at the same time.
 const creating = 16
 
 // first is the version of all modules at the beginning.
 const first = "1.0.0"
 
-// rig is everything that is needed to measure one size: control plane, registry, fleet, agents, manager.
+// rig is the setup for one number of clusters: control plane, registry, fleet, agents, manager.
 type rig struct {
 	*options
 
@@ -43,20 +43,20 @@ type rig struct {
 	fleet     *fleet.Fleet
 	artefacts *registry.Registry
 	modules   []*module
-	extra     *module // that nobody has at the beginning
+	extra     *module // no Kyma has this module at the beginning
 	kymas     *observer
 	changes   *changes
-	agents    *agents // nil without
-	crew      crew    // the manager
-	retired   usage   // of those before; only cpu counts
-	empty     inside  // the manager without fleet
+	agents    *agents // nil if the agents are switched off
+	crew      crew    // the running processes of the manager
+	retired   usage   // usage of earlier processes of the manager; only cpu is used
+	empty     inside  // figures of the manager without a fleet
 	end       context.CancelFunc
-	fail      context.CancelCauseFunc // ends what is measured
+	fail      context.CancelCauseFunc // cancels the measurement
 
-	upgradeP99 float64 // until Ready, in ms, of scenario upgrade; 0 before
+	upgradeP99 float64 // time until Ready in scenario upgrade, in ms; 0 before that scenario
 }
 
-// openRig starts everything but the manager. fail is called when the manager ends unexpectedly.
+// openRig starts everything except the manager. It calls fail when the manager ends unexpectedly.
 func openRig(ctx context.Context, o *options, clusters int, fail context.CancelCauseFunc) (_ *rig, err error) {
 	r := &rig{options: o, clusters: clusters, fail: fail}
 	defer func() {
@@ -64,7 +64,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 			err = errors.Join(err, r.close())
 		}
 	}()
-	klog.SetLogger(logr.Discard()) // the simulator has the voices of thousands of API servers
+	klog.SetLogger(logr.Discard()) // the simulator would log as much as thousands of API servers
 	ctrllog.SetLogger(logr.Discard())
 	ctx, r.end = context.WithCancel(ctx)
 	if r.dir, err = os.MkdirTemp("", "fleetbench-"); err != nil {
@@ -104,7 +104,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 	return r, nil
 }
 
-// close stops everything and removes what was made.
+// close stops everything and removes temporary files.
 func (r *rig) close() error {
 	var errs []error
 	errs = append(errs, r.crew.stop())
@@ -132,7 +132,8 @@ func (r *rig) close() error {
 	return errors.Join(errs...)
 }
 
-// register makes a cluster known to the control plane: an access Secret, and a Kyma with all modules but the extra one.
+// register registers a cluster in the control plane. It creates an access Secret, and a Kyma with all modules except
+// the extra one.
 func (r *rig) register(ctx context.Context, i int) error {
 	c := r.fleet.Cluster(i)
 	s := &corev1.Secret{
@@ -157,7 +158,7 @@ func (r *rig) register(ctx context.Context, i int) error {
 	return nil
 }
 
-// renewAccess writes the access Secret of a cluster anew.
+// renewAccess writes the present credentials of a cluster into its access Secret.
 func (r *rig) renewAccess(ctx context.Context, i int) error {
 	c := r.fleet.Cluster(i)
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: c.Name() + "-access",
@@ -185,14 +186,14 @@ var (
 	kymas       = v1beta2.GroupVersion.WithResource("kymas")
 )
 
-// applied reports whether a module is applied to a cluster in a version, whether it runs or not: the last of its
-// objects to be applied is its workload.
+// applied reports whether a version of a module is applied to a cluster. The module need not run yet. applied checks
+// the workload, because the workload is the last object that is applied.
 func (r *rig) applied(i int, m *module, version string) bool {
 	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deployment())
 	return err == nil && d != nil && d.GetLabels()[versionLabel] == version
 }
 
-// appliedAll reports whether all modules are applied to a cluster, in whatever version.
+// appliedAll reports whether all modules are applied to a cluster, in any version.
 func (r *rig) appliedAll(i int) bool {
 	there := map[string]bool{}
 	for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {
@@ -206,7 +207,7 @@ func (r *rig) appliedAll(i int) bool {
 	return true
 }
 
-// waitTimeout is how long a scenario may take with so many clusters before it has failed.
+// waitTimeout returns the maximum time of a scenario with this number of clusters. A longer scenario has failed.
 func (r *rig) waitTimeout() time.Duration {
 	return 5*time.Minute + time.Duration(r.clusters)*time.Second
 }

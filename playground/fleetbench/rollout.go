@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// rollout is the way of a version of a module through the fleet.
+// rollout is the progress of a version of a module through the fleet.
 type rollout struct {
 	module             *module
 	version            string
@@ -14,8 +14,8 @@ type rollout struct {
 	stop               func()
 }
 
-// release publishes the next version of a module and lets the channel of all runtimes point at it. What follows is in
-// the races, of the clusters for which counts says so.
+// release publishes the next version of a module and makes the channel of all runtimes point to it. The races of the
+// rollout include the clusters for which counts returns true.
 func (r *rig) release(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
 		return nil, err
@@ -45,14 +45,14 @@ func (r *rig) release(ctx context.Context, m *module, version string, counts fun
 	return o, nil
 }
 
-// String says how far it is.
+// String returns the progress as text.
 func (o *rollout) String() string {
 	all, ready := o.readyAt.count()
 	_, applied := o.appliedAt.count()
 	return fmt.Sprintf("%d of %d applied, %d Ready", applied, all, ready)
 }
 
-// finish waits until it has come through.
+// finish waits until all clusters of the rollout have the version.
 func (r *rig) finish(ctx context.Context, o *rollout) error {
 	what := fmt.Sprintf("%s %s to be ", o.module.name, o.version)
 	if err := r.await(ctx, o.readyAt, what+"Ready"); err != nil {
@@ -61,7 +61,7 @@ func (r *rig) finish(ctx context.Context, o *rollout) error {
 	return r.await(ctx, o.appliedAt, what+"applied")
 }
 
-// upgrade lets the channel of one module move for all runtimes.
+// upgrade moves the channel of one module for all runtimes.
 func upgrade(ctx context.Context, r *rig, s *Scenario) error {
 	begin := time.Now()
 	o, err := r.release(ctx, r.modules[0], "1.1.0", everybody)
@@ -78,5 +78,5 @@ func upgrade(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// everybody counts.
+// everybody includes every cluster in a rollout.
 func everybody(int) bool { return true }

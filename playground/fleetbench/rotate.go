@@ -8,11 +8,11 @@ import (
 
 const memoryGrowth = "live heap afterwards, % of before"
 
-// idleTimeout is how long connections of the manager to runtimes with agents may be idle. What was closed before is
-// kept by a timer, with its buffers, until then.
+// idleTimeout is the time for which the manager keeps idle connections to runtimes with agents. Until this time is
+// over, a timer keeps a closed connection and its buffers in memory.
 const idleTimeout = 10 * time.Second
 
-// rested waits until no connection takes memory any more, and returns what is left.
+// rested waits until no connection uses memory any more, and returns the manager's metrics.
 func (r *rig) rested(ctx context.Context) (inside, error) {
 	if err := r.disconnect(ctx); err != nil {
 		return inside{}, err
@@ -24,8 +24,8 @@ func (r *rig) rested(ctx context.Context) (inside, error) {
 	return r.collected(ctx)
 }
 
-// rotate replaces the credentials of all clusters, as fast as the control plane takes the new Secrets, and waits until
-// the manager has used them.
+// rotate replaces the credentials of all clusters, as fast as the control plane accepts the new Secrets. It waits until
+// the manager has used all new credentials.
 func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -71,7 +71,7 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// useCredentials waits until the manager has made a request with the new credentials everywhere.
+// useCredentials waits until the manager has made a request with the new credentials to every cluster.
 func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error {
 	look := func() (done bool) {
 		for _, i := range used.late(r.clusters) {

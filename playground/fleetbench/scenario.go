@@ -15,14 +15,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// scenario is something that happens to the fleet, and is measured.
+// scenario is an operation on the fleet that is measured.
 type scenario struct {
 	name string
-	// run does it, and fills in what only it knows.
+	// run runs the scenario, and sets the fields of s that only the scenario can set.
 	run func(ctx context.Context, r *rig, s *Scenario) error
 }
 
-// scenarios are all, in the order of a run of all of them.
+// scenarios lists all scenarios in the order in which they run.
 var scenarios = []scenario{
 	{"install", install},
 	{"idle", idle},
@@ -35,8 +35,8 @@ var scenarios = []scenario{
 	{"delete", remove},
 }
 
-// chosen returns the scenarios that a list of names asks for, in their order. All but install need a fleet that is
-// installed, so it is always there.
+// chosen returns the scenarios in a list of names, in the order of scenarios. install is always included, because all
+// other scenarios need an installed fleet.
 func chosen(names string) ([]scenario, error) {
 	wanted := map[string]bool{"install": true}
 	for name := range strings.SplitSeq(names, ",") {
@@ -53,7 +53,8 @@ func chosen(names string) ([]scenario, error) {
 	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !wanted[s.name] }), nil
 }
 
-// runAll measures one size: it sets everything up, runs the scenarios one after the other, and takes it down again.
+// runAll measures one number of clusters. It builds the rig, runs the scenarios one after the other, and closes the
+// rig.
 func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
 	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas,
 		Began: time.Now().UTC().Format(time.RFC3339)}
@@ -88,7 +89,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	return run, nil
 }
 
-// measure runs a scenario and takes the difference of all counters.
+// measure runs a scenario and records the differences of all counters.
 func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	s := Scenario{Name: what.name, Values: map[string]float64{}, Latencies: map[string]Latency{}}
 	before, err := r.count(ctx)
@@ -139,7 +140,7 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	return s, nil
 }
 
-// profile begins profiles of control plane and simulator, and ends those before. An empty name only ends them.
+// profile ends the present profiles of control plane and simulator, and starts new ones. An empty name starts none.
 func (r *rig) profile(name string) error {
 	if r.Profile == "" {
 		return nil
@@ -160,14 +161,14 @@ func (r *rig) profile(name string) error {
 	return profileInto(of("simulator"))
 }
 
-// reading is all counters at one moment.
+// reading holds the values of all counters at one time.
 type reading struct {
 	manager, plane, bench usage
 	fleet                 fleet.Counts
-	requests              map[string]int // to the control plane
+	requests              map[string]int // requests to the control plane
 	inside                inside
 	stats                 fleet.Stats
-	agents                int // connections
+	agents                int // connections of agents
 }
 
 // count reads all counters.
@@ -199,7 +200,7 @@ func (r *rig) count(ctx context.Context) (c reading, err error) {
 	return c, nil
 }
 
-// retire notes what processes of the manager have used, and kills them.
+// retire adds the usage of processes of the manager to r.retired, and kills the processes.
 func (r *rig) retire(c crew) error {
 	u, err := c.used()
 	if err != nil {
@@ -209,7 +210,7 @@ func (r *rig) retire(c crew) error {
 	return c.kill()
 }
 
-// difference returns what was added to counters.
+// difference returns the increase of each counter from before to after.
 func difference(before, after map[string]int) map[string]int {
 	d := map[string]int{}
 	for name, n := range after {
@@ -220,7 +221,7 @@ func difference(before, after map[string]int) map[string]int {
 	return d
 }
 
-// byVerb sums up counters whose names begin with a verb.
+// byVerb returns the sums of counters by verb. The verb is the first word of a counter's name.
 func byVerb(counts map[string]int) map[string]int {
 	verbs := map[string]int{}
 	for name, n := range counts {
@@ -230,7 +231,7 @@ func byVerb(counts map[string]int) map[string]int {
 	return verbs
 }
 
-// writes sums up requests that may change something.
+// writes returns the number of requests that may change an object.
 func writes(counts map[string]int) int {
 	total := 0
 	for verb, n := range byVerb(counts) {
@@ -242,7 +243,7 @@ func writes(counts map[string]int) int {
 	return total
 }
 
-// total sums up all.
+// total returns the sum of all counts.
 func total(counts map[string]int) int {
 	n := 0
 	for v := range maps.Values(counts) {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// usage is what a process has used and uses, by /proc.
+// usage is the resource usage of a process, from /proc.
 type usage struct {
 	cpu       time.Duration // user and system
-	rss, peak int64         // bytes; peak since forgetPeak
+	rss, peak int64         // bytes; peak is the maximum since forgetPeak was called
 	sockets   int
 }
 
@@ -39,7 +39,7 @@ func usageOf(pid int) (u usage, err error) {
 	return u, nil
 }
 
-// socketsOf returns how many sockets a process has open; 0 if that is not to be known.
+// socketsOf returns the number of open sockets of a process. It returns 0 if the number is not available.
 func socketsOf(pid int) (n int) {
 	folder := "/proc/" + strconv.Itoa(pid) + "/fd"
 	fds, _ := os.ReadDir(folder)
@@ -52,7 +52,8 @@ func socketsOf(pid int) (n int) {
 	return n
 }
 
-// parseStat returns the processor time in /proc/PID/stat. The second field is a name that may contain anything.
+// parseStat returns the processor time from the text of /proc/PID/stat. The second field of the text is a name that may
+// contain any character.
 func parseStat(text string) (time.Duration, error) {
 	_, rest, found := strings.Cut(text[max(0, strings.LastIndex(text, ")")):], ") ")
 	fields := strings.Fields(rest)
@@ -70,7 +71,7 @@ func parseStat(text string) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// parseStatus returns a value of /proc/PID/status in bytes; 0 if it is not there.
+// parseStatus returns a value from the text of /proc/PID/status, in bytes. It returns 0 if the value is missing.
 func parseStatus(text, name string) int64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
@@ -81,12 +82,13 @@ func parseStatus(text, name string) int64 {
 	return 0
 }
 
-// forgetPeak begins a new peak of the memory of a process. Where that is not allowed, the peak is that of its life.
+// forgetPeak resets the peak memory of a process. Where that is not allowed, the peak is the maximum since the process
+// started.
 func forgetPeak(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/clear_refs", []byte("5"), 0o600)
 }
 
-// ownTime is the processor time of this process.
+// ownTime returns the processor time of this process.
 func ownTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

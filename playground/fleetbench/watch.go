@@ -24,19 +24,19 @@ type watchFor struct {
 	selector labels.Selector
 }
 
-// matches reports whether an object is watched.
+// matches reports whether the entry matches an object.
 func (w *watchFor) matches(namespace, name string, of labels.Set) bool {
 	return (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name) && w.selector.Matches(of)
 }
 
-// record is what is kept of an object that is watched: enough to see what has changed.
+// record is the part of a watched object that is needed to detect a change.
 type record struct {
 	generation int64
-	labels     uint64 // hash of labels, annotations, finalizers and deletion
+	labels     uint64 // hash of labels, annotations, finalizers and deletionTimestamp
 }
 
-// follow puts a watch list in force. Where something is watched that was not before, it reports that any of its objects
-// may have changed.
+// follow activates a watch list. For each resource whose watches have changed, it reports that any object of the
+// resource may have changed.
 func (a *agent) follow(list protocol.Watchlist) {
 	before := a.watches
 	a.watches = map[schema.GroupResource][]watchFor{}
@@ -61,7 +61,7 @@ func (a *agent) follow(list protocol.Watchlist) {
 	}
 }
 
-// list makes records of what is there.
+// list makes records of the existing objects.
 func (a *agent) list(resource schema.GroupResource, watches []watchFor) {
 	for _, key := range a.cluster.Names(resource) {
 		namespace, name, namespaced := strings.Cut(key, "/")
@@ -94,7 +94,7 @@ func recordOf(m *metav1.ObjectMeta) record {
 	return record{generation: m.Generation, labels: sum}
 }
 
-// note queues an event for a change of something that is watched.
+// note queues an event for a change of a watched object.
 func (a *agent) note(c fleet.Change, watches []watchFor) {
 	about := subject{c.Resource, c.Namespace, c.Name}
 	before, known := a.known[about]
@@ -108,9 +108,9 @@ func (a *agent) note(c fleet.Change, watches []watchFor) {
 	}
 	m, err := a.cluster.Metadata(c.Resource, c.Namespace, c.Name)
 	if err != nil || m == nil {
-		return // it is gone: that is another change
+		return // the object was deleted meanwhile: that is another change
 	}
-	matched, all := false, false // all: every change is reported
+	matched, all := false, false // all: the watch list requires a report of every change
 	for i := range watches {
 		if watches[i].matches(c.Namespace, c.Name, m.Labels) {
 			matched, all = true, all || watches[i].Field != protocol.FieldSpec
@@ -130,7 +130,7 @@ func (a *agent) note(c fleet.Change, watches []watchFor) {
 	}
 }
 
-// queue queues a report: for now, or for later if the same object was reported recently.
+// queue queues an event. The event is due now, or later if an event for the same object was sent recently.
 func (a *agent) queue(about subject, whole, deleted bool) {
 	if e := a.pending[about]; e != nil {
 		e.deleted = deleted
@@ -147,7 +147,7 @@ func (a *agent) queue(about subject, whole, deleted bool) {
 	a.pending[about] = e
 }
 
-// there returns the metadata of all objects of a resource that are watched, if it fits into an event.
+// there returns the metadata of all watched objects of a resource. complete is false if they do not fit into an event.
 func (a *agent) there(resource schema.GroupResource) (all []metav1.ObjectMeta, complete bool) {
 	const most = 60
 	for about := range a.known {
@@ -168,7 +168,7 @@ func (a *agent) there(resource schema.GroupResource) (all []metav1.ObjectMeta, c
 // deliver sends an event.
 func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) bool {
 	watches := a.watches[about.resource]
-	if len(watches) == 0 { // nobody wants to know any more
+	if len(watches) == 0 { // the object is no longer watched
 		delete(a.pending, about)
 		return true
 	}

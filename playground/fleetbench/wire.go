@@ -16,25 +16,25 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// wire is a connection to the listener on which requests are made one after the other: HTTP/1.1 with as little effort
-// as possible. While nothing is sent it has no goroutine.
+// wire is a connection to the listener. It sends one request after the other, with a minimal implementation of
+// HTTP/1.1. An idle wire has no goroutine.
 type wire struct {
 	conn    *tls.Conn
 	answers *bufio.Reader
 }
 
-// pieceSize is the largest record of TLS that is sent, in bytes, as that of the real agent.
+// pieceSize is the maximum size of a TLS record that a wire sends, in bytes. The real agent uses the same size.
 const pieceSize = 1 << 10
 
-// answerTimeout bounds one request, and a handshake.
+// answerTimeout is the timeout of one request, and of a handshake.
 const answerTimeout = 15 * time.Second
 
-// answer is what matters of one.
+// answer holds the needed parts of an HTTP answer.
 type answer struct {
 	status   int
-	instance string // which process answered
+	instance string // identifies the process that answered
 	wait     time.Duration
-	next     time.Duration // when the next heartbeat is wanted
+	next     time.Duration // time until the next heartbeat
 	closes   bool
 }
 
@@ -80,7 +80,7 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 	return a, nil
 }
 
-// headers reads what matters of the headers, and returns the length of the body.
+// headers reads the headers into a, and returns the length of the body.
 func (w *wire) headers(a *answer) (length int, err error) {
 	for {
 		line, err := w.answers.ReadSlice('\n')
@@ -115,4 +115,4 @@ func (w *wire) headers(a *answer) (length int, err error) {
 	}
 }
 
-func (w *wire) close() { _ = w.conn.Close() } // nobody is left to hear of an error
+func (w *wire) close() { _ = w.conn.Close() } // the connection is no longer used, so an error does not matter

@@ -8,26 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the API that the module brings.
+// GroupVersion is the API group and version of the module.
 var GroupVersion = schema.GroupVersion{Group: "sample.playground.kyma-project.io", Version: "v1alpha1"}
 
 // Finalizer keeps a Sample until the operator has removed what it installed for it.
 const Finalizer = "sample.playground.kyma-project.io/finalizer"
 
-// State is the module contract's word for how a custom resource is. There are no others.
+// State is a state of a custom resource as the module contract defines it. There are no other states.
 type State string
 
-// The states of the module contract.
+// States of the module contract.
 const (
-	// StateReady says that all that was asked for works.
+	// StateReady means that the workload of the Sample is complete and works.
 	StateReady State = "Ready"
-	// StateProcessing says that it is on the way.
+	// StateProcessing means that the roll-out of the workload is not complete.
 	StateProcessing State = "Processing"
-	// StateError says that it failed; the operator tries again.
+	// StateError means that the installation has failed. The operator tries again.
 	StateError State = "Error"
-	// StateDeleting says that it is being removed.
+	// StateDeleting means that the Sample is being deleted.
 	StateDeleting State = "Deleting"
-	// StateWarning says that it is deployed, but a person has to do something.
+	// StateWarning means that the workload is deployed, but a user has to act.
 	StateWarning State = "Warning"
 )
 
@@ -45,26 +45,27 @@ type Sample struct {
 	Status Status `json:"status,omitempty"`
 }
 
-// Spec is what a person wants.
+// Spec is the desired state of a Sample.
 type Spec struct {
-	// Replicas is the number of pods, 0 to 10. Unset is 1; 0 is allowed, but no work is done then, so the state is
-	// Warning.
+	// Replicas is the number of pods, 0 to 10. Unset means 1. With 0 there are no pods, so the state is Warning.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Message is what the workload carries. Empty is a message of the operator's own.
+	// Message is the message that the workload carries. Empty means a default message of the operator.
 	Message string `json:"message,omitempty"`
-	// Fail, if not empty, makes the operator report Error with this text, and leave the workload as it is.
+	// Fail, if not empty, makes the operator report Error with this text. The operator then does not change the
+	// workload.
 	Fail string `json:"fail,omitempty"`
-	// Image is what the pods run, since 2.0.0. Empty is the operator's --workload-image.
+	// Image is the image of the pods. The field exists since version 2.0.0. Empty means the operator's flag
+	// --workload-image.
 	Image string `json:"image,omitempty"`
 }
 
-// Status is what the operator has seen.
+// Status is the observed state of a Sample.
 type Status struct {
-	// State follows the module contract. Empty until the operator has seen the Sample.
+	// State follows the module contract. It is empty until the operator has reconciled the Sample.
 	State State `json:"state,omitempty"`
-	// Description says in one sentence why the state is what it is.
+	// Description explains in one sentence why the Sample has this state.
 	Description string `json:"description,omitempty"`
-	// ObservedGeneration is the generation of the spec that the status is about.
+	// ObservedGeneration is the generation of the spec for which the status was computed.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions has one entry, ConditionReady.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -80,7 +81,7 @@ type SampleList struct { //nolint:revive // the scheme takes the name of the kin
 	Items []Sample `json:"items"`
 }
 
-// AddToScheme makes the kinds of this package known to scheme.
+// AddToScheme registers the kinds of this package in scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &Sample{}, &SampleList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

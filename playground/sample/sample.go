@@ -1,20 +1,20 @@
 // Package sample is the playground's module: a small but complete operator, in two versions, to install, upgrade, break
 // and remove.
 //
-// Use: [Versions] gives what an author hands over for a release: the manifest of the operator and the default custom
-// resource. The operator is the program in the folder operator; one program serves both versions and learns from
-// --module-version which one it is.
+// Use: [Versions] returns the files that a module author provides for a release: the manifest of the operator and the
+// default custom resource. The operator is the program in the folder operator. One program serves both versions, and
+// its flag --module-version selects the version.
 //
-// How it works: the custom resource, [Sample], asks for a message and a number of replicas. The operator writes the
-// message into a ConfigMap, runs a Deployment that carries it, and reports state Ready when all replicas are available.
-// It shows each of the five states of the module contract on request: spec.fail makes it Error with that text,
-// spec.replicas 0 makes it Warning, an image that cannot start (2.0.0) keeps it Processing, and deletion shows Deleting
-// until what it installed is gone.
+// How it works: the custom resource [Sample] has a message and a number of replicas. The operator writes the message
+// into a ConfigMap and runs a Deployment that carries the message. It reports state Ready when all replicas are
+// available. Each of the five states of the module contract can be produced: spec.fail produces Error with that text,
+// spec.replicas 0 produces Warning, an image that cannot start (2.0.0) keeps the state Processing, and a deleted Sample
+// is in state Deleting until its workload is gone.
 //
-// 1.0.0 and 2.0.0 differ in what an upgrade has to get right: the ConfigMap sample-v1-only is in the first and
-// sample-v2-only in the second, and spec.image came with 2.0.0.
+// 1.0.0 and 2.0.0 differ in two points that an upgrade has to handle. The ConfigMap sample-v1-only is only in the first
+// version, and sample-v2-only only in the second. spec.image is new in 2.0.0.
 //
-// It does no work of any use, serves one version of its API, and asks for no permission it does not need.
+// The operator does no useful work, serves one version of its API, and has only the permissions that it needs.
 package sample
 
 import (
@@ -23,17 +23,17 @@ import (
 	"path"
 )
 
-// What an author writes into ModuleTemplate and ModuleReleaseMeta.
+// Values that an author writes into ModuleTemplate and ModuleReleaseMeta.
 const (
 	// Module is the name of the module.
 	Module = "sample"
 	// Component is the name of its OCM component.
 	Component = "kyma-project.io/module/sample"
-	// Namespace is where the operator runs, and where the default custom resource is.
+	// Namespace is the namespace of the operator and of the default custom resource.
 	Namespace = "kyma-system"
 	// Operator is the name of the operator's Deployment (apps/v1): spec.manager of the ModuleTemplate.
 	Operator = "sample-operator"
-	// OperatorImage is the repository of the operator's image; its tag is the version.
+	// OperatorImage is the repository of the operator's image. The tag of the image is the version.
 	OperatorImage = "sample-operator"
 )
 
@@ -41,11 +41,11 @@ const (
 type Version struct {
 	// Version is a semantic version, such as 1.0.0.
 	Version string
-	// Manifest is a YAML stream of what is to be installed, the CRD first.
+	// Manifest is a YAML stream of the objects to install. The CRD comes first.
 	Manifest []byte
-	// DefaultCR is the custom resource that switches the module on, as YAML.
+	// DefaultCR is the custom resource that activates the module, as YAML.
 	DefaultCR []byte
-	// Images lists the container images that Manifest names.
+	// Images lists the container images in Manifest.
 	Images []string
 }
 
@@ -59,7 +59,7 @@ func Versions() []Version {
 		panic(err) // the files are part of the program
 	}
 	versions := make([]Version, 0, len(folders))
-	for _, folder := range folders { // in order of names, which sorts 1.0.0 before 2.0.0
+	for _, folder := range folders { // in the order of their names: 1.0.0 comes before 2.0.0
 		version := folder.Name()
 		versions = append(versions, Version{
 			Version:   version,

@@ -1,29 +1,29 @@
-// Package scenario tests the whole: the manager as its own process, real API servers, a registry, and modules, over
-// time.
+// Package scenario has end-to-end tests: the manager runs as its own process, with real API servers, a registry and
+// modules, over time.
 //
 // # Use
 //
-//	go test ./scenario                                  # all of them, two at a time
-//	go test ./scenario -run 'TestScenarios/install' -v  # one, with all that it says
-//	go test ./scenario -update                          # write what was seen into the scripts' expectations
-//	go test ./scenario -run '^$' -bench . -benchtime 1x -timeout 20m   # what it costs and how long it takes; see bench_test.go
+//	go test ./scenario                                  # all scenarios, two at a time
+//	go test ./scenario -run 'TestScenarios/install' -v  # one scenario, with its whole output
+//	go test ./scenario -update                          # writes the observed output into the expectations of the scripts
+//	go test ./scenario -run '^$' -bench . -benchtime 1x -timeout 20m   # measures costs and times; see bench_test.go
 //
 // # How it works
 //
-// A scenario is a script in testdata: what people do to a fleet, and what they then see. It brings up a landscape of
-// its own (package landscape), so scenarios do not disturb each other. The commands are described where they are
-// dispatched, in command_test.go; those of package testscript, such as cmp and stdout, are there too.
+// A scenario is a script in testdata. It contains the actions of users on a fleet, and the results that they then see.
+// It starts its own landscape (package landscape), so scenarios do not affect each other. command_test.go dispatches
+// the commands and describes them. The commands of package testscript, such as cmp and stdout, are also available.
 //
-// A script asserts outcomes, counts and order: states and conditions from the clusters, requests from the API servers'
-// own audit and from the registry. It never measures time. What takes its time is waited for, with a deadline far
-// beyond what is needed. When a scenario fails, it shows what was seen last: Kymas, Manifests and the end of the
-// manager's log.
+// A script checks results, counts and order: states and conditions from the clusters, requests from the audit logs of
+// the API servers, and requests from the registry. It never measures time. It waits for results that take time. The
+// timeout is much longer than needed. When a scenario fails, it prints the last observed state: Kymas, Manifests and
+// the end of the manager's log.
 //
-// Two stories are Go tests: one enables and disables a module many times and looks for what is left (leak_test.go), the
+// Two scenarios are Go tests. One enables and disables a module many times and looks for leaks (leak_test.go). The
 // other kills the manager after each of its steps (kill_test.go).
 //
 // # What it does not do
 //
-// Its scripts measure no speed, and nothing here simulates a fleet. It imports nothing of the manager but its API: what
-// it knows, an administrator could know.
+// The scripts measure no speed, and nothing in this package simulates a fleet. The package imports only the API of the
+// manager. So the tests use only information that an administrator can have.
 package scenario

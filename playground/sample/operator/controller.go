@@ -17,12 +17,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// again is when to look once more after a conflict, and at what is being deleted.
+// again is the requeue delay after a conflict, and the requeue interval of a Sample that is being deleted.
 const again = 200 * time.Millisecond
 
-// reconciler keeps Samples and their workloads in step. A pass that finds all as it should be writes nothing.
+// reconciler reconciles Samples and their workloads. A reconcile that finds no difference writes nothing.
 type reconciler struct {
-	client   client.Client // reads from a cache, which holds only what carries our label
+	client   client.Client // reads from a cache, which holds only objects with our label
 	live     client.Reader // reads from the API server
 	workload workload
 }
@@ -35,7 +35,8 @@ func (r *reconciler) register(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile brings one Sample a step further: finalizer, workload, status; or the way back.
+// Reconcile reconciles one Sample: it sets the finalizer, installs the workload, and writes the status. If the Sample
+// is being deleted, it removes the workload and the finalizer.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := &sample.Sample{}
 	if err := r.client.Get(ctx, req.NamespacedName, s); err != nil {
@@ -52,7 +53,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		seen = r.install(ctx, s)
 	}
 	if apierrors.IsConflict(seen.err) {
-		return retry(seen.err) // the cache was behind: nothing worth telling has happened
+		return retry(seen.err) // the cache was stale: there is nothing to report
 	}
 	if err := r.report(ctx, s, judge(s, seen)); err != nil {
 		return retry(err)
@@ -60,7 +61,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, seen.err
 }
 
-// install makes the workload what the Sample asks for, and returns how it is.
+// install creates or updates the workload of the Sample, and returns its observed state.
 func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation {
 	meta := metav1.ObjectMeta{Namespace: s.Namespace, Name: workloadName(s)}
 	config := func() *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: meta} }
@@ -75,8 +76,8 @@ func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation 
 	return observation{deployment: d}
 }
 
-// ensure creates the object that empty names, or updates it if shape changes anything of it, and returns it as it is
-// then. What is not controlled by s is left alone.
+// ensure creates the object that empty returns, or updates it if shape changes it. It returns the resulting object. It
+// does not change an object that s does not control.
 func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
 	shape func(T, *sample.Sample)) (T, error) {
 	obj := empty()
@@ -89,7 +90,7 @@ func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sampl
 		if err = r.client.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
 			return obj, err
 		}
-		obj = empty() // it exists, but not in the cache, which may be late, or lacks it for want of our label
+		obj = empty() // the object exists but is not cached: the cache is stale, or our label is missing
 		err = r.live.Get(ctx, key, obj)
 	}
 	if err != nil {
@@ -107,7 +108,7 @@ func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sampl
 	return obj, r.client.Update(ctx, obj)
 }
 
-// remove deletes the workload and, once that is gone, lets the Sample go.
+// remove deletes the workload. When the workload is gone, it removes the finalizer of the Sample.
 func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s, sample.Finalizer) {
 		return ctrl.Result{}, nil
@@ -140,7 +141,7 @@ func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result,
 	return retry(client.IgnoreNotFound(r.setFinalizer(ctx, s, controllerutil.RemoveFinalizer)))
 }
 
-// setFinalizer adds or removes our finalizer, and writes only if that changes something.
+// setFinalizer adds or removes our finalizer. It writes only if that changes the Sample.
 func (r *reconciler) setFinalizer(ctx context.Context, s *sample.Sample, set func(client.Object, string) bool) error {
 	before := s.DeepCopy()
 	if !set(s, sample.Finalizer) {
@@ -149,7 +150,7 @@ func (r *reconciler) setFinalizer(ctx context.Context, s *sample.Sample, set fun
 	return r.client.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// report writes the status if it differs from what the Sample says.
+// report writes the status if it differs from the present status of the Sample.
 func (r *reconciler) report(ctx context.Context, s *sample.Sample, status sample.Status) error {
 	if equality.Semantic.DeepEqual(s.Status, status) {
 		return nil
@@ -159,7 +160,7 @@ func (r *reconciler) report(ctx context.Context, s *sample.Sample, status sample
 	return r.client.Status().Patch(ctx, s, client.MergeFrom(before))
 }
 
-// retry looks again soon after a conflict: it says that the cache was late, not that something is wrong.
+// retry requeues the request soon after a conflict. A conflict means that the cache was stale, and is not an error.
 func retry(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: again}, nil

@@ -1,9 +1,9 @@
-// Command operator is the manager of the sample module: it gives every Sample its workload, says how that is, and
-// removes it again.
+// Command operator is the operator of the sample module. It installs a workload for every Sample, reports the state of
+// the workload in the status, and removes the workload when the Sample is deleted.
 //
-// It runs in a pod, or as a process with KUBECONFIG or --kubeconfig. It listens on no port unless configured, so any
-// number of it runs on one machine. What it does for one Sample is in controller.go; package sample says what it is
-// good for.
+// It runs in a pod, or as a process with KUBECONFIG or --kubeconfig. By default it listens on no port, so any number of
+// processes can run on one machine. controller.go has the reconciler, and package sample describes the purpose of the
+// module.
 package main
 
 import (

@@ -11,21 +11,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// observation is what one pass has seen of the workload.
+// observation is the state of the workload that one reconcile has observed.
 type observation struct {
-	deployment *appsv1.Deployment // nil if it was not looked at
+	deployment *appsv1.Deployment // nil if the Deployment was not read
 	err        error              // why the workload could not be written
 }
 
-// judge says what the status of s is, given what was seen. The first that fits:
+// judge returns the status of s for an observation. The first matching row decides:
 //
 //	1 being deleted                      Deleting    Deleting
 //	2 spec.fail is set                   Error       FailureRequested
 //	3 the workload could not be written  Error       WorkloadNotWritten
-//	4 no replicas are wanted             Warning     ScaledToZero
+//	4 no replicas are requested          Warning     ScaledToZero
 //	5 the roll-out is past its deadline  Error       WorkloadStuck
 //	6 the roll-out is not complete       Processing  RollingOut
-//	7 else                               Ready       WorkloadAvailable
+//	7 otherwise                          Ready       WorkloadAvailable
 func judge(s *sample.Sample, seen observation) sample.Status {
 	d := seen.deployment
 	switch {
@@ -53,7 +53,8 @@ func judge(s *sample.Sample, seen observation) sample.Status {
 	}
 }
 
-// status returns the status of s with this state, which keeps the time of the last transition unless there is one.
+// status returns the status of s with this state. The last transition time changes only if the status of the condition
+// changes.
 func status(s *sample.Sample, state sample.State, reason, text string) sample.Status {
 	out := *s.Status.DeepCopy()
 	out.State, out.Description, out.ObservedGeneration = state, text, s.Generation

@@ -19,19 +19,20 @@ const (
 	labelVersion   = "app.kubernetes.io/version"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
-	// annotationMessage is on the pods: another message means other pods.
+	// annotationMessage is an annotation of the pods. A new message changes it, so the pods are replaced.
 	annotationMessage = "sample.playground.kyma-project.io/message-sha256"
-	// messageKey is where the ConfigMap holds the message.
+	// messageKey is the key of the message in the ConfigMap.
 	messageKey = "message"
-	// progressDeadlineSeconds is when a roll-out without progress is an error.
+	// progressDeadlineSeconds is the time after which a roll-out without progress is an error.
 	progressDeadlineSeconds int32 = 60
 )
 
-// workload says what is installed for a Sample. Its methods set what we decide on and leave alone what others do, such
-// as the API server's defaults: shaping an object twice changes nothing the second time.
+// workload defines the objects that are installed for a Sample. Its methods set only our fields, and keep the fields
+// that others set, such as the API server's defaults. So a method that is called twice for an object changes nothing
+// the second time.
 type workload struct {
-	version string // of the module
-	image   string // of the pods, unless the Sample names one
+	version string // version of the module
+	image   string // image of the pods, unless the Sample has an image
 }
 
 func workloadName(s *sample.Sample) string { return s.Name + "-workload" }
@@ -48,7 +49,7 @@ func (w workload) shapeDeployment(d *appsv1.Deployment, s *sample.Sample) {
 	d.Labels = merge(d.Labels, w.labels(s))
 	d.Spec.Replicas = new(replicas(s))
 	d.Spec.ProgressDeadlineSeconds = new(progressDeadlineSeconds)
-	if d.Spec.Selector == nil { // cannot be changed later
+	if d.Spec.Selector == nil { // the selector is immutable
 		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector}
 	}
 	pod := &d.Spec.Template
@@ -82,7 +83,7 @@ func replicas(s *sample.Sample) int32 {
 	return *s.Spec.Replicas
 }
 
-// merge returns have with want over it, in a map of its own.
+// merge returns a new map with the entries of have and want. For equal keys, the value of want is used.
 func merge(have, want map[string]string) map[string]string {
 	all := maps.Clone(have)
 	if all == nil {
