@@ -180,9 +180,10 @@ func (n *run) recordEvent(reason, note string) {
 	}
 }
 
-// compare compares objects with their desired state. It compares all objects if the plan requires this, or if the memory
-// does not show that the unchanged objects were applied. Otherwise it compares only the objects that events reported as
-// changed. It removes the objects that differ from the stored progress, so that apply sends these objects again.
+// compare compares objects with their desired state. It compares all objects if the plan requires this, or if the
+// memory does not show that the unchanged objects were applied. Otherwise it compares only the objects that events
+// reported as changed. It removes the objects that differ from the stored progress, so that apply sends these objects
+// again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {

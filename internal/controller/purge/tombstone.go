@@ -55,7 +55,7 @@ type TombstoneOptions struct {
 // The first row that matches decides:
 //
 //	1  the Kyma of the tombstone still exists          wait: the Kyma controller will remove the finalizer soon
-//	2  another Kyma of that name exists                delete the tombstone: the Kyma or the orphan sweep handles the rest
+//	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep takes over
 //	3  the access Secret does not exist                delete the tombstone: the cluster was removed
 //	4  the runtime cannot be reached                   wait: the pool reports when it can be reached
 //	5  the runtime belongs to another Kyma             delete the tombstone, for the reason in row 2

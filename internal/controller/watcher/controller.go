@@ -1,4 +1,4 @@
-// Package watcher reconciles Watchers: it keeps the route through which the events of runtimes reach the listener.
+// Package watcher reconciles Watchers. It creates and updates the routes from runtimes to the listener of their events.
 //
 // # Use
 //
@@ -7,7 +7,7 @@
 //
 // # How it works
 //
-// The route depends on what the Watcher requests and on what is installed in the control plane:
+// The route depends on the spec of the Watcher and on the gateway components that the control plane has installed:
 //
 //	requested       installed      route
 //	spec.gateway    Istio          a VirtualService for all gateways that the selector matches
@@ -57,13 +57,13 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Client reads Watchers from the cache and writes them.
+	// Client reads Watchers from the cache, and writes Watchers.
 	Client client.Client
-	// Events records problems.
+	// Events records events about problems.
 	Events events.EventRecorder
-	// Namespace has the Watchers and their routes.
+	// Namespace is the namespace of the Watchers and their routes.
 	Namespace string
-	// GatewayNamespace has the Istio gateways. Default Namespace.
+	// GatewayNamespace is the namespace of the Istio gateways. The default is the value of Namespace.
 	GatewayNamespace string
 	// Concurrency is the number of Watchers that are reconciled at the same time. Default 1.
 	Concurrency int
@@ -74,8 +74,8 @@ type Options struct {
 // Reconciler reconciles Watchers.
 type Reconciler struct {
 	Options
-	routes  dynamic.Interface // set by Register: writes routes
-	trigger queueing.Trigger  // enqueues Watchers for events of routes and gateways
+	routes  dynamic.Interface // set by Register: the client that writes routes
+	trigger queueing.Trigger  // enqueues Watchers after events of routes and gateways
 
 	virtualServices, gateways, httpRoutes *externalKind
 
@@ -132,7 +132,7 @@ func (r *Reconciler) Register(_ context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// isRelevantUpdate accepts updates of spec, labels, finalizers and deletion, and drops those of the status.
+// isRelevantUpdate accepts updates of spec, labels, finalizers and deletion. It drops updates of the status.
 func isRelevantUpdate(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetLabels(), after.GetLabels()) ||
@@ -140,16 +140,16 @@ func isRelevantUpdate(e event.UpdateEvent) bool {
 		!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 }
 
-// enqueueOwner enqueues the Watcher of a route, which has the same name.
+// enqueueOwner enqueues the Watcher that owns a route. The Watcher and the route have the same name.
 func (r *Reconciler) enqueueOwner(_ context.Context, key client.ObjectKey) {
 	r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 }
 
-// enqueueAll enqueues all Watchers. There are few.
+// enqueueAll enqueues all Watchers. A control plane has only a few Watchers.
 func (r *Reconciler) enqueueAll(ctx context.Context) {
 	list := &v1beta2.WatcherList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
-		return // the cache has not started; it will send events of all Watchers
+		return // the cache has not started yet; at its start, it sends an event for each Watcher
 	}
 	for i := range list.Items {
 		r.enqueueOwner(ctx, client.ObjectKeyFromObject(&list.Items[i]))
@@ -161,9 +161,9 @@ type run struct {
 	*Reconciler
 	watcher *v1beta2.Watcher
 
-	surveyed bool     // set by survey: the other fields are set
-	invalid  string   // set by survey: why the Watcher is not valid, "" if it is
-	desired  []*route // set by survey, completed by applyRoutes: a VirtualService and an HTTPRoute
+	surveyed bool     // set by survey: the fields below are set
+	invalid  string   // set by survey: the reason why the Watcher is not valid; "" if it is valid
+	desired  []*route // set by survey and completed by applyRoutes: a VirtualService and an HTTPRoute
 }
 
 // Reconcile reconciles one Watcher.
@@ -189,7 +189,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "route", Do: n.applyRoutes})
 }
 
-// addFinalizer adds the finalizer, so that the Watcher is not removed before its routes are.
+// addFinalizer adds the finalizer. It keeps the Watcher until its routes are deleted.
 func (n *run) addFinalizer(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.watcher, v1beta2.FinalizerWatcher)
 }
@@ -199,7 +199,7 @@ func (n *run) removeFinalizer(ctx context.Context) error {
 	return loop.RemoveFinalizers(ctx, n.Client, n.watcher, []string{v1beta2.FinalizerWatcher})
 }
 
-// survey reads what is installed, and plans the routes.
+// survey reads which external kinds are served, and plans the routes.
 func (n *run) survey(context.Context) error {
 	vs, gw, hr := n.virtualServices.snapshot(), n.gateways.snapshot(), n.httpRoutes.snapshot()
 	for _, s := range []snapshot{vs, gw, hr} {

@@ -28,44 +28,44 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// externalKind is a kind of Istio or Gateway API, whose CRD may be installed and removed at any time.
+// externalKind is a kind of Istio or Gateway API. The CRD of this kind may be installed and removed at any time.
 //
-// The CRD is watched by metadata and by its name: that is one object, and a permission that can be granted for this
-// name only. Metadata does not show which versions are served, and a kind is served a short time after its CRD exists,
-// so discovery is read when the CRD has changed. While the kind is served, its objects are watched in one namespace,
-// without the fields that are not needed.
+// The metadata of the CRD is watched, selected by the name of the CRD. Such a watch returns one object, and the
+// permission for it can be granted for this name only. Metadata does not show the served versions, and a kind is served
+// only a short time after its CRD was created. Therefore discovery is read when the CRD has changed. While the kind is
+// served, its objects are watched in one namespace. Fields that are not needed are removed from the objects.
 //
-// These watches are not in the cache of the manager: that cache would wait for a kind that is not served, and block all
-// its users.
+// These watches are not in the cache of the manager. That cache would wait for a kind that is not served, and would
+// block all users of the cache.
 type externalKind struct {
 	kind, group, resource string
-	versions              []string // supported, the preferred one first
+	versions              []string // supported versions, the preferred version first
 	namespace             string
 	trim                  func(*unstructured.Unstructured) // removes fields that are not needed
-	// reports whether we wrote this version, which then is no event; nil: none
+	// reports whether we wrote this version of an object, which is then no event; nil: no version is an own write
 	isOwnWrite func(*unstructured.Unstructured) bool
 	onObject   func(context.Context, client.ObjectKey) // called when an object has changed
-	// called when the kind is served, is not served any more, or fails
+	// called when the kind starts or stops to be served, or when its watch fails
 	onServedChange func(context.Context)
 
 	mu      sync.Mutex
 	current snapshot // guarded by mu
 }
 
-// snapshot is what is known of a kind at one time.
+// snapshot is the observed state of a kind at one time.
 type snapshot struct {
 	kind    string
-	known   bool                        // whether it is known if the kind is served
-	gvr     schema.GroupVersionResource // as it is served
-	objects cache.SharedIndexInformer   // nil if it is not served
-	err     error                       // why objects cannot be watched; a person has to do something about it
-	stop    context.CancelFunc          // ends the watch on the objects
+	known   bool                        // discovery has shown whether the kind is served
+	gvr     schema.GroupVersionResource // the served resource
+	objects cache.SharedIndexInformer   // informer of the objects; nil if the kind is not served
+	err     error                       // the reason why objects cannot be watched, which only a person can fix
+	stop    context.CancelFunc          // stops the watch on the objects
 }
 
 // crdName is the name of the CustomResourceDefinition.
 func (k *externalKind) crdName() string { return k.resource + "." + k.group }
 
-// snapshot returns what is known now.
+// snapshot returns the current snapshot.
 func (k *externalKind) snapshot() snapshot {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,11 +77,11 @@ func (k *externalKind) snapshot() snapshot {
 // isServed reports whether the API server serves the kind.
 func (s snapshot) isServed() bool { return s.objects != nil }
 
-// syncDelay is the delay after which a Watcher is reconciled that waits for a watch. The end of the wait triggers a
-// reconcile before.
+// syncDelay is the requeue delay of a Watcher that waits for the first list of a watch. The end of this list triggers
+// an earlier reconcile.
 const syncDelay = 10 * time.Second
 
-// waitForSync returns nil if all objects have been listed, or the kind is not served.
+// waitForSync returns nil if all objects were listed or the kind is not served. Otherwise it returns an error.
 func (s snapshot) waitForSync() error {
 	switch {
 	case s.known && (s.objects == nil || s.objects.HasSynced()):
@@ -93,17 +93,17 @@ func (s snapshot) waitForSync() error {
 	}
 }
 
-// get returns an object, which must not be changed; nil if it does not exist.
+// get returns an object, or nil if the object does not exist. The caller must not change the object.
 func (s snapshot) get(key client.ObjectKey) *unstructured.Unstructured {
 	if s.objects == nil {
 		return nil
 	}
-	o, _, _ := s.objects.GetStore().GetByKey(key.String()) // a store in memory does not fail
+	o, _, _ := s.objects.GetStore().GetByKey(key.String()) // a store in memory returns no error
 	u, _ := o.(*unstructured.Unstructured)
 	return u
 }
 
-// all returns all objects, which must not be changed, in no order.
+// all returns all objects in no particular order. The caller must not change the objects.
 func (s snapshot) all() []*unstructured.Unstructured {
 	if s.objects == nil {
 		return nil
@@ -117,7 +117,7 @@ func (s snapshot) all() []*unstructured.Unstructured {
 	return all
 }
 
-// watchClients are the clients for watching external kinds.
+// watchClients holds the clients for watches on external kinds.
 type watchClients struct {
 	metadata  metadata.Interface
 	discovery rest.Interface
@@ -144,7 +144,7 @@ func newWatchClients(cfg *rest.Config, h *http.Client) (*watchClients, error) {
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// watch returns a function that keeps the snapshot of a kind up to date until its context ends.
+// watch returns a function that keeps the snapshot of a kind up to date until the context of the function ends.
 func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("watcher").WithValues("crd", k.crdName()))
@@ -152,7 +152,7 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 		notify := func() {
 			select {
 			case changed <- struct{}{}:
-			default: // a notification is pending
+			default: // a notification is already pending
 			}
 		}
 		crds := metadatainformer.NewFilteredMetadataInformer(w.metadata, crdResource, "", 0, cache.Indexers{},
@@ -181,12 +181,12 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 	}
 }
 
-// versionsDelay is how long it may take until all versions of a new CRD are served. They are served one after the
-// other.
+// versionsDelay is the maximum time until all versions of a new CRD are served. The API server starts to serve the
+// versions one after the other.
 const versionsDelay = 10 * time.Second
 
-// followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the kind is not served, or
-// not in the preferred version, it polls discovery, because there are no events for that.
+// followVersions updates the snapshot whenever the CRD has changed. It polls discovery while the CRD exists and the
+// preferred version of the kind is not served, because no events report the served versions.
 func (w *watchClients) followVersions(
 	ctx context.Context, k *externalKind, crds cache.SharedIndexInformer, changed <-chan struct{}, notify func(),
 ) {
@@ -220,7 +220,8 @@ func (w *watchClients) followVersions(
 	}
 }
 
-// servedVersion returns the preferred version of those that are served, "" if none is.
+// servedVersion returns the first version in the order of preference that is served. It returns "" if no version is
+// served.
 func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (string, error) {
 	for _, version := range k.versions {
 		list := &metav1.APIResourceList{}
@@ -238,8 +239,8 @@ func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (stri
 	return "", nil
 }
 
-// setVersion starts the watch on the objects in a version, and ends that of another version; "" means that the kind is
-// not served. It does nothing if the snapshot has this version.
+// setVersion starts the watch on the objects in a version, and stops the watch in another version. "" means that the
+// kind is not served. setVersion does nothing if the snapshot already has this version.
 func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version string, notify func()) {
 	before := k.snapshot()
 	if before.known && before.gvr.Version == version {
@@ -252,7 +253,7 @@ func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version 
 		next.stop = stop
 		next.gvr = schema.GroupVersionResource{Group: k.group, Version: version, Resource: k.resource}
 		objects, synced, err := w.newInformer(objectsCtx, k, next.gvr, notify)
-		if err != nil { // only an informer that is running cannot be configured
+		if err != nil { // only the configuration of a running informer fails
 			stop()
 			next = snapshot{err: err}
 		} else {
@@ -276,8 +277,8 @@ func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version 
 	k.onServedChange(ctx)
 }
 
-// newInformer returns an informer of the objects of a kind, and a function that reports whether all events of its first
-// list were handled.
+// newInformer returns an informer of the objects of a kind. It also returns a function that reports whether all events
+// of the informer's first list were handled.
 func (w *watchClients) newInformer(
 	ctx context.Context, k *externalKind, gvr schema.GroupVersionResource, notify func(),
 ) (cache.SharedIndexInformer, cache.InformerSynced, error) {
@@ -300,7 +301,7 @@ func (w *watchClients) newInformer(
 		if deleted, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = deleted.Obj
 		}
-		if u, ok := o.(*unstructured.Unstructured); ok && i.HasSynced() { // before that, no Watcher is reconciled
+		if u, ok := o.(*unstructured.Unstructured); ok && i.HasSynced() { // no Watcher is reconciled before the informer has synced
 			k.onObject(ctx, client.ObjectKeyFromObject(u))
 		}
 	}
@@ -329,7 +330,7 @@ func (k *externalKind) isOwn(o any) bool {
 	return ok && k.isOwnWrite != nil && k.isOwnWrite(u)
 }
 
-// equalObjects reports whether two versions of an object are equal in all fields that are kept.
+// equalObjects reports whether two versions of an object are equal in all fields that trim keeps.
 func equalObjects(before, after any) bool {
 	a, ok := before.(*unstructured.Unstructured)
 	b, fine := after.(*unstructured.Unstructured)
@@ -342,9 +343,9 @@ func equalObjects(before, after any) bool {
 	return equality.Semantic.DeepEqual(a.Object, b.Object)
 }
 
-// watchErrorHandler returns the handler for errors of a watch. A missing permission, which only a person can grant,
-// becomes the error of the snapshot. A kind that does not exist is not an error: its CRD may have been deleted, so the
-// CRD is checked again.
+// watchErrorHandler returns the handler for errors of a watch. If a permission is missing, which only a person can
+// grant, the handler stores the error in the snapshot. A kind that does not exist is not an error. Its CRD may have
+// been deleted, so the handler triggers a check of the CRD.
 func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
@@ -365,14 +366,14 @@ func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.Watc
 	}
 }
 
-// clearError removes the error of the snapshot, because the watch works.
+// clearError removes the error from the snapshot after a success of the watch.
 func (k *externalKind) clearError() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.current.err = nil
 }
 
-// stop ends the watch on the objects.
+// stop stops the watch on the objects.
 func (k *externalKind) stop() {
 	if s := k.snapshot(); s.stop != nil {
 		s.stop()

@@ -29,21 +29,21 @@ const (
 type plan struct {
 	kind      string
 	condition string         // the type of its condition
-	requested bool           // by the Watcher
-	spec      map[string]any // the desired spec; nil if there should be no route, or if that is unknown
+	requested bool           // the Watcher requests this kind of route
+	spec      map[string]any // the desired spec; nil if no route is desired, or if the desired state is unknown
 	unknown   bool           // the desired state is unknown, so an existing route stays as it is
-	harmless  bool           // that there is no route is not an error
-	reason    string         // why there is no route
+	harmless  bool           // a missing route is not an error
+	reason    string         // the reason why no route is desired
 	message   string
 }
 
-// withoutRoute returns the plan with the reason why there is no route.
+// withoutRoute returns a plan without a route, with the reason why no route is desired.
 func (p plan) withoutRoute(reason, format string, args ...any) plan {
 	p.reason, p.message = reason, fmt.Sprintf(format, args...)
 	return p
 }
 
-// withUnknownRoute returns the plan with the reason why the desired state is unknown.
+// withUnknownRoute returns a plan with an unknown desired state, with the reason why it is unknown.
 func (p plan) withUnknownRoute(reason, format string, args ...any) plan {
 	p.unknown = true
 	return p.withoutRoute(reason, format, args...)
@@ -53,17 +53,17 @@ func (p plan) withUnknownRoute(reason, format string, args ...any) plan {
 type gateway struct {
 	namespace, name string
 	labels          map[string]string
-	hosts           []string // of all its servers
+	hosts           []string // hosts of all servers of the gateway
 }
 
 // istio is the state of Istio in the control plane.
 type istio struct {
 	installed bool
-	namespace string // of the gateways
+	namespace string // namespace of the gateways
 	gateways  []gateway
 }
 
-// gateways converts Istio gateways, sorted by name.
+// gateways converts Istio Gateway objects to gateways, sorted by name.
 func gateways(objects []*unstructured.Unstructured) []gateway {
 	var all []gateway
 	for _, o := range objects {
@@ -84,11 +84,11 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 	return all
 }
 
-// plainPath matches paths that all components read in the same way.
+// plainPath matches paths that all components interpret in the same way.
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 
-// validate returns why a Watcher is not valid and what to do about it, "" if it is valid. The API server rejects most
-// of this, but earlier versions did not.
+// validate returns the reason why a Watcher is not valid and the way to fix it. It returns "" if the Watcher is valid.
+// The API server rejects most invalid Watchers, but earlier versions of the CRD accepted them.
 func validate(w *v1beta2.Watcher) string {
 	s, name := w.Spec.ServiceInfo, w.ManagerName()
 	switch {
@@ -108,7 +108,7 @@ func validate(w *v1beta2.Watcher) string {
 	return ""
 }
 
-// paths returns the URL paths of the requests to the manager of a Watcher.
+// paths returns the URL paths of the requests from runtimes to the manager that a Watcher names.
 func paths(w *v1beta2.Watcher) []string {
 	name := w.ManagerName()
 	if name == protocol.ManagerName {
@@ -166,7 +166,7 @@ func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 	return p
 }
 
-// virtualService returns the spec of a VirtualService. It has one route for all paths.
+// virtualService returns the spec of a VirtualService, with one route for all paths.
 func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	var match []any
 	for _, p := range paths(w) {
@@ -208,8 +208,8 @@ func planHTTPRoute(w *v1beta2.Watcher, invalid string, installed bool) plan {
 	return p
 }
 
-// httpRoute returns the spec of an HTTPRoute. It has the defaults of the API server, so that what is read back is
-// equal.
+// httpRoute returns the spec of an HTTPRoute. The spec contains the defaults of the API server, so that it equals the
+// spec that the API server stores.
 func httpRoute(w *v1beta2.Watcher) map[string]any {
 	var parents, match []any
 	for _, p := range w.Spec.Route.ParentRefs {
@@ -249,8 +249,8 @@ func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 	return ref
 }
 
-// acceptance evaluates the status that Gateways wrote to an HTTPRoute: whether one has rejected it, and why not all
-// have accepted it, "" if all have.
+// acceptance evaluates the status that Gateways wrote to an HTTPRoute. It reports whether a Gateway has rejected the
+// HTTPRoute. It also returns the reason why not all Gateways have accepted it, or "" if all have.
 func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, why string) {
 	parents, _, _ := unstructured.NestedSlice(current.Object, "status", "parents")
 	for _, p := range w.Spec.Route.ParentRefs {
@@ -286,7 +286,7 @@ func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejecte
 	return false, why
 }
 
-// isParent reports whether an entry in the status of an HTTPRoute is of a Gateway of the Watcher.
+// isParent reports whether an entry in the status of an HTTPRoute comes from the given Gateway of the Watcher.
 func isParent(entry map[string]any, p v1beta2.RouteParent, home string) bool {
 	ref, _, _ := unstructured.NestedMap(entry, "parentRef")
 	text := func(key, otherwise string) string {

@@ -21,13 +21,14 @@ import (
 // route is one kind of route of one Watcher.
 type route struct {
 	plan
-	gvr     schema.GroupVersionResource // of its kind, as it is served
-	current *unstructured.Unstructured  // as in the cache, which must not be changed; nil if it does not exist
-	applied bool                        // set by applyRoutes: it is in its desired state
-	err     error                       // set by applyRoutes: why it is not
+	gvr     schema.GroupVersionResource // the served resource of the kind
+	current *unstructured.Unstructured  // the object in the cache, which must not be changed; nil if it does not exist
+	applied bool                        // set by applyRoutes: the route is in its desired state
+	err     error                       // set by applyRoutes: the reason why the route is not in its desired state
 }
 
-// writtenRoute is a spec that we wrote, and what the API server stored: it may have added defaults that we do not know.
+// writtenRoute is a spec that we wrote, and the spec that the API server then stored. The stored spec may have
+// additional defaults.
 type writtenRoute struct {
 	sent, stored map[string]any
 	version      string // the resourceVersion of the stored object
@@ -67,11 +68,12 @@ func (n *run) removeRoutes(ctx context.Context) error {
 	return firstFailure(waits)
 }
 
-// deletionDelay is the delay after which a Watcher is reconciled that waits for the deletion of a route. The event of
-// the deletion triggers a reconcile before.
+// deletionDelay is the requeue delay of a Watcher that waits for the deletion of a route. The deletion event of the
+// route triggers an earlier reconcile.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first failure, or else the first error that waits.
+// firstFailure returns the first error that is a failure. Without a failure, it returns the first error that only
+// waits.
 func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {
@@ -86,7 +88,7 @@ func firstFailure(errs []error) error {
 	return wait
 }
 
-// write creates a route or updates it. It sends nothing if the route is in its desired state.
+// write creates or updates a route. It sends no request if the route is already in its desired state.
 func (n *run) write(ctx context.Context, r *route) error {
 	key := n.nameOf(r)
 	to := n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace)
@@ -96,7 +98,7 @@ func (n *run) write(ctx context.Context, r *route) error {
 	case r.current == nil:
 		got, err = to.Create(ctx, n.desiredObject(r, &unstructured.Unstructured{Object: map[string]any{}}),
 			metav1.CreateOptions{FieldManager: v1beta2.FieldOwner})
-		if apierrors.IsAlreadyExists(err) { // the cache does not have it yet
+		if apierrors.IsAlreadyExists(err) { // the cache does not have the existing route yet
 			err = apierrors.NewConflict(r.gvr.GroupResource(), n.watcher.Name, err)
 		}
 	case n.isInDesiredState(key, r):
@@ -123,7 +125,7 @@ func (r *Reconciler) isOwnWrite(u *unstructured.Unstructured) bool {
 	return r.written[nameOf(u.GetKind(), u.GetNamespace(), u.GetName())].version == u.GetResourceVersion()
 }
 
-// nameOf returns kind, namespace and name of a route, for messages and as a key.
+// nameOf returns a text with kind, namespace and name of a route. The text is used in messages and as a map key.
 func nameOf(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
 // delete deletes a route of the Watcher, and reports whether it existed.
@@ -146,10 +148,11 @@ func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 	return true, n.withReason(r, "deleting", err)
 }
 
-// nameOf returns kind, namespace and name of a route of the Watcher.
+// nameOf returns a text with kind, namespace and name of a route of the Watcher.
 func (n *run) nameOf(r *route) string { return nameOf(r.kind, n.watcher.Namespace, n.watcher.Name) }
 
-// desiredObject changes an object to the desired state of a route. Labels, annotations and owners of others stay.
+// desiredObject changes an object to the desired state of a route. It keeps the labels, annotations and owners that
+// other writers have set.
 func (n *run) desiredObject(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
 	u.SetAPIVersion(r.gvr.GroupVersion().String())
 	u.SetKind(r.kind)
@@ -179,16 +182,16 @@ func isWatcher(o metav1.OwnerReference) bool {
 	return o.Kind == v1beta2.KindWatcher && o.APIVersion == v1beta2.GroupVersion.String()
 }
 
-// isOurs reports whether a route with the name of the Watcher belongs to it: by our label, or by its owner, which
-// routes of earlier managers have.
+// isOurs reports whether a route with the name of the Watcher belongs to the Watcher. Such a route has our label.
+// Routes of earlier managers have the Watcher as their owner instead.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(),
 			func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
 }
 
-// isInDesiredState reports whether a route needs no write: its spec is the desired one, or what the API server stored
-// for it.
+// isInDesiredState reports whether a route needs no write. The spec of such a route is the desired spec, or the spec
+// that the API server stored for the desired spec.
 func (n *run) isInDesiredState(key string, r *route) bool {
 	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()),
 		func(o metav1.OwnerReference) bool { return !isWatcher(o) })
@@ -204,8 +207,8 @@ func (n *run) isInDesiredState(key string, r *route) bool {
 		w.stored != nil && equality.Semantic.DeepEqual(w.sent, r.spec) && equality.Semantic.DeepEqual(is, any(w.stored))
 }
 
-// withReason adds the reason for the status to an error of the API server. A kind that is not served any more is waited
-// for.
+// withReason adds the reason for the status to an error of the API server. If the kind is not served any more, it
+// returns an error that waits.
 func (n *run) withReason(r *route, doing string, err error) error {
 	if apierrors.IsConflict(err) {
 		return err
@@ -223,13 +226,14 @@ func (n *run) withReason(r *route, doing string, err error) error {
 	return &reasonError{reason: reason, err: fmt.Errorf("%s %s: %w", doing, n.nameOf(r), err)}
 }
 
-// trimVirtualService removes the status, which is not needed.
+// trimVirtualService removes the status from a VirtualService, because the status is not needed.
 func trimVirtualService(u *unstructured.Unstructured) { delete(u.Object, "status") }
 
-// trimHTTPRoute keeps everything: spec and metadata are compared, and the status has the answers of Gateways.
+// trimHTTPRoute removes no fields. Spec and metadata are compared with the desired state, and the status contains the
+// answers of the Gateways.
 func trimHTTPRoute(*unstructured.Unstructured) {}
 
-// trimGateway removes everything but metadata and hosts.
+// trimGateway removes all fields of a Gateway except for metadata and hosts.
 func trimGateway(u *unstructured.Unstructured) {
 	servers, _, _ := unstructured.NestedSlice(u.Object, "spec", "servers")
 	var kept []any
@@ -243,7 +247,7 @@ func trimGateway(u *unstructured.Unstructured) {
 	u.Object["spec"] = map[string]any{"servers": kept}
 }
 
-// sortUnique returns strings sorted, each once.
+// sortUnique returns the strings sorted and without duplicates.
 func sortUnique(all []any) []any {
 	slices.SortFunc(all, func(a, b any) int { return cmp.Compare(a.(string), b.(string)) })
 	return slices.Compact(all)

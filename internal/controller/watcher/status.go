@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// report sets the whole status after the last step. A reconcile that waits for a watch, or has a conflict with another
-// writer, leaves the status as it is.
+// report sets the whole status after the last step. It leaves the status unchanged if the reconcile waits for a watch
+// or has a conflict with another writer.
 func (n *run) report(out loop.Outcome) {
 	s := &n.watcher.Status
 	before := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
@@ -40,18 +40,18 @@ func (n *run) report(out loop.Outcome) {
 	}
 }
 
-// summary is state, reason and message of a Watcher.
+// summary holds state, reason and message of a Watcher.
 type summary struct {
 	state           v1beta2.State
 	reason, message string
 }
 
-// summarize returns the summary of a Watcher. The first row that matches wins:
+// summarize returns the summary of a Watcher. The first row that matches decides:
 //
-//	1  it is being deleted                                           Deleting
+//	1  the Watcher is being deleted                                  Deleting
 //	2  the Watcher is not valid                                      Error
 //	3  a step failed                                                 Error
-//	4  a requested route does not exist, and that is not harmless    Error
+//	4  a requested route does not exist, which is not harmless       Error
 //	5  a Gateway rejects the HTTPRoute                               Warning
 //	6  a Gateway has not accepted the HTTPRoute yet                  Processing
 //	7  otherwise                                                     Ready
@@ -104,7 +104,7 @@ func summarizeDeletion(out loop.Outcome) summary {
 	return v
 }
 
-// whyWithoutRoute returns why a Watcher that is Ready has no route.
+// whyWithoutRoute returns the reason why a Watcher that is Ready has no route.
 func (n *run) whyWithoutRoute() string {
 	var why []string
 	for _, r := range n.desired {
@@ -118,7 +118,8 @@ func (n *run) whyWithoutRoute() string {
 	return strings.Join(why, ", and ")
 }
 
-// reportRoute sets the condition of a requested route, and removes that of a route that is not requested.
+// reportRoute sets the condition of a route that is requested. It removes the condition of a route that is not
+// requested.
 func (n *run) reportRoute(r *route) {
 	yes, no := v1beta2.MessageVirtualServiceTrue, v1beta2.MessageVirtualServiceFalse
 	if r.kind == kindHTTPRoute {
@@ -143,7 +144,7 @@ func (n *run) reportRoute(r *route) {
 	}
 }
 
-// setCondition sets a condition to True or False.
+// setCondition sets a condition to True if ok, otherwise to False.
 func (n *run) setCondition(kind string, ok bool, reason, message string) {
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: n.watcher.Generation}

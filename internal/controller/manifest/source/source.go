@@ -95,7 +95,7 @@ type failure struct {
 // NewFinder returns a Finder with empty caches.
 func NewFinder(opts Options) *Finder { return &Finder{opts: opts} }
 
-// Artefact is the content that a source resolves to, and how to get it.
+// Artefact is the content that a source resolves to, with the functions that load and verify the content.
 type Artefact struct {
 	// Digest is "sha256:…". Equal digests mean equal content.
 	Digest string
@@ -110,7 +110,7 @@ type Artefact struct {
 
 // Source is one source of a Manifest.
 type Source struct {
-	// Name is the name of the entry in spec.installs, or "crds" for spec.crds.
+	// Name is the name of the install in the Manifest, or "crds" for spec.crds.
 	Name string
 	// CRDsOnly is true for spec.crds. Objects of other kinds in the content are then ignored.
 	CRDsOnly bool
