@@ -29,8 +29,8 @@ var update = flag.Bool("update", false, "write base, in-cluster, components and 
 // address is the placeholder address in the component agents.
 const address = "listener.example.com:8445"
 
-// folders lists the folders that are generated from the chart: the values for a folder, and its templates; nil stands
-// for all templates with output.
+// folders lists the folders that are generated from the chart. Each folder has the values for rendering and the names
+// of its templates. nil means all templates with output.
 var folders = map[string]struct {
 	flavour   string
 	values    []string
@@ -74,8 +74,8 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// compareFiles compares the files of a folder, or writes them. The kustomization, which is written by hand, has to list
-// all of them.
+// compareFiles compares the files of a folder, or writes them. The kustomization is written by hand, and must list all
+// files of the folder.
 func compareFiles(t *testing.T, folder string, want map[string]string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -231,8 +231,8 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// byName returns objects by kind and name, without the annotations by which Helm, and readers of Helm's annotations,
-// keep CRDs.
+// byName returns objects by kind and name. It omits the annotations with which Helm, and tools that read Helm's
+// annotations, keep CRDs.
 func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, o := range objects {
@@ -246,7 +246,7 @@ func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	return all
 }
 
-// TestHelmAgrees checks that our programs and Helm render the chart alike.
+// TestHelmAgrees checks that the programs of this project and Helm render the chart in the same way.
 func TestHelmAgrees(t *testing.T) {
 	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true",
 		"monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true",
@@ -286,7 +286,7 @@ func TestHelmAgrees(t *testing.T) {
 	}
 }
 
-// TestMonitoring checks that dashboards and alerts are deployed as they are in their files, with the labels that
+// TestMonitoring checks that the deployed dashboards and alerts equal their files, and that they have the labels that
 // Grafana and Prometheus select.
 func TestMonitoring(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Values: []byte(`
@@ -439,7 +439,7 @@ func TestValues(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		set    string
-		want   string // in the error; "" is none
+		want   string // text in the error; "" for no error
 	}{
 		"Typo":     {"a misspelt value would have no effect", "replica=2", "replica"},
 		"Deep":     {"nested values are checked, too", "image.tags=1", "tags"},

@@ -80,7 +80,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// checkImage checks an image in a registry, which it reads as a node does.
+// checkImage checks an image in a registry. It reads the image as a node does.
 func checkImage(t *testing.T, text, program, architecture string) {
 	t.Helper()
 	ref, err := name.ParseReference(text)
@@ -146,7 +146,7 @@ func certificates(t *testing.T, text []byte) (n int) {
 	return n
 }
 
-// checkBill checks the bill of materials of an image, which it finds by the registry's list of referrers.
+// checkBill checks the bill of materials of an image. It finds the bill in the registry's list of referrers.
 func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 	t.Helper()
 	digest, err := image.Digest()
@@ -214,7 +214,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestBadInput checks that no other content is deleted, and that each mistake is named.
+// TestBadInput checks that the command does not delete other content, and that it reports each mistake.
 func TestBadInput(t *testing.T) {
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "letter.txt"), nil, 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 
 const root = "../.."
 
-// TestUpToDate compares the pages with the code.
+// TestUpToDate compares the generated pages with the files in docs/reference.
 func TestUpToDate(t *testing.T) {
 	for _, variable := range []string{"KUBECONFIG", "POD_IP", "POD_NAME", "CA_CERT", "TLS_CERT", "TLS_KEY", "KCP_ADDR",
 		"KCP_CONTRACT", "WEBHOOK_PORT", "METRICS_PORT"} {
@@ -88,7 +88,8 @@ func (d *describer) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// TestMetricsAreThoseOfTheRegistry checks that the metrics parsed from the source are the registered ones.
+// TestMetricsAreThoseOfTheRegistry checks that the metrics that are parsed from the source equal the registered
+// metrics.
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	all, err := declaredMetrics(root)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// TestFolders builds from a chart and from a Kustomize directory.
+// TestFolders builds modules from a chart and from a Kustomize directory.
 func TestFolders(t *testing.T) {
 	cases := map[string]struct {
 		files map[string]string
@@ -48,7 +48,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestInit writes a skeleton that can be built without a finding that matters.
+// TestInit writes a skeleton and checks that it can be built without errors and relevant warnings.
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Init(dir, "example.com/module/red-widget", "a/b"); err != nil {

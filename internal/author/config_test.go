@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// good is a config that is right, and the manifest that it names.
+// good is a valid config with its manifest.
 const good = `name: example.com/module/widget
 version: 2.0.1
 manifest: manifest.yaml
@@ -32,7 +32,7 @@ spec:
             - {name: KEY, value: "VALUE"}
 `
 
-// write makes a folder with a module and returns the path of its config.
+// write creates a folder with a module and returns the path of the config.
 func write(t *testing.T, config, image, env string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func write(t *testing.T, config, image, env string) string {
 	return filepath.Join(dir, "module-config.yaml")
 }
 
-// line replaces the line of a key of the good config, "" removes it with what follows below it.
+// line returns the good config with another line for a key. An empty line removes the key with its nested lines.
 func line(key, with string) string {
 	var out []string
 	skip := false
@@ -70,13 +70,14 @@ func line(key, with string) string {
 	return strings.Join(out, "")
 }
 
-// TestOddInput is about input as authors have got it wrong: each case says where it is and what to do.
+// TestOddInput checks the errors for invalid input with typical mistakes of authors. Each error must contain the
+// location of the problem and its solution.
 func TestOddInput(t *testing.T) {
 	cases := map[string]struct {
 		reason           string
 		config           string
 		image, env       string
-		problem          string // of the error; "" means it is built
+		problem          string // text in the error; "" means that the build succeeds
 		images, warnings int
 	}{
 		"Good": {reason: "the base of all others", config: good, images: 1},
@@ -297,7 +298,7 @@ func TestOddInput(t *testing.T) {
 	}
 }
 
-// TestCommit finds the commit as Git keeps it.
+// TestCommit checks that the commit is found in the formats in which Git stores it.
 func TestCommit(t *testing.T) {
 	cases := map[string]struct {
 		reason string

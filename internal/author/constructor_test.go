@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestConstructor writes component constructors, whose paths lead to what the archive holds.
+// TestConstructor writes component constructors and checks that their paths refer to the same content as the archive.
 func TestConstructor(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		manifest string
-		want     string // the file with the manifest, as the constructor names it
+		want     string // path of the manifest in the constructor
 	}{
 		"File":  {"a file is named where it is", "manifest.yaml", "../manifest.yaml"},
 		"Chart": {"what was rendered is written beside", "chart", "constructor-raw-manifest.yaml"},
@@ -67,8 +67,8 @@ func TestConstructor(t *testing.T) {
 	}
 }
 
-// inputsOf returns the files that a constructor names, by resource. It fails if the rest is not as other tools write
-// it.
+// inputsOf returns the paths of the files in a constructor, by resource. It fails if the rest of the constructor
+// differs from the format of other tools.
 func inputsOf(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -64,7 +64,7 @@ func moduleOf(t *testing.T, version, text string) *Module {
 func TestLintUpgrade(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		old, new string // replaced in the second version
+		old, new string // text in the first version, and its replacement in the second version
 		level    content.Level
 		want     string // "" means no error and no warning
 	}{
@@ -236,7 +236,7 @@ func TestLintUpgrade(t *testing.T) {
 	}
 }
 
-// TestLintPrune lists what goes.
+// TestLintPrune checks that Lint reports the objects that an upgrade deletes.
 func TestLintPrune(t *testing.T) {
 	found := moduleOf(t, "1.1.0", definition).Lint(moduleOf(t, "1.0.0", definition+others))
 	gone := 0
@@ -254,7 +254,8 @@ func TestLintPrune(t *testing.T) {
 	}
 }
 
-// TestLintDefaultCR holds the default custom resource against its definition, and the template against its own.
+// TestLintDefaultCR validates the default custom resource against its CRD, and the ModuleTemplate against the CRD of
+// ModuleTemplate.
 func TestLintDefaultCR(t *testing.T) {
 	cases := map[string]struct{ reason, cr, want string }{
 		"Right": {"nothing to say",

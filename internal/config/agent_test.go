@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// agentVariables are what the Kyma project's deployment of its agent sets.
+// agentVariables are the environment variables that the Kyma project's deployment of its agent sets.
 var agentVariables = map[string]string{
 	"CA_CERT": "/ssl/ca.crt", "TLS_CERT": "/ssl/tls.crt", "TLS_KEY": "/ssl/tls.key",
 	"KCP_ADDR": "listener.example.com:443", "KCP_CONTRACT": "v2",
@@ -91,7 +91,7 @@ func TestAgentValidate(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(*Agent)
-		want   []string // flags that are named
+		want   []string // flags in the error
 	}{
 		"Good": {"the environment is enough", func(*Agent) {}, nil},
 		"Nothing": {"all that is missing is named",

@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(*Manager)
-		want   string // the flag that is named, "" if all is well
+		want   string // flag in the error; "" for no error
 	}{
 		"Defaults":  {"the defaults and a registry are enough", func(*Manager) {}, ""},
 		"InCluster": {"in-cluster has its own namespace", func(m *Manager) { m.Mode = ModeInCluster }, ""},
@@ -139,7 +139,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestDeprecatedFlags: a former name of a flag sets the same field, and the program names the new flag.
+// TestDeprecatedFlags checks that a former flag name sets the same field, and that the program prints the new name.
 func TestDeprecatedFlags(t *testing.T) {
 	cases := map[string]struct {
 		value string

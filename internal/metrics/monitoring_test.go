@@ -15,7 +15,7 @@ import (
 )
 
 // libraryMetrics are metrics of libraries that dashboards and alerts use, with their labels. A test in playground/docs
-// checks that they are served.
+// checks that the manager serves these metrics.
 var libraryMetrics = map[string][]string{
 	"leader_election_master_status":                {"name"},
 	"controller_runtime_reconcile_total":           {"controller", "result"},
@@ -88,12 +88,12 @@ var (
 	inTemplates = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// vocabulary is what an expression has beside metrics: functions, aggregations and operators that are used.
+// vocabulary contains the words of PromQL that the expressions use: functions, aggregations and operators.
 var vocabulary = strings.Fields(
 	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time and or unless offset bool`)
 
-// wrong returns what is wrong with a PromQL expression: metrics and labels that there are not, words that are none,
-// parentheses without their other half. It is no parser: it knows as much of PromQL as it takes to find names.
+// wrong returns the problems of a PromQL expression: unknown metrics and labels, unknown words, and unbalanced
+// parentheses. It is not a full parser: it parses only the names in the expression.
 func wrong(expr string, metrics map[string][]string) (problems []string, labels []string) {
 	rest := ranges.ReplaceAllString(texts.ReplaceAllString(expr, `""`), "")
 	if strings.Count(rest, "(") != strings.Count(rest, ")") || strings.Count(rest, "{") != strings.Count(rest, "}") {
@@ -160,7 +160,7 @@ func TestWrong(t *testing.T) {
 
 const monitoring = "../../deploy/chart/monitoring/"
 
-// board is what matters of a Grafana dashboard.
+// board contains the fields of a Grafana dashboard that the tests use.
 type board struct {
 	UID, Title string
 	Templating struct {
@@ -224,7 +224,7 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// rules is what matters of a PrometheusRule.
+// rules contains the fields of a PrometheusRule that the tests use.
 type rules struct {
 	Spec struct {
 		Groups []struct {

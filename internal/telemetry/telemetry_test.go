@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// sink receives traces.
+// sink is a server that receives traces.
 type sink struct {
 	collector.UnimplementedTraceServiceServer
 	got chan *spans.Span
@@ -64,7 +64,7 @@ func newHistogram() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Help: "Seconds.", Buckets: []float64{1}})
 }
 
-// exemplar returns the trace in the first bucket of the histogram, "" if there is none.
+// exemplar returns the trace in the first bucket of the histogram. It returns "" if the bucket has no trace.
 func exemplar(t *testing.T, h prometheus.Histogram) string {
 	t.Helper()
 	m := &dto.Metric{}
@@ -184,7 +184,7 @@ func TestLimitLogs(t *testing.T) {
 		perMinute  int
 		do         func(h slog.Handler)
 		lines      int
-		suppressed float64 // as the last line says
+		suppressed float64 // attribute of the last log line
 	}{
 		"Few": {
 			reason:    "records within the limit are passed on",

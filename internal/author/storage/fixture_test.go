@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// okConfig is a config that is right, and the manifest that it names.
+// okConfig is a valid config with its manifest.
 const okConfig = `name: example.com/module/widget
 version: 2.0.1
 manifest: manifest.yaml
@@ -32,7 +32,7 @@ spec:
             - {name: KEY, value: "VALUE"}
 `
 
-// writeModule makes a folder with a module and returns the path of its config.
+// writeModule creates a folder with a module and returns the path of the config.
 func writeModule(t *testing.T, config, image, env string) string {
 	t.Helper()
 	dir := t.TempDir()

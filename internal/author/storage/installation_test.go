@@ -14,7 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestInstallation: which layers of a component version the manager installs, in which order, and with which settings.
+// TestInstallation checks which layers of a component version the manager installs, in which order, and with which
+// settings.
 func TestInstallation(t *testing.T) {
 	const (
 		config = "configs: [{name: raw-manifest, clientConfig: {Namespace: here}}, {name: operator, " +
@@ -25,7 +26,7 @@ func TestInstallation(t *testing.T) {
 	)
 	cases := map[string]struct {
 		reason string
-		rename string // of the resource that Pack calls raw-manifest
+		rename string // new name of the resource that Pack names raw-manifest
 		layers map[string]string
 		want   []string
 	}{
@@ -66,7 +67,7 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-// layered writes a component version with these layers.
+// layered writes a component version with the given layers.
 func layered(t *testing.T, p *storage.Place, rename, manifest string, layers map[string]string) {
 	t.Helper()
 	made, err := ocm.Pack(ocm.Archive{Name: "example.com/module/widget", Version: "2.0.1",

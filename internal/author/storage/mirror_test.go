@@ -28,7 +28,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// gallery is a registry with images that wants a login: that of the Docker config.
+// gallery is a registry with images. It requires the credentials in the Docker config.
 type gallery struct {
 	*httptest.Server
 	host string
@@ -56,13 +56,13 @@ func images(t *testing.T) gallery {
 	return g
 }
 
-// The images of a gallery: one by its tag, and one by its digest.
+// The images of a gallery. One has a tag, and the other has only a digest.
 const (
 	tagged   = "team/widget:2.0.1"
 	untagged = "team/agent"
 )
 
-// index pushes an image for two platforms, whose layers are too large for memory, and returns its digest.
+// index pushes an image for two platforms and returns its digest. The layers of the image are too large for memory.
 func (g gallery) index(t *testing.T) string {
 	t.Helper()
 	made, err := random.Index(1<<20+5, 2, 2)
@@ -79,7 +79,7 @@ func (g gallery) index(t *testing.T) string {
 	return digestOfImage(t, made)
 }
 
-// image pushes an image by its digest and returns that.
+// image pushes an image without a tag and returns its digest.
 func (g gallery) image(t *testing.T) string {
 	t.Helper()
 	made, err := random.Image(64, 1)
@@ -106,7 +106,8 @@ func digestOfImage(t *testing.T, of interface{ Digest() (v1.Hash, error) }) stri
 	return d.String()
 }
 
-// withImages builds the good module with an image in its Deployment and one in a DaemonSet, into an archive.
+// withImages builds the good module into an archive. The Deployment of the module has one image, and the DaemonSet has
+// another.
 func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	t.Helper()
 	config := writeModule(t, okConfig, deployment, "")
@@ -131,8 +132,8 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	return p
 }
 
-// TestMirrorImages carries a signed version with its images over an air gap: there is no way back to where they come
-// from.
+// TestMirrorImages copies a signed version with its images across an air gap. The target has no connection to the
+// original registry of the images.
 func TestMirrorImages(t *testing.T) {
 	from := images(t)
 	index, single := from.index(t), from.image(t)
@@ -149,7 +150,7 @@ func TestMirrorImages(t *testing.T) {
 	for _, step := range []struct {
 		reason, from, to string
 		isNew            bool
-		want             string // where the first image is then
+		want             string // location of the first image after the step
 	}{
 		{
 			reason: "images come from where they lie",
@@ -247,7 +248,7 @@ func must(found []string, err error) []string {
 	return found
 }
 
-// TestHalfOfImages: an archive that lacks a part of an image is never taken for one, whichever part it is.
+// TestHalfOfImages checks that an archive is rejected if any part of an image is missing.
 func TestHalfOfImages(t *testing.T) {
 	from := images(t)
 	from.index(t)
@@ -274,7 +275,8 @@ func TestHalfOfImages(t *testing.T) {
 	}
 }
 
-// TestMirrorRefused: what keeps images from being copied, and that nothing of the version is copied then.
+// TestMirrorRefused checks the causes for which images are not copied. In these cases, no part of the version may be
+// copied.
 func TestMirrorRefused(t *testing.T) {
 	from := images(t)
 	single := from.image(t)
@@ -317,7 +319,7 @@ func TestMirrorRefused(t *testing.T) {
 	}
 }
 
-// spy is a keychain that notes for which registries it is asked.
+// spy is a keychain that records the registries for which credentials are requested.
 type spy map[string]bool
 
 func (s spy) Resolve(r authn.Resource) (authn.Authenticator, error) {
@@ -325,7 +327,7 @@ func (s spy) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// TestLoginStaysHome: the login that was given for a place is not shown to the registries of images.
+// TestLoginStaysHome checks that the credentials for a place are not sent to the registries of images.
 func TestLoginStaysHome(t *testing.T) {
 	from := images(t)
 	from.index(t)
@@ -340,7 +342,8 @@ func TestLoginStaysHome(t *testing.T) {
 	}
 }
 
-// TestSignTags: a signature in the descriptor covers the digest that the tag of an image stands for, or is refused.
+// TestSignTags checks signatures in the descriptor for images with a tag. A signature covers the digest to which the
+// tag refers. If the digest cannot be read, signing fails.
 func TestSignTags(t *testing.T) {
 	from := images(t)
 	index, single := from.index(t), from.image(t)

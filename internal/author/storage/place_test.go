@@ -56,7 +56,7 @@ func serve(t *testing.T) string {
 	return s.URL
 }
 
-// TestSameDigest builds in two folders and packs the same.
+// TestSameDigest builds and packs the same module in two folders, and compares the digests.
 func TestSameDigest(t *testing.T) {
 	if a, b := pack(t, "", "0123"), pack(t, "", "0123"); a.Digest() != b.Digest() {
 		t.Errorf("digests %s and %s differ", a.Digest(), b.Digest())
@@ -66,8 +66,8 @@ func TestSameDigest(t *testing.T) {
 	}
 }
 
-// TestRound brings a signed version from an archive through registries and an archive of another form, and finds it as
-// it was.
+// TestRound copies a signed version from an archive through registries to an archive of another format, and checks that
+// the version is unchanged.
 func TestRound(t *testing.T) {
 	dir := t.TempDir()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -118,7 +118,7 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestSignDescriptor signs in the descriptor, which is worth something after the push as well.
+// TestSignDescriptor signs in the descriptor and checks that the signature is still valid after a push.
 func TestSignDescriptor(t *testing.T) {
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestSignDescriptor(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be copied, and why.
+// TestRefused checks the errors for versions that cannot be copied.
 func TestRefused(t *testing.T) {
 	to := serve(t)
 	if _, err := place(t, to, storage.Access{}).Write(t.Context(), false, pack(t, "https://a", "0123")); err != nil {
@@ -176,7 +176,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestDamagedArchive: half of an archive is never taken for one.
+// TestDamagedArchive checks that an incomplete archive is rejected.
 func TestDamagedArchive(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -219,8 +219,8 @@ func TestDamagedArchive(t *testing.T) {
 	}
 }
 
-// TestBrokenPush: a push that breaks off before the manifest leaves nothing to be seen, and the next one completes it;
-// a tag that somebody else moves at the same time is noticed.
+// TestBrokenPush checks two failures of a push. If a push fails before the manifest is written, the version does not
+// exist, and the next push completes it. If another client moves the tag at the same time, the push reports this.
 func TestBrokenPush(t *testing.T) {
 	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
 	var broken, moved atomic.Bool
@@ -230,7 +230,7 @@ func TestBrokenPush(t *testing.T) {
 		case broken.Load() && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/"):
 			http.Error(w, "quota", http.StatusForbidden)
 		case moved.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/2.0.1"):
-			// somebody else is faster, and wins
+			// another client has written the manifest first
 			w.WriteHeader(http.StatusCreated)
 		default:
 			inside.ServeHTTP(w, r)
