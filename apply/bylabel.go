@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces, with one
-// request: at most limit objects, and whether more exist. An error with reason KindUnknown means that none can exist in
-// this version.
+// ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. It sends one
+// request. It returns at most limit objects, and whether more objects exist. An error with reason KindUnknown means
+// that no object of the kind can exist in this version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)
@@ -30,5 +30,5 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 	return found, next != "", nil
 }
 
-// Annotation returns the value of an annotation, "" if the object does not have it.
+// Annotation returns the value of an annotation. It returns "" if the object does not have the annotation.
 func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }

@@ -15,22 +15,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// capabilitiesCachePeriod is how long version and APIs of a cluster are cached: enough for all charts of one reconcile,
-// and short enough that a kind which another module has just installed is found.
+// capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. It is long enough for all
+// charts of one reconcile. It is short enough that a kind that another module has just installed is found.
 const capabilitiesCachePeriod = 10 * time.Second
 
-// cachedCapabilities is what an API server reported about itself.
+// cachedCapabilities is the version and the APIs that an API server returned.
 type cachedCapabilities struct {
 	render.Capabilities
-	version, apis time.Time // when each was read; zero if never
+	version, apis time.Time // time of the last read of each; zero if never read
 }
 
-// discoveryType requests all groups with all their kinds in one answer.
+// discoveryType requests all groups with all their kinds in one response.
 const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// Capabilities returns what a chart needs to know about the cluster, see [render.Artefact.CapabilityQueries]. Without
-// queries no request is sent. Any query costs a request for /version, and queries for API versions cost discovery.
-// Answers are cached for ten seconds.
+// Capabilities returns the data about the cluster that a chart needs; see [render.Artefact.CapabilityQueries]. Without
+// queries, no request is sent. Any query needs a request for /version. Queries for API versions also need discovery.
+// Responses are cached for ten seconds.
 func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Capabilities, error) {
 	c.mu.Lock()
 	known := c.cached
@@ -78,7 +78,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 				}
 			}
 			metav1.APIGroupList          // from an API server without aggregated discovery
-			Versions            []string // likewise, for the core group
+			Versions            []string // from an API server without aggregated discovery, for the core group
 		}
 		r := request{method: http.MethodGet, path: path, accept: discoveryType,
 			operation: "reading which APIs the cluster serves"}
@@ -109,7 +109,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(served)), nil
 }
 
-// addServed adds the kinds of one group and version. An API service that is not available serves none.
+// addServed adds the kinds of one group and version. An API service that is not available serves no kinds.
 func (c *Cluster) addServed(ctx context.Context, version string, served map[string]bool) error {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {

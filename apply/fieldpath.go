@@ -11,14 +11,14 @@ import (
 // fieldPath is a path from the root of an object to one of its fields.
 type fieldPath []step
 
-// step selects a member of a map, or an item of a list.
+// step is one element of a fieldPath. It selects a member of a map or an item of a list.
 type step struct {
-	key     string            // of the member
-	quoted  bool              // written in brackets: it may also select an item of a list of plain values
+	key     string            // key of the member
+	quoted  bool              // key is in brackets, so the step may also select an item of a list of plain values
 	members map[string]string // keys of the item and their values as text; nil for a member
 }
 
-// splitOutsideBrackets yields the parts of text between separators that are not in brackets.
+// splitOutsideBrackets yields the parts of text between separators. Separators in brackets are ignored.
 func splitOutsideBrackets(text string, separator byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		start, inside := 0, false
@@ -39,7 +39,8 @@ func splitOutsideBrackets(text string, separator byte) iter.Seq[string] {
 	}
 }
 
-// parsePath parses one path, "spec.template.spec.containers[name=x].image". problem states why it is invalid.
+// parsePath parses one path, for example "spec.template.spec.containers[name=x].image". problem states why the path is
+// invalid.
 func parsePath(text string) (path fieldPath, problem string) {
 	for part := range splitOutsideBrackets(text, '.') {
 		key, rest, _ := strings.Cut(part, "[")
@@ -100,7 +101,7 @@ func (s step) matchesItem(item any) bool {
 	return true
 }
 
-// covers reports whether other is p or a path below it.
+// covers reports whether other equals p or is a path below p.
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -119,7 +120,7 @@ func (p fieldPath) covers(other fieldPath) bool {
 	return true
 }
 
-// removeFrom removes the field from a tree and returns the tree, which may be changed.
+// removeFrom removes the field from a tree and returns the resulting tree. It may change the given tree.
 func (p fieldPath) removeFrom(tree any) any {
 	switch t := tree.(type) {
 	case map[string]any:
@@ -144,8 +145,8 @@ func (p fieldPath) removeFrom(tree any) any {
 	return tree
 }
 
-// ownedChild returns the name under which own contains what the step selects, and whether it does. at is the same place
-// in a tree with all members of list items; it may be nil.
+// ownedChild returns the key in own of the child that the step selects, and whether own contains the child. at is the
+// same position in a tree with all members of list items; at may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -164,8 +165,8 @@ func (s step) ownedChild(own owned, at any) (string, bool) {
 	return "", false
 }
 
-// removeFromOwned removes the field from the owned fields. A node that loses its last child does not become a leaf: a
-// leaf is owned as a whole.
+// removeFromOwned removes the field from the owned fields. A node that loses its last child must not become a leaf,
+// because a leaf is owned as a whole.
 func (p fieldPath) removeFromOwned(own owned, at any) {
 	name, ok := p[0].ownedChild(own, at)
 	switch {
@@ -178,8 +179,8 @@ func (p fieldPath) removeFromOwned(own owned, at any) {
 	}
 }
 
-// leaves yields the fields that are owned as a whole, each with its path. A node that has lost all its children yields
-// nothing.
+// leaves yields the fields that are owned as a whole, each with its path. It skips a node that has lost all its
+// children.
 func (own owned) leaves(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name, child := range own {
@@ -202,7 +203,7 @@ func (own owned) leaves(path string) iter.Seq[string] {
 	}
 }
 
-// childIn returns the child of a tree that the step selects, nil if there is none.
+// childIn returns the child of a tree that the step selects. It returns nil if there is no such child.
 func (s step) childIn(at any) any {
 	switch t := at.(type) {
 	case map[string]any:
@@ -217,9 +218,9 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// keepOwnedLive sets the field of a desired tree to its live value as far as we own it, and removes the rest. A field
-// that is ours must not be left out: the API server would delete it. Trees may be changed; the resulting tree is
-// returned.
+// keepOwnedLive sets the parts of the field that we own to their live values in a desired tree, and removes the other
+// parts. A part that we own must not be left out, because the API server would delete the part. keepOwnedLive returns
+// the resulting tree and may change the given trees.
 func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
@@ -228,7 +229,7 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	}
 	below := s.childIn(wanted)
 	if below == nil && s.members != nil && len(p) > 1 {
-		return wanted // the item was removed from the list, with the ignored field
+		return wanted // the list item that contains the ignored field was removed
 	}
 	var value any
 	switch here, child := s.childIn(live), own[name]; {
@@ -242,7 +243,7 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	return s.setChild(wanted, live, value)
 }
 
-// copyLive copies the live value of the field into wanted, or removes the field if it has no live value.
+// copyLive copies the live value of the field to wanted. If the field has no live value, copyLive removes the field.
 func (p fieldPath) copyLive(wanted, live any) any {
 	s := p[0]
 	here, below := s.childIn(live), s.childIn(wanted)
@@ -257,8 +258,8 @@ func (p fieldPath) copyLive(wanted, live any) any {
 	return s.setChild(wanted, live, p[1:].copyLive(below, here))
 }
 
-// setChild sets the child of a tree that the step selects to value; nil removes it. If tree is nil, one of the same
-// kind as live is created.
+// setChild sets the child of a tree that the step selects to value. The value nil removes the child. If tree is nil,
+// setChild creates a tree of the same type as live.
 func (s step) setChild(tree, live, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
@@ -286,7 +287,7 @@ func (s step) setChild(tree, live, value any) any {
 	return tree
 }
 
-// addItemKeys adds the keys of a list item, which cannot be left out.
+// addItemKeys adds the keys of a list item. The keys of a list item cannot be left out.
 func addItemKeys(item any, name string) any {
 	if m, ok := item.(map[string]any); ok {
 		keys, _ := itemKeys(name)

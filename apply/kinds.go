@@ -6,21 +6,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// role is the purpose of an object, which decides when it is applied and when it is deleted.
+// role is the purpose of an object. It determines in which phase the object is applied and deleted.
 type role uint8
 
 const (
-	roleCustom        role = iota // everything that is not built in
+	roleCustom        role = iota // all kinds that are not built in
 	roleNamespace                 // contains other objects
 	roleCRD                       // CustomResourceDefinition
-	roleConfiguration             // read by workloads, or the identity they run as
+	roleConfiguration             // workloads read it, or it is the identity of workloads
 	roleBinding                   // needs the roles of roleConfiguration to exist
-	roleTraffic                   // routes traffic to workloads; does not need them to exist, but is useless without
+	roleTraffic                   // routes traffic to workloads; can be created before the workloads
 	roleWorkload                  // runs pods, or controls what runs pods
-	roleAdmission                 // makes the API server call a workload, or check other objects
+	roleAdmission                 // configures the API server to call a workload or to check other objects
 )
 
-// Phases of Apply, in order. A phase starts when all requests of the one before are answered.
+// Phases of Apply, in order. A phase starts when all requests of the previous phase have a response.
 const (
 	phaseFoundation = iota
 	phaseConfiguration
@@ -31,7 +31,7 @@ const (
 	phaseCount
 )
 
-// phase returns in which phase Apply sends objects of this role.
+// phase returns the phase in which Apply sends objects of this role.
 func (r role) phase() int {
 	switch r {
 	case roleNamespace, roleCRD:
@@ -49,8 +49,8 @@ func (r role) phase() int {
 	}
 }
 
-// deletePhases lists the phases of Delete, in order, each with the name of what it deletes. Custom resources are
-// deleted while their operator still runs, webhooks before the workloads that they call.
+// deletePhases lists the phases of Delete in order. Each phase has the name of the objects that it deletes. Custom
+// resources are deleted while their operator still runs. Webhooks are deleted before the workloads that they call.
 var deletePhases = []struct {
 	name  string
 	roles []role
@@ -105,9 +105,9 @@ const (
 	inNamespace  = true
 )
 
-// builtins are the kinds whose plural, scope and role are known without discovery. All versions of a kind share them.
-// Kinds that are not stored objects (Scale, reviews) and those that only the control plane of the cluster writes
-// (Event, Binding) are left out.
+// builtins are the kinds whose plural, scope and role are known without discovery. All versions of a kind have the same
+// plural, scope and role. Two groups of kinds are left out: kinds that are not stored objects (Scale, reviews), and
+// kinds that only the control plane of the cluster writes (Event, Binding).
 var builtins = map[schema.GroupKind]builtin{
 	{Kind: "ConfigMap"}:             {resource{"configmaps", inNamespace}, roleConfiguration},
 	{Kind: "Endpoints"}:             {resource{"endpoints", inNamespace}, roleTraffic},

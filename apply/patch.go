@@ -11,9 +11,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Patch changes a part of one object, for data that has more than one writer. With a subresource, such as "status", it
-// changes that. kind is a merge or JSON patch, owner the field manager. It returns the object as it is now. Errors are
-// those of Get.
+// Patch changes a part of one object. Use Patch for data that several clients write. With a subresource such as
+// "status", Patch changes only the subresource. kind is a merge patch or a JSON patch; owner is the field manager.
+// Patch returns the object after the change. Patch returns the same errors as Get.
 func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subresource string, patch []byte,
 	owner string) (*unstructured.Unstructured, error) {
 	if err := validateIdentity(ref); err != nil {
@@ -45,7 +45,7 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 }
 
 // Resource returns how the cluster serves the kind of ref: its plural name, and whether it is namespaced. Built-in and
-// cached kinds cost no request. An error with reason KindUnknown means that the kind is not served.
+// cached kinds need no request. An error with reason KindUnknown means that the kind is not served.
 func (c *Cluster) Resource(ctx context.Context, ref Ref) (resource schema.GroupVersionResource,
 	namespaced bool, err error) {
 	res, err := c.resourceOf(ctx, ref.GVK())

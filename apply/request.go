@@ -18,8 +18,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// Media types. Metadata alone is requested wherever it is enough: the API server then leaves out spec and status, which
-// for a CustomResourceDefinition are hundreds of kilobytes.
+// Media types. Only metadata is requested where metadata is sufficient. The API server then leaves out spec and status,
+// which are hundreds of kilobytes for a CustomResourceDefinition.
 const (
 	jsonType     = "application/json"
 	metadataType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -27,14 +27,14 @@ const (
 	applyType    = "application/apply-patch+yaml" // JSON is YAML
 )
 
-// maxAnswerBytes is the size limit of an answer. An object in etcd is at most 1.5 MiB.
+// maxAnswerBytes is the size limit of a response. An object in etcd has at most 1.5 MiB.
 const maxAnswerBytes = 32 << 20
 
 // request is one request to an API server.
 type request struct {
 	method, path, query string
 	accept, contentType string
-	body                *buffer // nil if there is none; send releases it
+	body                *buffer // nil if the request has no body; send releases the body
 
 	operation string // for errors: "applying"
 	ref       Ref    // for errors; may be zero
@@ -47,10 +47,11 @@ func (r *request) subject() string {
 	return r.ref.String()
 }
 
-// send sends r as soon as the request limit of the cluster allows, and passes the answer to read, which must not keep
-// the bytes. Errors are of type *Error, or the cause why ctx has ended. It retries nothing, with one exception: an
-// idempotent request whose connection is cut before an answer is sent once more. Connections are kept open, and an API
-// server may close one (idle, or during a restart behind a load balancer) at the moment it is used.
+// send sends r as soon as the request limit of the cluster permits. It passes the response to read; read must not keep
+// the bytes. Errors are of type *Error, or the cause of the end of ctx. send does not retry, with one exception: if the
+// connection of an idempotent request is closed before a response, the request is sent once more. Connections are kept
+// open, and an API server may close a connection (idle, or during a restart behind a load balancer) just when send uses
+// the connection.
 func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
@@ -80,7 +81,7 @@ func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body
 	if err != nil {
 		return r.noAnswerError(ctx, wait, err)
 	}
-	defer func() { _ = res.Body.Close() }() // read to its end or given up
+	defer func() { _ = res.Body.Close() }() // the body was read to its end, or reading was stopped
 
 	answer := newBuffer()
 	defer answer.release()
@@ -104,8 +105,8 @@ func (r *request) isIdempotent() bool {
 	return r.method != http.MethodPost && r.contentType != string(types.JSONPatchType)
 }
 
-// isConnectionCut reports whether an established connection has ended. An address that cannot be reached at all does
-// not count.
+// isConnectionCut reports whether an established connection was closed. It returns false for an address that cannot be
+// reached at all.
 func isConnectionCut(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) ||
 		errors.Is(err, syscall.EPIPE)
@@ -127,7 +128,7 @@ func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 		Header: http.Header{"Accept": {accept}},
 	}).WithContext(ctx)
 	if r.isIdempotent() {
-		req.Header["Idempotency-Key"] = nil // lets net/http send it again; the header itself is not sent
+		req.Header["Idempotency-Key"] = nil // allows net/http to send the request again; the header itself is not sent
 	}
 	if r.body != nil {
 		req.Header["Content-Type"] = []string{r.contentType}
@@ -138,8 +139,8 @@ func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 	return req
 }
 
-// buffer is pooled memory for a body. A transport may read the body of a request after the answer has arrived, so the
-// memory returns to the pool only when every reader that was opened is closed.
+// buffer is pooled memory for a body. A transport may read the body of a request after the response has arrived. So the
+// memory returns to the pool only when all opened readers are closed.
 type buffer struct {
 	data  []byte
 	users atomic.Int32
@@ -147,7 +148,7 @@ type buffer struct {
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// maxPooledBytes is the size of the largest buffer that returns to the pool, so that a rare large one does not stay in
+// maxPooledBytes is the maximum size of a buffer that returns to the pool. So a rare large buffer does not stay in
 // memory.
 const maxPooledBytes = 1 << 20
 
@@ -164,7 +165,7 @@ func (b *buffer) release() {
 	}
 }
 
-// open returns a reader of the bytes. It must be called before release.
+// open returns a reader of the buffer. It must be called before release.
 func (b *buffer) open() io.ReadCloser {
 	b.users.Add(1)
 	return &bufferReader{from: b, rest: b.data}
@@ -193,11 +194,12 @@ func (b *buffer) readFrom(r io.Reader) error {
 	}
 }
 
-// bufferReader reads a buffer. Transports may close a body while they read it (HTTP/2 does when a stream is reset),
-// hence the lock: after Close, when the memory may already hold an object of another cluster, nothing is read any more.
+// bufferReader reads a buffer. Transports may call Close during a Read (HTTP/2 does this when a stream is reset), so a
+// lock is needed. After Close, the memory may already contain an object of another cluster, so bufferReader reads
+// nothing any more.
 type bufferReader struct {
 	mu   sync.Mutex
-	from *buffer // nil once closed; guarded by mu
+	from *buffer // nil after Close; guarded by mu
 	rest []byte  // guarded by mu
 }
 
@@ -222,7 +224,7 @@ func (r *bufferReader) Close() error {
 	return nil
 }
 
-// partialObject is the part of an object in an answer that is read: kind and metadata.
+// partialObject is the part of an object that is decoded from a response: kind and metadata.
 type partialObject struct {
 	Kind     string   `json:"kind"`
 	Metadata metadata `json:"metadata"`
@@ -244,8 +246,8 @@ type managedFields struct {
 	FieldsV1    json.RawMessage `json:"fieldsV1"`
 }
 
-// fieldsOwnedBy returns the fields that manager has applied as the API server records them (FieldsV1), nil if there are
-// none.
+// fieldsOwnedBy returns the fields that manager has applied, as the API server records them (FieldsV1). It returns nil
+// if manager has applied no fields.
 func (m *metadata) fieldsOwnedBy(manager string) json.RawMessage {
 	for _, f := range m.ManagedFields {
 		if f.Manager == manager && f.Operation == "Apply" && f.Subresource == "" {

@@ -8,12 +8,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Kinds stores the kinds that CustomResourceDefinitions in bundles define. They are the same for all clusters, so they
-// are stored once and not in each Cluster. Results of discovery are never stored here: one cluster must not decide
-// where requests to another one are sent. A cluster that serves a kind differently, or not at all, answers 404, and its
-// own discovery is used from then on.
+// Kinds stores the kinds that CustomResourceDefinitions in bundles define. These kinds are the same for all clusters,
+// so they are stored once and not in each Cluster. Results of discovery are never stored here, because one cluster must
+// not determine the URLs of requests to another cluster. A cluster that serves a kind differently or not at all
+// responds with 404. From then on, the discovery of this cluster is used for the kind.
 //
-// The zero value is ready to use. It is safe for concurrent use, and grows only with the number of kinds.
+// The zero value is ready to use. Kinds is safe for concurrent use. Its size grows only with the number of kinds.
 type Kinds struct {
 	mu    sync.RWMutex
 	known map[schema.GroupVersionKind]resource // guarded by mu
@@ -50,7 +50,7 @@ func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
 	return ref.GVK().GroupVersion().WithResource(res.plural), ok
 }
 
-// find returns the resource of a kind as a bundle defines it.
+// find returns the resource of a kind as defined by a bundle.
 func (k *Kinds) find(gvk schema.GroupVersionKind) (resource, bool) {
 	if k == nil {
 		return resource{}, false

@@ -19,35 +19,37 @@ import (
 // State is the state of a module as its custom resource reports it.
 type State string
 
-// The states that a custom resource can report.
+// States that a custom resource can report.
 const (
 	StateReady      State = "Ready"
 	StateProcessing State = "Processing"
 	StateWarning    State = "Warning"
 	StateError      State = "Error"
-	// StateDeleting can be reported by a custom resource only: its StateResult is Processing, because the custom
-	// resource is about to be created again, or blocks.
+	// StateDeleting is reported only by a custom resource. The State of its StateResult is then Processing, because the
+	// custom resource is about to be created again or its deletion is blocked.
 	StateDeleting State = "Deleting"
 )
 
 // StateRules define how the state of a custom resource is read. The zero value reads its .status.state.
 type StateRules struct {
-	// Expression in CEL over "self", the custom resource. It returns a bool (true is Ready, false Processing) or one of
-	// the values of State. A missing field results in Processing. "" means that Rules are used.
+	// Expression is a CEL expression over "self", the custom resource. It returns a bool or one of the values of State.
+	// true means Ready, false means Processing. A missing field results in Processing. If Expression is "", Rules are
+	// used.
 	Expression string
-	// Rules are evaluated in order: the first that matches decides. If none matches, the state is Processing.
+	// Rules are evaluated in order. The first rule that matches determines the state. If no rule matches, the state is
+	// Processing.
 	Rules []StateRule
 }
 
 // StateRule maps a value in a custom resource to a state.
 type StateRule struct {
 	// JSONPath selects the value, in the syntax of kubectl: "status.health",
-	// ".status.conditions[?(@.type=="Ready")].status". If it selects several values, one that is equal to Value is
-	// enough.
+	// ".status.conditions[?(@.type=="Ready")].status". If JSONPath selects several values, the rule matches if one of
+	// the values equals Value.
 	JSONPath string
 	// Value is compared with the text of the selected value: "green", "true", "3".
 	Value string
-	// State that the value means.
+	// State is the state if the rule matches.
 	State State
 }
 
@@ -55,22 +57,22 @@ type StateRule struct {
 type StateResult struct {
 	// State is Ready, Processing, Warning or Error.
 	State State
-	// Message names the object and contains its own message, at most about 2 KiB on one line. It is "" for Ready, and
-	// stable as long as the object reports the same.
+	// Message contains the object and the message of the object, at most about 2 KiB on one line. It is "" for Ready.
+	// It stays the same as long as the object reports the same.
 	Message string
 }
 
-// StateEvaluator determines the states of custom resources. It compiles rules once and caches them, at most 512. The
-// zero value is ready to use and safe for concurrent use; one is enough for a process.
+// StateEvaluator determines the states of custom resources. It compiles rules once and caches at most 512 compiled
+// rules. The zero value is ready to use and safe for concurrent use. One StateEvaluator is enough for a process.
 type StateEvaluator struct {
 	mu       sync.Mutex
-	env      *cel.Env                 // for all expressions, created with the first; guarded by mu
+	env      *cel.Env                 // for all expressions; created with the first expression; guarded by mu
 	programs map[string]*stateProgram // by key; guarded by mu
-	order    []string                 // of known, oldest first; guarded by mu
+	order    []string                 // keys of programs, oldest first; guarded by mu
 }
 
-// Limits of rules. The cost is in the unit of CEL: evaluating a hundred conditions costs about a thousand, and maxCost
-// takes some 50 ms.
+// Limits of rules. maxCost is in the cost unit of CEL. The evaluation of a hundred conditions costs about a thousand
+// units. An evaluation that reaches maxCost takes about 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -78,24 +80,25 @@ const (
 	maxCost       = 100_000
 )
 
-// Validate returns an error if rules cannot be used. It has reason StateRuleInvalid and names the invalid expression,
-// path or state.
+// Validate returns an error if rules are invalid. The error has reason StateRuleInvalid and contains the invalid
+// expression, path or state.
 func (s *StateEvaluator) Validate(rules StateRules) error {
 	_, err := s.compiled(rules)
 	return err
 }
 
-// Evaluate returns the state of a custom resource, which ref names in messages. In the order of precedence:
+// Evaluate returns the state of a custom resource. Messages contain ref as the name of the custom resource. The first
+// case that matches determines the state:
 //
 //	is being deleted               Processing
-//	Expression                     its result
-//	Rules                          that of the first that matches, else Processing
-//	.status.state Ready … Error    the same
+//	Expression                     the result of the expression
+//	Rules                          the state of the first rule that matches, else Processing
+//	.status.state Ready … Error    the same state
 //	.status.state Deleting         Processing
-//	.status.state is missing       Processing, because its operator has not reconciled it yet
-//	any other .status.state        Warning, because it is not one of the states
+//	.status.state is missing       Processing, because the operator has not reconciled the custom resource yet
+//	any other .status.state        Warning, because the value is not a valid state
 //
-// An error means that the rules are invalid, not the object. It has reason StateRuleInvalid.
+// An error means that the rules are invalid. It has reason StateRuleInvalid. An invalid object is not an error.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiled(rules)
 	if err != nil {
@@ -117,7 +120,7 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 	return resultForWord(ref, cr, state), nil
 }
 
-// resultForWord returns the result for a state that a custom resource reports.
+// resultForWord returns the StateResult for a state that a custom resource reports.
 func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
@@ -132,8 +135,8 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 	}
 }
 
-// statusMessage returns the message in the status of a custom resource: that of its first condition that is not True,
-// else its description.
+// statusMessage returns the message in the status of a custom resource. It is the message of the first condition that
+// is not True. If there is none, it is the description in the status.
 func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -149,7 +152,7 @@ func statusMessage(cr *unstructured.Unstructured) string {
 	return ""
 }
 
-// stateProgram is a compiled StateRules.
+// stateProgram is the compiled form of StateRules.
 type stateProgram struct {
 	expression cel.Program
 	source     string
@@ -157,10 +160,10 @@ type stateProgram struct {
 	problem    string // why the rules are invalid
 
 	mu    sync.Mutex
-	paths []*jsonpath.JSONPath // compiled paths of rules; they have state while they are evaluated; guarded by mu
+	paths []*jsonpath.JSONPath // compiled paths of rules; an evaluation changes them; guarded by mu
 }
 
-// compiled returns the compiled rules, from the cache if they are in it.
+// compiled returns the compiled rules. It uses the cache if the cache contains the rules.
 func (s *StateEvaluator) compiled(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
@@ -193,7 +196,7 @@ func ruleError(ref Ref, problem string) *Error {
 		Message: bounded(problem), reason: StateRuleInvalid}
 }
 
-// key identifies rules in the cache.
+// key returns the key of the rules in the cache.
 func (r StateRules) key() string {
 	var b strings.Builder
 	b.WriteString(strconv.Quote(r.Expression))
@@ -203,7 +206,7 @@ func (r StateRules) key() string {
 	return b.String()
 }
 
-// compile compiles rules. If they are invalid, the result contains the problem, so that this is cached too.
+// compile compiles rules. If the rules are invalid, the result contains the problem, so that the problem is cached too.
 func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 	p := &stateProgram{source: rules.Expression}
 	if rules.Expression != "" {
@@ -244,7 +247,7 @@ func (s *StateEvaluator) environment() (*cel.Env, error) {
 	return s.env, err
 }
 
-// compileExpression compiles a CEL expression. problem says why it is invalid.
+// compileExpression compiles a CEL expression. problem states why the expression is invalid.
 func (s *StateEvaluator) compileExpression(text string) (program cel.Program, problem string) {
 	if len(text) > maxExpression {
 		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(text), maxExpression)
@@ -303,7 +306,8 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 // noSuchKeyPattern matches the error of CEL for a field that does not exist.
 var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
-// missingField returns the name of the field that an expression did not find; "" if the error has another cause.
+// missingField returns the name of the field that is missing according to an error of an expression. It returns "" if
+// the error has another cause.
 func missingField(err error, out ref.Val) string {
 	text := err.Error()
 	if e, ok := out.(*types.Err); ok && e != nil {
@@ -315,7 +319,7 @@ func missingField(err error, out ref.Val) string {
 	return ""
 }
 
-// compilePath compiles a JSONPath, with or without braces and leading dot.
+// compilePath compiles a JSONPath. Braces and a leading dot are optional.
 func compilePath(text string) (*jsonpath.JSONPath, string) {
 	inner := strings.TrimSpace(text)
 	if strings.HasPrefix(inner, "{") && strings.HasSuffix(inner, "}") {
@@ -339,7 +343,7 @@ func compilePath(text string) (*jsonpath.JSONPath, string) {
 	return path, ""
 }
 
-// parseJSONPath turns a panic of the parser, which is a dependency, into an error about this path.
+// parseJSONPath converts a panic of the JSONPath parser to an error about this path. The parser is a dependency.
 func parseJSONPath(path *jsonpath.JSONPath, text string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
