@@ -301,7 +301,7 @@ func (w *watchClients) newInformer(
 		if deleted, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = deleted.Obj
 		}
-		if u, ok := o.(*unstructured.Unstructured); ok && i.HasSynced() { // no Watcher is reconciled before the informer has synced
+		if u, ok := o.(*unstructured.Unstructured); ok && i.HasSynced() { // before that, events are not needed
 			k.onObject(ctx, client.ObjectKeyFromObject(u))
 		}
 	}

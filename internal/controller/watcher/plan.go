@@ -117,15 +117,15 @@ func paths(w *v1beta2.Watcher) []string {
 	return []string{protocol.EventPath(name)} // other managers have no heartbeats
 }
 
-// planVirtualService returns the plan of the VirtualService. The first row that matches wins:
+// planVirtualService returns the plan of the VirtualService. The first row that matches decides:
 //
-//	1  the Watcher requests none           no route
-//	2  Istio is not installed              no route, which is harmless
-//	3  the Watcher is not valid            an existing route stays
-//	4  the selector is not valid           an existing route stays
-//	5  the selector matches no gateway     no route: without a gateway it would apply to traffic in the mesh
-//	6  a matching gateway has no hosts     an existing route stays
-//	7  otherwise                           all hosts of all matching gateways, to the Service
+//	1  the Watcher requests no VirtualService   no route
+//	2  Istio is not installed                   no route, which is harmless
+//	3  the Watcher is not valid                 an existing route stays
+//	4  the selector is not valid                an existing route stays
+//	5  the selector matches no gateway          no route: without a gateway, the route would affect traffic in the mesh
+//	6  a matching gateway has no hosts          an existing route stays
+//	7  otherwise                                a route from all hosts of all matching gateways to the Service
 func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 	p := plan{kind: kindVirtualService, condition: v1beta2.ConditionVirtualService, requested: w.Spec.Gateway != nil}
 	if !p.requested {
@@ -187,12 +187,12 @@ func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	}
 }
 
-// planHTTPRoute returns the plan of the HTTPRoute. The first row that matches wins:
+// planHTTPRoute returns the plan of the HTTPRoute. The first row that matches decides:
 //
-//	1  the Watcher requests none        no route
-//	2  Gateway API is not installed     no route, which is harmless
-//	3  the Watcher is not valid         an existing route stays
-//	4  otherwise                        from the listed Gateways to the Service
+//	1  the Watcher requests no HTTPRoute   no route
+//	2  Gateway API is not installed        no route, which is harmless
+//	3  the Watcher is not valid            an existing route stays
+//	4  otherwise                           a route from the listed Gateways to the Service
 func planHTTPRoute(w *v1beta2.Watcher, invalid string, installed bool) plan {
 	p := plan{kind: kindHTTPRoute, condition: v1beta2.ConditionHTTPRoute, requested: w.Spec.Route != nil}
 	switch {

@@ -182,8 +182,8 @@ func isWatcher(o metav1.OwnerReference) bool {
 	return o.Kind == v1beta2.KindWatcher && o.APIVersion == v1beta2.GroupVersion.String()
 }
 
-// isOurs reports whether a route with the name of the Watcher belongs to the Watcher. Such a route has our label.
-// Routes of earlier managers have the Watcher as their owner instead.
+// isOurs reports whether a route with the name of the Watcher belongs to the Watcher. Such a route has our label, or
+// has the Watcher as its owner. Routes of earlier managers have only the owner.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(),
