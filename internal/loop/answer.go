@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// answer is what a step returns to control the runner. It is an error that is not a failure.
+// answer is an error that a step returns to control the runner. An answer is not a failure.
 type answer struct {
 	kind  answerKind
 	after time.Duration
@@ -29,37 +29,37 @@ const (
 // Error implements error.
 func (a *answer) Error() string { return a.why }
 
-// Later returns the answer "not yet": the runner stops, and reconciles the object again after the given time or when
-// something happens. The text why names what is waited for. It becomes part of the status, so it must not change while
-// nothing changes.
+// Later returns the answer "not yet". The runner stops, and reconciles the object again after the given time, or
+// earlier when an event is received. The text why names what the step waits for. The text becomes part of the status,
+// so it must not change while the step waits for the same thing.
 func Later(after time.Duration, why string) error {
 	return &answer{kind: later, after: after, why: why}
 }
 
-// RecheckAfter returns the answer "go on, and reconcile again after the given time even if nothing happens". The
-// earliest of several wins.
+// RecheckAfter returns the answer "continue, and reconcile again after the given time even without an event". If
+// several steps return RecheckAfter, the shortest time is used.
 func RecheckAfter(after time.Duration) error { return &answer{kind: recheck, after: after} }
 
-// Done returns the answer "the other steps are not needed; all is well".
+// Done returns the answer "the other steps are not needed, and there is no failure".
 func Done() error { return &answer{kind: done} }
 
-// verdict is the meaning of the error of a step, in which answers and failures may be joined and wrapped:
+// verdict is the meaning of the error of a step. The error may consist of joined and wrapped answers and failures:
 //
 //	parts of the error                   meaning
-//	answers only                         the strongest of them: Later before Done before RecheckAfter
-//	terminal errors only                 a terminal failure
-//	any other failure, also with others  a failure that is tried again; no answer hides it
+//	only answers                         the strongest answer: Later before Done before RecheckAfter
+//	only terminal errors                 a terminal failure
+//	any other failure, also with others  a failure after which the object is requeued; answers do not hide it
 type verdict struct {
 	waiting  bool          // the step answered Later
 	done     bool          // the step answered Done
-	after    time.Duration // of the earliest Later
-	recheck  time.Duration // of the earliest RecheckAfter, 0 if there is none
-	failure  error         // nil if nothing failed; without answers, and without the text that marks terminal errors
-	terminal bool          // failure will not go away by trying again
-	err      error         // what Run returns: nil, an answer, or a failure that controller-runtime understands
+	after    time.Duration // shortest delay of Later
+	recheck  time.Duration // shortest delay of RecheckAfter, 0 if there is none
+	failure  error         // nil if nothing failed; contains no answers, and no text that marks terminal errors
+	terminal bool          // the failure is terminal: trying again cannot succeed
+	err      error         // error for Run to return: nil, an answer, or a failure in the form for controller-runtime
 }
 
-// judge returns the meaning of the error of a step.
+// judge returns the verdict on the error of a step.
 func judge(err error) verdict {
 	if err == nil {
 		return verdict{}
@@ -81,7 +81,7 @@ func judge(err error) verdict {
 	return v
 }
 
-// result returns the label of the verdict in metrics and traces.
+// result returns the value of the result label in metrics and traces.
 func (v verdict) result() string {
 	switch {
 	case v.terminal:
@@ -94,13 +94,13 @@ func (v verdict) result() string {
 	return metrics.ResultDone
 }
 
-// parts are the kinds of parts that an error has.
+// parts records which kinds of parts an error contains.
 type parts struct {
 	failed, terminal, answered, waiting, done bool
 	after, recheck                            time.Duration
 }
 
-// add collects the parts of err and of all errors that it wraps.
+// add records the kinds of err and of all errors that err wraps.
 func (p *parts) add(err error) {
 	if a, ok := err.(*answer); ok { //nolint:errorlint // each part is looked at by itself
 		p.answered = true
@@ -145,18 +145,19 @@ func unwrap(err error) []error {
 	return nil
 }
 
-// isTerminalMark reports whether err itself, not an error that it wraps, is what reconcile.TerminalError returns.
+// isTerminalMark reports whether err itself is an error that reconcile.TerminalError returned. Errors that err wraps
+// are not checked.
 func isTerminalMark(err error) bool {
-	e, ok := err.(interface{ Is(error) bool }) // each part is checked by itself
+	e, ok := err.(interface{ Is(error) bool }) // checks err itself, without the errors that it wraps
 	_, masked := err.(*visibleError)           //nolint:errorlint // likewise
 	return ok && !masked && e.Is(reconcile.TerminalError(nil))
 }
 
-// isTerminal reports whether a failure will not go away by trying again.
+// isTerminal reports whether a failure is terminal: trying again cannot succeed.
 func isTerminal(err error) bool { return judge(err).terminal }
 
-// visible returns err as people see it, and as controller-runtime has to see it when it is to be tried again: without
-// the text of answers, without the words that mark a terminal error, and not found to be terminal.
+// visible returns err in the form for people and for controller-runtime. The text of answers and the words that mark a
+// terminal error are removed. The result is not a terminal error, so controller-runtime requeues the object.
 func visible(err error) error {
 	if wrapped := unwrap(err); isTerminalMark(err) && len(wrapped) > 0 {
 		return visible(wrapped[0])
@@ -168,7 +169,8 @@ func visible(err error) error {
 	return &visibleError{text: text, err: err}
 }
 
-// visibleText returns the text of err without answers and marks, and reports whether it has any.
+// visibleText returns the text of err without answers and terminal marks. changed reports whether err contains any of
+// these.
 func visibleText(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is looked at by itself
 		return "", true
@@ -194,12 +196,12 @@ func visibleText(err error) (text string, changed bool) {
 		}
 	}
 	if changed && err.Error() == errors.Join(wrapped...).Error() {
-		text = strings.Join(lines, "\n") // joined: answers leave no empty line
+		text = strings.Join(lines, "\n") // for joined errors: answers leave no empty line
 	}
 	return text, changed
 }
 
-// visibleError is a failure that does not show the answers and marks in it.
+// visibleError is a failure whose text omits the answers and terminal marks in the wrapped error.
 type visibleError struct {
 	text string
 	err  error
@@ -208,13 +210,13 @@ type visibleError struct {
 // Error implements error.
 func (e *visibleError) Error() string { return e.text }
 
-// Is finds what the error wraps, but no mark of a terminal error.
+// Is compares target with the errors that visibleError wraps. It returns false for the mark of a terminal error.
 func (e *visibleError) Is(target error) bool {
 	return !isTerminalMark(target) && errors.Is(e.err, target)
 }
 
-// As finds what the error wraps.
+// As searches the errors that visibleError wraps.
 func (e *visibleError) As(target any) bool { return errors.As(e.err, target) }
 
-// Format prints the text also for %+v, so that no log shows more.
+// Format prints the same text for all verbs, also for %+v, so that no log shows the omitted parts.
 func (e *visibleError) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(e.text)) }

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// PollDelay returns the delay until something is checked again that has not happened since the given time: a quarter of
-// the time already waited, between 200 ms and 30 s. So a fast change is noticed fast, and one that takes an hour costs
-// two checks a minute, without a counter of tries. A zero since counts as now. A since in the future, because a clock
-// was put back, counts as if it were as long ago: otherwise there would be five checks a second until then.
+// PollDelay returns the delay before the next check for a change that has not happened since the given time. The delay
+// is a quarter of the time already waited, at least 200 ms and at most 30 s. So a fast change is noticed soon. A change
+// that takes an hour costs two checks a minute. No counter of checks is needed.
+//
+// If since is zero, it counts as now. If a clock was set back, since may be in the future. It then counts as the same
+// distance in the past. Otherwise there would be five checks a second until that time.
 func PollDelay(now, since time.Time) time.Duration {
 	if since.IsZero() {
 		since = now
@@ -16,8 +18,8 @@ func PollDelay(now, since time.Time) time.Duration {
 	return min(max(now.Sub(since).Abs()/4, 200*time.Millisecond), 30*time.Second)
 }
 
-// Spread returns an interval between 7/8 and 9/8 of the given one that depends on the name only, so that the objects of
-// a fleet with the same interval are not reconciled all at the same time.
+// Spread returns an interval between 7/8 and 9/8 of the given interval. The result depends only on the given interval
+// and the name. So objects of a fleet with the same interval are not all reconciled at the same time.
 func Spread(interval time.Duration, name string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails

@@ -14,9 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SpecChanged returns a predicate that accepts every creation and deletion, and of updates those that change more than
-// the status: the spec, labels, annotations other than the ignored ones, or the beginning of a deletion. Ignored
-// annotations are those that a controller writes itself to record something.
+// SpecChanged returns a predicate that accepts every creation and every deletion. The predicate accepts an update if it
+// changes the spec, a label or an annotation, or starts a deletion. Changes of ignored annotations are not accepted: a
+// controller writes these annotations itself to record something.
 func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
@@ -28,7 +28,7 @@ func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	}}
 }
 
-// without returns a map without some keys. It does not change m, and copies it only if it has one of the keys.
+// without returns a map without some keys. It does not change m. It copies m only if m contains one of these keys.
 func without(m map[string]string, keys []string) map[string]string {
 	if !slices.ContainsFunc(keys, func(key string) bool { _, exists := m[key]; return exists }) {
 		return m
@@ -40,8 +40,9 @@ func without(m map[string]string, keys []string) map[string]string {
 	return m
 }
 
-// RequestForKyma returns a request for the Kyma that the label of an object names, in the namespace of the object; none
-// if it has no such label. It is a [sigs.k8s.io/controller-runtime/pkg/handler.MapFunc].
+// RequestForKyma returns a request for the Kyma of an object: the label of the object contains the name of the Kyma,
+// and the Kyma is in the namespace of the object. If the object has no such label, there is no request. RequestForKyma
+// is a [sigs.k8s.io/controller-runtime/pkg/handler.MapFunc].
 func RequestForKyma(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetLabels()[v1beta2.LabelKymaName]
 	if name == "" {

@@ -16,16 +16,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// AddFinalizers adds finalizers to an object of the control plane that does not have them, with one request, or none if
-// it has all. If somebody else has written the object since it was read, it returns the conflict of the API server, for
-// which the runner reconciles again: no finalizer of others is lost.
+// AddFinalizers adds finalizers to an object of the control plane. It sends one request, or no request if the object
+// has all these finalizers. If another writer has changed the object since it was read, AddFinalizers returns the
+// conflict error of the API server, and the runner reconciles the object again. So no finalizer of another writer is
+// lost.
 func AddFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers ...string) error {
 	return PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) { AppendFinalizers(m, finalizers...) })
 }
 
-// RemoveFinalizers removes finalizers from an object of the control plane that has them, with one request, or none if
-// it has none of them. Conflicts are as with [AddFinalizers]. If the object does not exist any more, there is nothing
-// to remove and no error.
+// RemoveFinalizers removes finalizers from an object of the control plane. It sends one request, or no request if the
+// object has none of these finalizers. Conflicts are handled as in [AddFinalizers]. If the object no longer exists,
+// RemoveFinalizers returns no error.
 func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers []string,
 	opts ...client.PatchOption) error {
 	err := PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) {
@@ -37,7 +38,7 @@ func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, fin
 	return err
 }
 
-// AppendFinalizers appends the finalizers that m does not have, for use in [PatchMetadata].
+// AppendFinalizers appends the finalizers that are missing in m. It is for use in [PatchMetadata].
 func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 	for _, f := range finalizers {
 		if !slices.Contains(m.Finalizers, f) {
@@ -46,11 +47,12 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 	}
 }
 
-// PatchMetadata sends what change does to the labels, annotations and finalizers of an object, as one merge patch of
-// the difference, or nothing if there is none. A patch of finalizers, which are a list that is replaced as a whole, is
-// refused by the API server with a conflict if somebody else has written the object since it was read. After a success
-// the metadata of the object in memory is that of the answer; after a failure it is unchanged. The object must be one
-// of the control plane, as a struct with a field ObjectMeta.
+// PatchMetadata applies the function change to the labels, annotations and finalizers of an object, and sends the
+// difference as one merge patch. If there is no difference, it sends no request. A merge patch replaces the list of
+// finalizers as a whole. Therefore, if another writer has changed the object since it was read, the API server refuses
+// a patch of finalizers with a conflict. After a success, the object in memory has the metadata of the answer. After a
+// failure, its metadata is unchanged. The object must be an object of the control plane, and a struct with a field
+// ObjectMeta.
 func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
 	opts ...client.PatchOption) error {
 	before := field(o, "ObjectMeta").(*metav1.ObjectMeta)
@@ -88,7 +90,8 @@ func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change
 	return nil
 }
 
-// diffStrings returns the merge patch that makes one map another: new values, and nil for keys that are removed.
+// diffStrings returns the merge patch from the map before to the map after. The patch contains new and changed values,
+// and nil for removed keys.
 func diffStrings(before, after map[string]string) map[string]any {
 	if maps.Equal(before, after) {
 		return nil

@@ -1,5 +1,5 @@
-// Package loop runs the steps of a reconciler. It alone patches the status of objects and decides when they are
-// reconciled again.
+// Package loop runs the steps of a reconciler. Only this package patches the status of objects, and decides when an
+// object is reconciled again.
 //
 // # Use
 //
@@ -8,35 +8,38 @@
 //	    loop.Step{Name: "record", Do: n.record, Save: true},
 //	    loop.Step{Name: "apply", Do: n.apply})
 //
-// A step does one thing and returns an error. The error decides how the reconcile goes on:
+// A step does one thing and returns an error. The error determines how the reconcile continues:
 //
-//	1  nil                          next step
-//	2  Done()                       stop; the other steps are not needed and all is well
-//	3  RecheckAfter(after)          next step; reconcile again after that time even if nothing happens
-//	4  Later(after, why)            not yet: stop, reconcile again after that time
-//	5  reconcile.TerminalError      stop; only a change will help, so wait for one
-//	6  any other error              stop; try again with back-off
+//	1  nil                          run the next step
+//	2  Done()                       stop; the other steps are not needed, and there is no failure
+//	3  RecheckAfter(after)          run the next step; reconcile again after that time, even without an event
+//	4  Later(after, why)            stop, because the step has to wait; reconcile again after that time
+//	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
+//	6  any other error              stop; requeue with back-off
 //
-// Answers (2 to 4) and failures (5 and 6) can be wrapped with %w and joined with errors.Join. A failure that is joined
-// with an answer counts. A terminal error that is joined with anything else is tried again with it.
+// The errors 2 to 4 are answers; the errors 5 and 6 are failures. Both can be wrapped with %w and joined with
+// errors.Join. If a failure is joined with an answer, the failure counts. If a terminal error is joined with another
+// failure, the object is requeued with back-off.
 //
-// The package also has what every reconciler needs around its steps: finalizers that are patched without losing those
-// of others ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged], [RequestForKyma]),
-// memory for each object ([Memory]), intervals ([PollDelay], [Spread]), and the form of texts in conditions and events
-// ([Clip], [Message]).
+// The package also contains functions that every reconciler needs: finalizers that are patched without losing the
+// finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],
+// [RequestForKyma]), stored values for each object ([Memory]), intervals ([PollDelay], [Spread]), and the format of
+// texts in conditions and events ([Clip], [Message]).
 //
 // # How it works
 //
-// The runner copies the object before the first step, runs the steps in order until one stops, lets Report derive the
-// status from what the steps found, clips the texts in it, and sends one merge patch with the difference, or nothing if
-// there is none. The status is saved before the step after one that is marked Save: so an inventory is written before
-// the objects that it names. Report runs in every reconcile, also after a failure, so that a state never outlives its
-// reason.
+// The runner copies the object before the first step and runs the steps in order until one step stops it. It then calls
+// Report, which derives the status from the results of the steps. It clips the texts in the status and sends the
+// difference as one merge patch. If there is no difference, it sends no request.
+//
+// After a step with Save, the runner saves the status before the next step starts. So an inventory is saved before the
+// objects in it are created. Report is called in every reconcile, also after a failure. So a state in the status never
+// outlives its reason.
 //
 // # What it does not do
 //
-// It keeps no memory between reconciles of its own, and it never sleeps. It stops when a step has changed the spec in
-// memory: the spec belongs to the writer of the object.
+// The package stores nothing between reconciles by itself, and it never sleeps. The spec belongs to the writer of the
+// object: if a step has changed the spec in memory, the runner stops with an error.
 package loop
 
 import (
@@ -62,11 +65,11 @@ import (
 
 // Step is one step of a reconciler.
 type Step struct {
-	// Name is a verb; it labels the metrics and the log.
+	// Name is a verb. It is the name of the step in metrics and log.
 	Name string
 	// Do performs the step. See the package comment for the meaning of its error.
 	Do func(context.Context) error
-	// Save makes the runner save the status before the next step begins.
+	// Save is true if the runner has to save the status before the next step starts.
 	Save bool
 }
 
@@ -74,42 +77,44 @@ type Step struct {
 type Options struct {
 	// Client patches the status.
 	Client client.Client
-	// Controller labels metrics.
+	// Controller is the value of the controller label in metrics.
 	Controller string
-	// Object is the object as read; steps may change its status in memory and nothing else.
+	// Object is the object as it was read. Steps may change only its status in memory.
 	Object client.Object
-	// Report derives the status of Object from what the steps found. It is called once, after the last step.
+	// Report derives the status of Object from the results of the steps. It is called once, after the last step.
 	Report func(Outcome)
-	// DeferSave, if set, is called after Report when no step failed. If it returns true, the status is neither saved
-	// nor published now, because the change does not matter to any reader yet. The controller has to see to it that a
-	// later reconcile saves it. What was saved for a step stays saved.
+	// DeferSave, if set, is called after Report if no step failed. If it returns true, the change of the status does
+	// not matter to any reader yet: the status is neither saved nor published in this reconcile. The controller has to
+	// make sure that a later reconcile saves the status. DeferSave does not revert a status that was already saved for
+	// a step.
 	DeferSave func() bool
-	// Publish, if set, is called after the status was saved, also if a step failed: it copies the status to another
-	// place. Its error counts like that of a last step, but never hides that of an earlier step.
+	// Publish, if set, copies the status to another place. It is called after the status was saved, also if a step
+	// failed. An error of Publish counts like the error of a last step. It never hides the error of an earlier step.
 	Publish func(context.Context) error
-	// AfterStep, if set, is called with the name of each step that ran, however it ended, once the status that it asked
-	// to save is saved; Publish is a step too, "publish". It is for tests of faults: nothing else happens between two
-	// steps.
+	// AfterStep, if set, is called after each step that ran, with the name of the step, also if the step failed. If the
+	// step has Save, AfterStep is called after the status was saved. Publish counts as a step with the name "publish".
+	// AfterStep is for tests of faults: the runner does nothing else between two steps.
 	AfterStep func(step string)
 }
 
-// Outcome is how the steps of a reconcile ended.
+// Outcome is the result of the steps of a reconcile.
 type Outcome struct {
-	// Step is the name of the step that stopped the others, "" if all ran.
+	// Step is the name of the step that stopped the runner. It is "" if all steps ran.
 	Step string
-	// Err is the failure of that step, nil if there is none. "Not yet" is no failure: see Waiting.
+	// Err is the failure of that step. It is nil if there is no failure. Waiting is not a failure, see the field
+	// Waiting.
 	Err error
-	// Waiting names what the step waits for, "" if it does not wait.
+	// Waiting is the text that names what the step waits for. It is "" if the step does not wait.
 	Waiting string
-	// Terminal reports that Err will not go away by trying again.
+	// Terminal is true if Err is terminal: trying again cannot succeed.
 	Terminal bool
 }
 
-// Reason returns the stable reason code of Err: what the first error in its chain with a method Reason() string
-// returns, else "".
+// Reason returns the stable reason code of Err. It is the result of the method Reason() string of the first error in
+// the chain of Err that has this method. If there is no such error, Reason returns "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
 
-// Reason returns the stable reason code that err carries, or "" if it carries none.
+// Reason returns the stable reason code of err, or "" if err has no reason code.
 func Reason(err error) string {
 	if r, ok := errors.AsType[interface {
 		error
@@ -120,8 +125,8 @@ func Reason(err error) string {
 	return ""
 }
 
-// Run reconciles an object once: steps, report, one status patch if the status changed, publish. See the package
-// comment.
+// Run reconciles an object once. It runs the steps, calls Report, sends one status patch if the status has changed, and
+// calls Publish. See the package comment.
 func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result, err error) {
 	ctx, end := startTrace(ctx, o)
 	defer func() { err = end(err) }()
@@ -140,7 +145,7 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	}
 	if saveErr := r.save(ctx); saveErr != nil {
 		if isUnreachable(saveErr) {
-			return r.result(ctx, saveErr) // the next reconcile finds again what else there was
+			return r.result(ctx, saveErr) // the next reconcile finds the other errors again
 		}
 		return r.result(ctx, errors.Join(err, saveErr))
 	}
@@ -158,11 +163,11 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 type runner struct {
 	Options
 	first   client.Object // the object as it was read
-	saved   client.Object // the object with the status that the control plane has
-	recheck time.Duration // the earliest reconcile that a step asked for, 0 for none
+	saved   client.Object // the object with the status as last saved in the control plane
+	recheck time.Duration // shortest delay of RecheckAfter, 0 if there is none
 }
 
-// runSteps runs the steps until one stops the others. The error is what Run returns.
+// runSteps runs the steps until one step stops the runner. The returned error is the error that Run has to return.
 func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
 		v := r.do(ctx, step)
@@ -183,7 +188,7 @@ func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// do runs one step, measures it, and records when it asked to be reconciled again.
+// do runs one step, measures its duration, and records the delay of RecheckAfter if the step returned it.
 func (r *runner) do(ctx context.Context, step Step) verdict {
 	start := time.Now()
 	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
@@ -203,15 +208,14 @@ func (r *runner) do(ctx context.Context, step Step) verdict {
 	return v
 }
 
-// afterStep calls AfterStep of the options.
+// afterStep calls Options.AfterStep if it is set.
 func (r *runner) afterStep(step Step) {
 	if r.AfterStep != nil {
 		r.AfterStep(step.Name)
 	}
 }
 
-// save patches the status if it differs from what the control plane has. An object that does not exist any more needs
-// no status.
+// save patches the status if it differs from the saved status. If the object no longer exists, save returns no error.
 func (r *runner) save(ctx context.Context) error {
 	if Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
 		return nil
@@ -220,7 +224,7 @@ func (r *runner) save(ctx context.Context) error {
 	if err != nil || patch == nil {
 		return err
 	}
-	after := reflect.New(reflect.TypeOf(r.Object).Elem()).Interface().(client.Object) // takes the answer
+	after := reflect.New(reflect.TypeOf(r.Object).Elem()).Interface().(client.Object) // receives the answer
 	after.SetNamespace(r.Object.GetNamespace())
 	after.SetName(r.Object.GetName())
 	if err := r.Client.Status().Patch(ctx, after, client.RawPatch(types.MergePatchType, patch)); err != nil {
@@ -235,9 +239,9 @@ func (r *runner) save(ctx context.Context) error {
 	return nil
 }
 
-// patch returns the change of the status as a merge patch, nil if the encoded status is the same. It has the status
-// only: a step may have patched the metadata meanwhile, and encoding a whole object costs more than comparing its
-// status.
+// patch returns the change of the status as a merge patch, or nil if there is no change. The patch contains only the
+// status, for two reasons. A step may have patched the metadata in the meantime. Encoding a whole object costs more
+// than comparing its status.
 func (r *runner) patch() ([]byte, error) {
 	patch, err := MergePatch("status", field(r.saved, "Status"), field(r.Object, "Status"))
 	if err != nil {
@@ -256,7 +260,7 @@ func (r *runner) checkSpec() error {
 			r.Controller, client.ObjectKeyFromObject(r.Object)))
 }
 
-// result turns the error of the reconcile into what the queue does next.
+// result converts the error of the reconcile into the result and the error for controller-runtime.
 func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error) {
 	v := judge(err)
 	switch {
@@ -270,11 +274,12 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 		}
 		return reconcile.Result{RequeueAfter: after}, nil
 	case apierrors.IsConflict(v.err):
-		// Somebody else wrote first, which is no failure: read again, with a random delay so that the writers do not
-		// meet again.
+		// Another writer has changed the object first, which is not a failure. Requeue with a random delay, so that the
+		// two writers do not conflict again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
 	case isUnreachable(v.err):
-		// The control plane does not answer. A back-off that has grown meanwhile would last minutes longer.
+		// The control plane does not answer. A fixed delay is used, because a back-off that has grown during the outage
+		// would last minutes longer.
 		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", v.err.Error())
 		return reconcile.Result{RequeueAfter: time.Second + rand.N(time.Second)}, nil
 	default:
@@ -282,8 +287,8 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	}
 }
 
-// isUnreachable reports whether the control plane did not answer. Errors of runtimes and registries have a reason;
-// those of the client of the control plane have none.
+// isUnreachable reports whether the control plane did not answer. Errors of runtimes and registries have a reason code.
+// Errors of the client of the control plane have no reason code.
 func isUnreachable(err error) bool {
 	if Reason(err) != "" || isTerminal(err) {
 		return false
@@ -292,13 +297,14 @@ func isUnreachable(err error) bool {
 	return transport || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err)
 }
 
-// field returns a pointer to the named field of the struct behind obj.
+// field returns a pointer to the field with this name in the struct to which obj points.
 func field(obj client.Object, name string) any {
 	return reflect.ValueOf(obj).Elem().FieldByName(name).Addr().Interface()
 }
 
-// Equal reports whether two values mean the same in Kubernetes, where an empty list equals none. Most values that do
-// are deeply equal in Go too, and that comparison takes a third of the time, so it comes first.
+// Equal reports whether two values are equal in Kubernetes, where an empty list equals a missing list. Equal first
+// compares with reflect.DeepEqual, which takes a third of the time. Most values that are equal in Kubernetes are also
+// deeply equal in Go.
 func Equal(a, b any) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

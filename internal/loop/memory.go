@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// Memory holds what a controller remembers of each object between reconciles. The zero value is empty and ready for
-// use. The map is safe for concurrent use; the values are guarded by whoever uses them, usually by the fact that one
-// object is reconciled by one worker at a time.
+// Memory stores a value for each object between the reconciles of a controller. The zero value is empty and ready to
+// use. Memory itself is safe for concurrent use. The stored values are not: the controller has to guard them. Usually
+// this is not needed, because only one worker at a time reconciles an object.
 type Memory[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]*V // guarded by mu
 }
 
-// Get returns what is remembered of an object, nil if nothing is.
+// Get returns the value that is stored for an object, or nil if there is none.
 func (m *Memory[K, V]) Get(key K) *V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.entries[key]
 }
 
-// Update replaces what is remembered of an object with what replace makes of it, and returns that. The function gets
-// nil if nothing is remembered, and runs under the lock of the Memory. If it returns nil, the object is forgotten.
+// Update calls replace with the value that is stored for an object, stores the result, and returns it. replace gets nil
+// if there is no value. If replace returns nil, the value is removed. replace runs while the Memory is locked.
 func (m *Memory[K, V]) Update(key K, replace func(old *V) *V) *V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,7 +37,8 @@ func (m *Memory[K, V]) Update(key K, replace func(old *V) *V) *V {
 	return v
 }
 
-// GetOrCreate returns what is remembered of an object, made by create if nothing was.
+// GetOrCreate returns the value that is stored for an object. If there is none, GetOrCreate stores and returns the
+// result of create.
 func (m *Memory[K, V]) GetOrCreate(key K, create func() *V) *V {
 	return m.Update(key, func(old *V) *V {
 		if old != nil {
@@ -47,7 +48,7 @@ func (m *Memory[K, V]) GetOrCreate(key K, create func() *V) *V {
 	})
 }
 
-// Forget forgets an object and returns what was remembered of it, nil if nothing was.
+// Forget removes the value that is stored for an object and returns it. Forget returns nil if there is no value.
 func (m *Memory[K, V]) Forget(key K) *V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,14 +57,14 @@ func (m *Memory[K, V]) Forget(key K) *V {
 	return v
 }
 
-// Len returns the number of objects that something is remembered of.
+// Len returns the number of stored values.
 func (m *Memory[K, V]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.entries)
 }
 
-// All returns a copy of the map from each object to what is remembered of it.
+// All returns a copy of the map from objects to stored values.
 func (m *Memory[K, V]) All() map[K]*V {
 	m.mu.Lock()
 	defer m.mu.Unlock()

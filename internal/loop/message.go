@@ -15,20 +15,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Limits of the texts of conditions and events, in bytes. The CRDs allow 32,768 bytes for a condition.
+// The limits of texts in conditions and events, in bytes. The CRDs allow 32,768 bytes for the text of a condition.
 const (
-	// MessageLimit is for the text of one error.
+	// MessageLimit is the limit for the text of one error.
 	MessageLimit = 1024
-	// SummaryLimit is for a text that is made of several.
+	// SummaryLimit is the limit for a text that combines several texts.
 	SummaryLimit = 4096
 )
 
-// Clip returns a text as a condition or event can show it: one line without control characters and terminal escape
-// sequences, of at most [MessageLimit] bytes. Runtimes and registries can put anything into their errors.
+// Clip returns a text in the form for conditions and events: one line of at most [MessageLimit] bytes, without control
+// characters and terminal escape sequences. This is needed because errors of runtimes and registries can contain any
+// text.
 func Clip(text string) string { return ClipTo(text, MessageLimit) }
 
-// ClipTo is [Clip] with another limit in bytes. A text that is cut ends in "…" and never within a character. Line
-// breaks become "; ", or a space after punctuation.
+// ClipTo is like [Clip] with another limit in bytes. A text that is cut ends in "…". The cut is never inside a
+// character. A line break becomes "; ", or a space if it follows punctuation.
 func ClipTo(text string, limit int) string {
 	if !isPlain(text) {
 		text = oneLine(text)
@@ -44,7 +45,7 @@ func ClipTo(text string, limit int) string {
 	return strings.TrimRight(text[:end], " ") + ellipsis
 }
 
-// isPlain reports whether a text has printable ASCII characters only.
+// isPlain reports whether a text contains only printable ASCII characters.
 func isPlain(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
@@ -54,7 +55,8 @@ func isPlain(text string) bool {
 	return true
 }
 
-// escapes are terminal escape sequences: CSI such as colours, OSC such as titles and links, and two-byte ones.
+// escapes matches terminal escape sequences: CSI sequences such as colours, OSC sequences such as titles and links, and
+// sequences of two bytes.
 var escapes = regexp.MustCompile(
 	"\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
 
@@ -80,7 +82,7 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// printable maps tabs to spaces and drops characters that are not visible or change how others are shown.
+// printable maps a tab to a space. It removes characters that are invisible or change how other characters are shown.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':
@@ -91,8 +93,9 @@ func printable(r rune) rune {
 	return r
 }
 
-// Message returns the text of an error for a condition or event: see [Clip]. Of joined errors each is clipped by itself
-// and named once, as many as fit into [SummaryLimit]; the text ends in the number of the others.
+// Message returns the text of an error for a condition or event, see [Clip]. If the error consists of joined errors,
+// each error is clipped and listed once. The text lists as many errors as [SummaryLimit] allows, and ends with the
+// number of the other errors.
 func Message(err error) string {
 	if err == nil {
 		return ""
@@ -106,8 +109,8 @@ func Message(err error) string {
 	return Summarize(texts)
 }
 
-// Summarize returns texts in one line of at most [SummaryLimit] bytes, separated by "; ". It ends in "and N more" if
-// not all fit.
+// Summarize joins texts with "; " into one line of at most [SummaryLimit] bytes. If the limit does not allow all texts,
+// the line ends in "and N more".
 func Summarize(texts []string) string {
 	const room = len("; and 1000000 more")
 	var b strings.Builder
@@ -124,9 +127,10 @@ func Summarize(texts []string) string {
 	return b.String()
 }
 
-// joined returns the errors that errors.Join has made one, also of several levels; else the error itself.
+// joined returns the errors that errors.Join has joined, also if errors were joined several times. If err is not a
+// joined error, joined returns only err.
 func joined(err error) []error {
-	many, ok := err.(interface{ Unwrap() []error }) // a wrapped join has a text around it
+	many, ok := err.(interface{ Unwrap() []error }) // a joined error that is wrapped has additional text
 	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
 		return []error{err}
 	}
@@ -137,8 +141,8 @@ func joined(err error) []error {
 	return all
 }
 
-// clipStatus clips the texts in the status of an object, so that none keeps the control plane from accepting the
-// status.
+// clipStatus clips the texts in the status of an object, so that the API server does not refuse the status for a text
+// that is too long.
 func clipStatus(o client.Object) {
 	var conditions []metav1.Condition
 	switch o := o.(type) {

@@ -12,7 +12,7 @@ import (
 )
 
 // startTrace adds the runtime, module and version of the object to the log lines and the trace of a reconcile. The
-// returned function ends the trace, and adds the same to the error that the reconcile ends with.
+// returned function ends the trace. It also adds these values to the error of the reconcile.
 func startTrace(ctx context.Context, o Options) (context.Context, func(error) error) {
 	about := aboutOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))
@@ -24,7 +24,7 @@ func startTrace(ctx context.Context, o Options) (context.Context, func(error) er
 	}
 }
 
-// aboutOf returns the runtime, module and version that an object belongs to.
+// aboutOf returns the runtime, module and version of an object.
 func aboutOf(o client.Object) telemetry.About {
 	switch o := o.(type) {
 	case *v1beta2.Kyma:
