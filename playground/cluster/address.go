@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// given has the addresses that FreeAddress has returned.
+// given contains the addresses that FreeAddress has returned.
 var given sync.Map
 
-// FreeAddress returns a loopback address, HOST:PORT, that nobody listens on now, and that it has not returned before:
-// who asks for several before listening on the first one needs different ones.
+// FreeAddress returns a loopback address, HOST:PORT, on which no process listens now. It never returns the same address
+// twice. A caller can therefore request several addresses before it listens on the first one.
 func FreeAddress() (string, error) {
 	for {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -18,7 +18,7 @@ func FreeAddress() (string, error) {
 			return "", fmt.Errorf("finding a free port: %w", err)
 		}
 		address := listener.Addr().String()
-		_ = listener.Close() // nothing was written
+		_ = listener.Close() // no data was written
 		if _, before := given.LoadOrStore(address, true); !before {
 			return address, nil
 		}

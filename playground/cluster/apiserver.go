@@ -37,14 +37,15 @@ import (
 )
 
 const (
-	issuer       = "https://kubernetes.default.svc.cluster.local" // of ServiceAccount tokens
-	serviceRange = "10.96.0.0/16"                                 // of Services; pods have 10.128.0.0/9
+	issuer       = "https://kubernetes.default.svc.cluster.local" // issuer of ServiceAccount tokens
+	serviceRange = "10.96.0.0/16"                                 // addresses of Services; pods have 10.128.0.0/9
 
 	pollInterval = 20 * time.Millisecond
 )
 
-// kubernetesVersion returns the version of Kubernetes that is built in, as in "v1.37.1". Kubernetes itself learns it
-// only from the flags of its own release build. A test binary has no such information; there it ends in ".0".
+// kubernetesVersion returns the version of Kubernetes that this program contains, as in "v1.37.1". Kubernetes itself
+// gets its version only from the flags of its own release build. A test binary does not have this information. There
+// the version ends in ".0".
 var kubernetesVersion = sync.OnceValue(func() string {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -56,12 +57,12 @@ var kubernetesVersion = sync.OnceValue(func() string {
 	return "v" + version.DefaultKubeBinaryVersion + ".0"
 })
 
-// released is an effective version whose Info returns the version that is built in.
+// released is an effective version whose Info returns the version of Kubernetes in this program.
 type released struct {
 	basecompatibility.EffectiveVersion
 }
 
-// Info implements basecompatibility.EffectiveVersion; it is what the path /version returns.
+// Info implements basecompatibility.EffectiveVersion. The path /version returns its result.
 func (r released) Info() *apimachineryversion.Info {
 	info := *r.EffectiveVersion.Info()
 	info.GitVersion = kubernetesVersion()
@@ -73,22 +74,24 @@ func (r released) Info() *apimachineryversion.Info {
 	return &info
 }
 
-// construction is held while parts of Kubernetes are put together, because some of them set up globals of their
-// packages then.
+// construction is locked while parts of Kubernetes are constructed, because the construction of some parts sets global
+// variables of their packages.
 var construction sync.Mutex
 
-// apiServer is one running kube-apiserver, with the delegation chain of the real one: API extensions, core, aggregator.
+// apiServer is one running kube-apiserver. Its delegation chain is the same as in Kubernetes: API extensions, core,
+// aggregator.
 type apiServer struct {
 	pki       *pki
-	address   string // host:port that it listens on; clients come through the proxy instead
+	address   string // host:port that the server listens on; clients connect through the proxy
 	client    kubernetes.Interface
 	informers *cache.InformerName
 	cancel    context.CancelFunc
-	ended     chan struct{} // closed when it has shut down
-	err       error         // why; read after ended
+	ended     chan struct{} // closed when the server has shut down
+	err       error         // error of the shutdown; read only after ended is closed
 }
 
-// startAPIServer builds the server and returns when it says that it is ready. Life ends it.
+// startAPIServer builds the server, starts it, and returns when the server reports that it is ready. The server runs
+// until life ends.
 func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -119,15 +122,15 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	o.Authentication.ServiceAccounts.KeyFiles = []string{c.pki.path("sa.key")}
 	o.ServiceAccountSigningKeyFile = c.pki.path("sa.key")
 	o.Authorization.Modes = []string{"RBAC"}
-	// Nodes are born without taints and claims without finalizers, because the controllers that take those away do not
-	// run here.
+	// Nodes are created without taints, and claims without finalizers, because the controllers that remove these taints
+	// and finalizers do not run here.
 	o.Admission.GenericAdmission.DisablePlugins = []string{"TaintNodesByCondition",
 		"StorageObjectInUseProtection", "PodGroupProtection"}
 	o.KubeletConfig.PreferredAddressTypes = []string{string(corev1.NodeInternalIP)}
 	o.KubeletConfig.TLSClientConfig.CAFile = c.pki.path("ca.crt")
 	o.KubeletConfig.TLSClientConfig.CertFile = c.pki.path("kubelet.crt")
 	o.KubeletConfig.TLSClientConfig.KeyFile = c.pki.path("kubelet.key")
-	// A webhook behind a Service is reached at the address of a pod, over the bridge.
+	// The API server connects to a webhook behind a Service at the address of a pod, through the bridge.
 	o.EnableAggregatorRouting = true
 	o.EgressSelector.ConfigFile = c.host.bridge.config
 	o.Features.EnableProfiling = false
@@ -146,7 +149,7 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	if s.client, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("setting up the API server: %w", err)
 	}
-	// it must outlive what uses it, so only stop ends it
+	// the server must run longer than its users, so only stop ends it
 	serving, cancel := context.WithCancel(context.WithoutCancel(life))
 	s.cancel = cancel
 	go func() {
@@ -161,7 +164,7 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	return s, nil
 }
 
-// build puts the server together from its options and returns what runs it.
+// build constructs the server from its options and returns a function that runs the server.
 func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRunOptions) (
 	run func(context.Context) error, err error) {
 	construction.Lock()
@@ -192,7 +195,7 @@ func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRun
 	} {
 		generic.EffectiveVersion = released{generic.EffectiveVersion}
 	}
-	if c.audit != nil { // the aggregator is the server at the front, which every request passes
+	if c.audit != nil { // every request passes through the aggregator first
 		config.Aggregator.GenericConfig.AuditBackend = c.audit
 		config.Aggregator.GenericConfig.AuditPolicyRuleEvaluator = c.audit
 	}
@@ -211,7 +214,7 @@ func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRun
 	return prepared.Run, nil
 }
 
-// stop shuts the server down and returns when it has.
+// stop shuts the server down and returns when the shutdown is complete.
 func (s *apiServer) stop() {
 	s.cancel()
 	<-s.ended
@@ -220,15 +223,15 @@ func (s *apiServer) stop() {
 // ip returns the address that the server listens on.
 func (s *apiServer) ip() string { return "127.0.0.1" }
 
-// awaitReady waits for /readyz.
+// awaitReady waits until /readyz reports success.
 func (s *apiServer) awaitReady(ctx context.Context) error {
 	return s.await(ctx, "waiting for the API server", func() error {
 		return s.client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
 
-// awaitUse waits for what pods need before they can be created: the default ServiceAccount with its certificate, and a
-// node.
+// awaitUse waits for the objects that must exist before pods can be created: the default ServiceAccount with its
+// certificate, and a node.
 func (s *apiServer) awaitUse(ctx context.Context) error {
 	return s.await(ctx, "waiting for the cluster", func() error {
 		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(
@@ -241,7 +244,8 @@ func (s *apiServer) awaitUse(ctx context.Context) error {
 	})
 }
 
-// await polls until the check passes, the server ends, or the context does; its error has the last one of the check.
+// await polls until the check succeeds, the server ends, or the context ends. The returned error contains the last
+// error of the check.
 func (s *apiServer) await(ctx context.Context, what string, check func() error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -260,7 +264,8 @@ func (s *apiServer) await(ctx context.Context, what string, check func() error) 
 	}
 }
 
-// config returns a configuration with all rights that goes to the server directly, past the proxy, as the given user.
+// config returns a client configuration with all permissions for the given user. It connects to the server directly
+// instead of through the proxy.
 func (s *apiServer) config(user string) (*rest.Config, error) {
 	config, err := s.pki.config("https://"+s.address, user, "system:masters")
 	if err != nil {
@@ -272,7 +277,8 @@ func (s *apiServer) config(user string) (*rest.Config, error) {
 	return config, nil
 }
 
-// protobuf makes the configuration one for typed clients of built-in kinds only, which is cheaper.
+// protobuf changes the configuration to protobuf encoding, which is cheaper. Only typed clients of built-in kinds can
+// use it.
 func protobuf(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -280,7 +286,8 @@ func protobuf(config *rest.Config) *rest.Config {
 	return config
 }
 
-// kubeconfig writes a configuration with certificates or a token as a kubeconfig with one context of the given name.
+// kubeconfig returns a client configuration with certificates or a token as a kubeconfig. The kubeconfig has one
+// context with the given name.
 func kubeconfig(name string, config *rest.Config, namespace string) []byte {
 	file := clientcmdapi.NewConfig()
 	file.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
@@ -292,13 +299,13 @@ func kubeconfig(name string, config *rest.Config, namespace string) []byte {
 	file.CurrentContext = name
 	data, err := clientcmd.Write(*file)
 	if err != nil {
-		panic(fmt.Sprintf("encoding a kubeconfig: %v", err)) // plain data always encodes
+		panic(fmt.Sprintf("encoding a kubeconfig: %v", err)) // encoding of plain data cannot fail
 	}
 	return data
 }
 
-// pki is what a cluster proves itself and its users with: an authority for server and client certificates, and the key
-// that signs ServiceAccount tokens. Authority and key are kept in a folder; certificates are issued at each start.
+// pki has the keys and certificates of a cluster: an authority for server and client certificates, and the key that
+// signs ServiceAccount tokens. The authority and the key are kept in a folder. Certificates are issued at each start.
 type pki struct {
 	dir    string
 	ca     *x509.Certificate
@@ -307,7 +314,7 @@ type pki struct {
 	tokens *ecdsa.PrivateKey
 }
 
-// openPKI reads the folder, or makes it.
+// openPKI reads the pki from the folder, or creates it.
 func openPKI(dir string) (*pki, error) {
 	p := &pki{dir: dir}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -346,7 +353,7 @@ func openPKI(dir string) (*pki, error) {
 
 func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
 
-// key reads a private key, or makes it.
+// key reads a private key from the folder, or creates it.
 func (p *pki) key(name string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(p.path(name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -377,7 +384,7 @@ func (p *pki) key(name string) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// sign completes a certificate for the key and returns it as PEM. The authority signs itself.
+// sign signs a certificate for the key and returns it as PEM. The certificate of the authority is self-signed.
 func (p *pki) sign(template *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
@@ -397,7 +404,7 @@ func (p *pki) sign(template *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, e
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// issue makes a key and a certificate for it, both as PEM.
+// issue creates a key and a certificate for the key. Both results are PEM.
 func (p *pki) issue(template *x509.Certificate) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -426,7 +433,7 @@ func (p *pki) issueServing() error {
 	return errors.Join(os.WriteFile(p.path("server.crt"), cert, 0o600), os.WriteFile(p.path("server.key"), key, 0o600))
 }
 
-// issueFor makes a serving certificate for an address.
+// issueFor issues a serving certificate for an address.
 func (p *pki) issueFor(name string, ip net.IP) (cert, key []byte, err error) {
 	return p.issue(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{ip},
@@ -434,7 +441,7 @@ func (p *pki) issueFor(name string, ip net.IP) (cert, key []byte, err error) {
 	})
 }
 
-// issueKubelet writes a new client certificate for asking nodes.
+// issueKubelet writes a new client certificate for requests of the API server to nodes.
 func (p *pki) issueKubelet() error {
 	cert, key, err := p.issue(&x509.Certificate{
 		Subject:  pkix.Name{CommonName: kubeletUser},

@@ -10,21 +10,23 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// maxRequests bounds the memory of an audit (about 60 MB); the oldest requests are forgotten.
+// maxRequests limits the number of recorded requests of a cluster (about 60 MB). Beyond this limit, the oldest requests
+// are dropped.
 const maxRequests = 200_000
 
-// Request is one request as the API server saw it.
+// Request is one request as the API server recorded it.
 type Request struct {
-	Time time.Time // when it came in
-	// get, list, watch, create, update, patch, delete, deletecollection; for other paths the HTTP method in lower case
+	Time time.Time // time of receipt
+	// Verb is get, list, watch, create, update, patch, delete or deletecollection. For other paths it is the HTTP
+	// method in lower case.
 	Verb        string
-	Path        string // as it was sent, with the query
+	Path        string // path of the request with the query
 	Group       string // "" is the core group, or not an API object
 	Resource    string // as in "deployments"; "" for paths that are no API object
 	Subresource string
 	Namespace   string
 	Name        string // "" on create with a generated name, on list, watch and deletecollection
-	User        string // as authenticated, as in "system:serviceaccount:team:operator"
+	User        string // authenticated user, as in "system:serviceaccount:team:operator"
 	UserAgent   string
 	Code        int // HTTP status of the response
 }
@@ -32,7 +34,7 @@ type Request struct {
 // Mark is a point in the sequence of a cluster's requests.
 type Mark int
 
-// Mark returns the point after the requests so far.
+// Mark returns the point after all requests so far.
 func (c *Cluster) Mark() Mark {
 	if c.audit == nil {
 		return 0
@@ -40,10 +42,10 @@ func (c *Cluster) Mark() Mark {
 	return c.audit.mark()
 }
 
-// Requests returns the requests that were answered since the mark, in the order of their answers; a watch counts when
-// it begins. It includes those of the cluster's own parts, whose users are system:apiserver, kube-controller-manager,
-// kube-scheduler and kubelet. The zero Mark is the first start. Without Options.Audit there are none. A cluster
-// remembers 200,000 requests; older ones are missing.
+// Requests returns the requests since the mark, in the order of their responses. A watch is recorded when it begins.
+// The result includes requests of the parts of the cluster itself, whose users are system:apiserver,
+// kube-controller-manager, kube-scheduler and kubelet. The zero Mark is the first start of the cluster. Without
+// Options.Audit the result is empty. A cluster keeps 200,000 requests. Older requests are missing in the result.
 func (c *Cluster) Requests(since Mark) []Request {
 	if c.audit == nil {
 		return nil
@@ -51,12 +53,13 @@ func (c *Cluster) Requests(since Mark) []Request {
 	return c.audit.since(since)
 }
 
-// auditLog is an audit backend that keeps requests in memory, and the policy that asks for the metadata of each.
+// auditLog is an audit backend that keeps requests in memory. It is also the audit policy, which selects the metadata
+// of each request.
 type auditLog struct {
 	mu       sync.Mutex // guards what follows
-	first    int        // number of requests forgotten
+	first    int        // number of dropped requests
 	requests []Request
-	began    map[types.UID]struct{} // long-running requests that are counted already
+	began    map[types.UID]struct{} // long-running requests that are already recorded
 }
 
 func (a *auditLog) mark() Mark {
@@ -78,7 +81,7 @@ func (a *auditLog) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditC
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived}}
 }
 
-// ProcessEvents implements audit.Sink. A long-running request has two events, any other one.
+// ProcessEvents implements audit.Sink. A long-running request has two events. Any other request has one event.
 func (a *auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -35,16 +35,16 @@ import (
 )
 
 const (
-	workers = 4 // of each controller
+	workers = 4 // number of workers of each controller
 
-	// resourceSync is how often the garbage collector looks for new kinds: an owner of a kind younger than this is not
-	// yet known.
+	// resourceSync is the interval at which the garbage collector looks for new kinds. The garbage collector does not
+	// find an owner whose kind is newer than this interval.
 	resourceSync = 5 * time.Second
 )
 
-// startControllers starts the controllers of kube-controller-manager that the playground needs, one by one: the manager
-// itself keeps things in the process's globals, so that a second one would not start. They run until life ends; wg
-// waits for them.
+// startControllers starts the controllers of kube-controller-manager that the playground needs. It starts each
+// controller itself instead of the manager, because the manager keeps state in global variables, so that a second
+// manager in the process would not start. The controllers run until life ends. wg waits for them.
 func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServer, keys *pki) error {
 	config, err := server.config("kube-controller-manager")
 	if err != nil {
@@ -61,7 +61,7 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	shared := informers.NewSharedInformerFactory(client, 0)
 	core, apps, batch := shared.Core().V1(), shared.Apps().V1(), shared.Batch().V1()
 
-	// run collects what to start once everything is built, because informers must not start before.
+	// run collects the functions to call after all controllers are built, because informers must not start earlier.
 	var run []func()
 	start := func(f func(context.Context, int)) { run = append(run, func() { f(life, workers) }) }
 
@@ -143,7 +143,7 @@ func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServe
 	for _, f := range run {
 		wg.Go(f)
 	}
-	wg.Go(func() { // informers end by themselves; wait for them
+	wg.Go(func() { // informers end when life ends; wait for their end
 		<-life.Done()
 		shared.Shutdown()
 		metadataInformers.Shutdown()

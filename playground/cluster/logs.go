@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// kubeletUser is who the API server is when it asks a node for logs.
+// kubeletUser is the user name of the API server in its requests for logs to a node.
 const kubeletUser = "kube-apiserver-kubelet-client"
 
-// logServer is the part of a kubelet's API that "kubectl logs" needs. It answers the API server only.
+// logServer is the part of the API of a kubelet that "kubectl logs" needs. It responds only to the API server.
 type logServer struct {
 	node   *node
 	port   int
 	server *http.Server
 }
 
-// startLogs opens a port and serves until close.
+// startLogs opens a port and serves requests until close is called.
 func startLogs(ctx context.Context, n *node) (*logServer, error) {
 	cert, key, err := n.server.pki.issueFor(n.name, net.IPv4(127, 0, 0, 1))
 	if err != nil {
@@ -56,8 +56,9 @@ func startLogs(ctx context.Context, n *node) (*logServer, error) {
 
 func (l *logServer) close() { _ = l.server.Close() }
 
-// logs writes the output of a container: all of it, or tailLines, and with follow what comes until the pod ends. Of the
-// options of "kubectl logs" it knows these two only. The output of all lives of a container is in one file.
+// logs writes the output of a container: all of it, or the last tailLines lines. With follow, it also writes new output
+// until the pod ends. Other options of "kubectl logs" are not supported. One file has the output of a container before
+// and after all its restarts.
 func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != kubeletUser {
 		http.Error(w, "only the API server may ask", http.StatusForbidden)
@@ -91,7 +92,7 @@ func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		select {
 		case <-p.dead.Done():
-			p = nil // one more round for what it said at the end
+			p = nil // one more round for the last output of the pod
 		default:
 			if !wait(r.Context(), probeInterval) {
 				return
@@ -100,7 +101,7 @@ func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// skip moves to the beginning of the last n lines.
+// skip sets the position in the file to the beginning of the last n lines.
 func skip(file *os.File, n int) error {
 	var starts []int64
 	position := int64(0)
@@ -127,7 +128,7 @@ func skip(file *os.File, n int) error {
 	return err
 }
 
-// find returns the pod with this name that runs here, or nil.
+// find returns the pod with this name if it runs on this node, otherwise nil.
 func (n *node) find(namespace, name string) *pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -34,14 +34,14 @@ import (
 )
 
 const (
-	refreshInterval = 10 * time.Second // of mounted Secrets, ConfigMaps and tokens
-	tokenSeconds    = 3607             // life of a pod's own token, as a kubelet asks for it
+	refreshInterval = 10 * time.Second // interval for mounted Secrets, ConfigMaps and tokens
+	tokenSeconds    = 3607             // validity of the token of a pod, the same as with a kubelet
 	probeInterval   = 200 * time.Millisecond
-	logTail         = 1024 // bytes of output in the message of a container that failed
+	logTail         = 1024 // bytes of output in the message of a failed container
 )
 
-// prepare writes the files of a pod with processes: its volumes and its own kubeconfig. It tries until it can, and
-// reports false if the pod's end came first. A goroutine keeps them fresh after that.
+// prepare writes the files of a pod with processes: its volumes and its kubeconfig. It retries until it succeeds. It
+// returns false if the pod ends first. After success, a goroutine keeps the files up to date.
 func (p *pod) prepare() bool {
 	object := p.current()
 	if !slices.ContainsFunc(slices.Concat(p.init, p.main),
@@ -75,7 +75,7 @@ func (p *pod) prepare() bool {
 	return true
 }
 
-// tidy removes the pod's files. Its logs stay.
+// tidy removes the files of the pod. The logs of the pod are kept.
 func (p *pod) tidy() { _ = os.RemoveAll(p.dir) }
 
 func (n *node) isProcess(c *corev1.Container) bool {
@@ -83,7 +83,7 @@ func (n *node) isProcess(c *corev1.Container) bool {
 	return ok
 }
 
-// execute is one life of a container that is run as a process.
+// execute runs a container as a process once, and returns when the process has ended.
 func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	command, err := p.command(ctx, c, image)
 	for err != nil {
@@ -102,7 +102,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	if err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
 	}
-	defer output.Close() //nolint:errcheck // the process has written all; there is nothing left to lose
+	defer output.Close() //nolint:errcheck // the process has ended, so all output is written
 	command.Stdout, command.Stderr = output, output
 	if err := p.node.host.forks.start(command); err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
@@ -115,11 +115,11 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	err = command.Wait()
 	close(exited)
 	wg.Wait()
-	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // what the process left behind in its group
+	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // kills remaining processes in the group of the process
 	return ended(err, command.ProcessState, name)
 }
 
-// ended says how a process ended, with the last lines of its output if it failed.
+// ended returns the result of a process. If the process failed, the result has the last lines of its output.
 func ended(err error, state *os.ProcessState, log string) end {
 	if err == nil {
 		return end{reason: "Completed"}
@@ -138,7 +138,7 @@ func ended(err error, state *os.ProcessState, log string) end {
 	return e
 }
 
-// tail returns the whole lines among the last n bytes of a file, or "".
+// tail returns the complete lines in the last n bytes of a file, or "" if there are none.
 func tail(name string, n int64) string {
 	file, err := os.Open(name) //nolint:gosec // the path is made of our own folder and checked names
 	if err != nil {
@@ -162,12 +162,12 @@ func tail(name string, n int64) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
 }
 
-// logName returns the name of the file with a container's output.
+// logName returns the name of the file with the output of a container.
 func logName(namespace, pod, container string) string {
 	return fmt.Sprintf("%s_%s_%s.log", namespace, pod, container)
 }
 
-// terminate ends a process and its group when ctx ends: SIGTERM, and SIGKILL after the grace period.
+// terminate ends a process and its process group when ctx ends. It sends SIGTERM, and SIGKILL after the grace period.
 func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *container, pid int) {
 	select {
 	case <-exited:
@@ -187,16 +187,16 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 }
 
-// shortened is closed some time after there is nobody left to wait for the pod: the node shuts down while the pod has a
-// long grace period.
+// shortened returns a channel that is closed some time after p.gone has ended. From then on, nobody waits for the pod.
+// This happens if the node shuts down while the pod has a long grace period.
 func (p *pod) shortened() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })
 	return done
 }
 
-// probe follows an httpGet readiness probe until the process has exited. It starts at once and asks often until the
-// first success, so that nobody waits for the sake of a period.
+// probe calls an httpGet readiness probe until the process has exited. It starts immediately and calls the probe often
+// until the first success, so that a pod becomes ready without a delay by the probe period.
 func (p *pod) probe(exited <-chan struct{}, c *container) {
 	probe := c.spec.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
@@ -244,7 +244,8 @@ func (p *pod) probe(exited <-chan struct{}, c *container) {
 	}
 }
 
-// ask does one probe. A process may listen on its pod's address or on 127.0.0.1; the first that answers counts.
+// ask calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The result is that of the
+// first address that responds.
 func (p *pod) ask(client *http.Client, spec *corev1.Container, get *corev1.HTTPGetAction, hosts []string) bool {
 	port := get.Port.IntValue()
 	if get.Port.Type == intstr.String {
@@ -283,7 +284,7 @@ func (p *pod) ask(client *http.Client, spec *corev1.Container, get *corev1.HTTPG
 	return false
 }
 
-// command builds the process of a container as its spec says.
+// command returns the command that runs a container as its spec describes.
 func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd, error) {
 	env, err := p.environment(ctx, c.spec)
 	if err != nil {
@@ -314,13 +315,13 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 	return command, nil
 }
 
-// anyAddress matches an argument or value that says "listen on this port of all addresses", as in
+// anyAddress matches an argument or a value that means "listen on this port of all addresses", as in
 // "--metrics-bind-address=:8443".
 var anyAddress = regexp.MustCompile(`^((?:--?[\w.-]+=)?)(?:0\.0\.0\.0|\[::\])?(:[0-9]+)$`)
 
-// localiser returns what turns a value meant for a container into one for a process on this machine: paths of mounts
-// become paths of the pod's folder, and "all addresses" becomes the pod's own, because all pods share this machine's
-// ports.
+// localiser returns a function that converts a value for a container into a value for a process on this machine. Paths
+// of mounts become paths in the folder of the pod. "All addresses" becomes the address of the pod, because all pods
+// share the ports of this machine.
 func (p *pod) localiser(spec *corev1.Container) func(string) string {
 	mounts := slices.Clone(spec.VolumeMounts)
 	slices.SortFunc(mounts, func(a, b corev1.VolumeMount) int { return len(b.MountPath) - len(a.MountPath) })
@@ -338,7 +339,7 @@ func (p *pod) localiser(spec *corev1.Container) func(string) string {
 	}
 }
 
-// environment returns the variables that the container's spec gives.
+// environment returns the environment variables in the spec of the container.
 func (p *pod) environment(ctx context.Context, spec *corev1.Container) (map[string]string, error) {
 	object := p.current()
 	env := map[string]string{}
@@ -398,7 +399,8 @@ func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[str
 	return values, err
 }
 
-// field returns a field of the pod as the downward API does. A process gets the address that it can listen on.
+// field returns a field of the pod as the downward API does. For the pod IP, it returns the address on which the
+// process can listen.
 func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
 	switch path {
 	case "spec.nodeName":
@@ -413,7 +415,7 @@ func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(object, path)
 }
 
-// key returns one value of a ConfigMap or Secret; it reports false if it is missing and optional.
+// key returns one value of a ConfigMap or Secret. It returns false if the value is missing and optional.
 func (p *pod) key(ctx context.Context, kind, name, key string, optional *bool) (string, bool, error) {
 	data, err := p.data(ctx, kind, name, optional)
 	if err != nil {
@@ -426,7 +428,7 @@ func (p *pod) key(ctx context.Context, kind, name, key string, optional *bool) (
 	return string(value), ok, nil
 }
 
-// data returns the content of a ConfigMap or Secret; nothing if it is missing and optional.
+// data returns the content of a ConfigMap or Secret. It returns nothing if the object is missing and optional.
 func (p *pod) data(ctx context.Context, kind, name string, optional *bool) (map[string][]byte, error) {
 	read := p.configMap
 	if kind == "Secret" {
@@ -460,10 +462,10 @@ func (p *pod) configMap(ctx context.Context, namespace, name string) (map[string
 	return data, nil
 }
 
-// files writes what a pod's processes find on disk.
+// files writes the files that the processes of a pod need.
 type files struct {
 	pod    *pod
-	tokens map[string]token // by path in the folder
+	tokens map[string]token // the key is the path in the folder
 }
 
 type token struct {
@@ -471,7 +473,7 @@ type token struct {
 	renew time.Time
 }
 
-// write writes the volumes and the kubeconfig; files that are up to date are left alone.
+// write writes the volumes and the kubeconfig. It does not write files that are up to date.
 func (f *files) write(ctx context.Context) error {
 	p := f.pod
 	for _, dir := range []string{p.dir, p.node.logs} {
@@ -479,11 +481,11 @@ func (f *files) write(ctx context.Context) error {
 			return err
 		}
 	}
-	root, err := os.OpenRoot(p.dir) // no key or path of a volume leads out of it
+	root, err := os.OpenRoot(p.dir) // prevents that a key or path of a volume leads out of the folder
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // nothing is written through it after this
+	defer root.Close() //nolint:errcheck // all writes are complete
 	object := p.current()
 	for i := range object.Spec.Volumes {
 		volume := &object.Spec.Volumes[i]
@@ -505,7 +507,7 @@ func (f *files) write(ctx context.Context) error {
 	return put(root, "kubeconfig", kubeconfig("in-cluster", config, object.Namespace))
 }
 
-// volume writes one volume. Kinds that need a real node are empty folders.
+// volume writes one volume. A volume of a kind that needs a real node is an empty folder.
 func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1.Volume) error {
 	switch {
 	case v.Secret != nil:
@@ -545,7 +547,7 @@ func (f *files) volume(ctx context.Context, root *os.Root, dir string, v *corev1
 	return nil
 }
 
-// keys writes a ConfigMap or Secret, or the items of it.
+// keys writes all keys or the listed items of a ConfigMap or Secret.
 func (f *files) keys(ctx context.Context, root *os.Root, dir, kind, name string,
 	items []corev1.KeyToPath, optional *bool) error {
 	data, err := f.pod.data(ctx, kind, name, optional)
@@ -589,8 +591,8 @@ func (f *files) fields(root *os.Root, dir string, items []corev1.DownwardAPIVolu
 	return nil
 }
 
-// token writes a token of the pod's ServiceAccount that is bound to the pod, and renews it when 80 % of its life are
-// over.
+// token writes a token of the ServiceAccount of the pod. The token is bound to the pod. It is renewed after 80 % of its
+// validity.
 func (f *files) token(ctx context.Context, root *os.Root, path string, audiences []string, seconds int64) error {
 	now := time.Now()
 	have := f.tokens[path]
@@ -617,7 +619,7 @@ func (f *files) token(ctx context.Context, root *os.Root, path string, audiences
 	return put(root, path, []byte(have.value))
 }
 
-// put replaces a file in one step, unless it has this content.
+// put replaces a file atomically, unless the file already has this content.
 func put(root *os.Root, path string, data []byte) error {
 	if have, err := root.ReadFile(path); err == nil && bytes.Equal(have, data) {
 		return nil
@@ -631,8 +633,9 @@ func put(root *os.Root, path string, data []byte) error {
 	return root.Rename(path+".new", path)
 }
 
-// forker starts all processes from one thread. The system kills a process when the thread that started it ends, so that
-// none outlives its host, however the host ends; Go's other threads may end earlier.
+// forker starts all processes from one thread. The operating system kills a process when the thread that started it
+// ends. No process therefore outlives its host, however the host ends. Other threads of Go may end earlier than the
+// host.
 type forker struct {
 	requests chan func()
 	once     sync.Once
@@ -650,7 +653,7 @@ func newForker() *forker {
 	return f
 }
 
-// start starts the command as the leader of a process group of its own.
+// start starts the command as the leader of its own process group.
 func (f *forker) start(command *exec.Cmd) (err error) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(command.SysProcAttr)
@@ -663,5 +666,5 @@ func (f *forker) start(command *exec.Cmd) (err error) {
 	return err
 }
 
-// close ends the thread. All processes must have ended.
+// close ends the thread. All processes must have ended before.
 func (f *forker) close() { f.once.Do(func() { close(f.requests) }) }

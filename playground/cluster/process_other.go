@@ -4,6 +4,6 @@ package cluster
 
 import "syscall"
 
-// dieWithParent does nothing: only Linux can do it. Elsewhere processes outlive a host that is killed; one that closes
-// ends them all.
+// dieWithParent does nothing, because only Linux can end a process together with its parent. On other systems,
+// processes continue to run if the host is killed. If the host is closed, it ends all of them.
 func dieWithParent(*syscall.SysProcAttr) {}
