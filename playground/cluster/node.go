@@ -27,30 +27,30 @@ import (
 )
 
 const (
-	minBackOff   = time.Second      // before a container's first restart; doubles from there
+	minBackOff   = time.Second      // delay before the first restart of a container; doubles at each further restart
 	maxBackOff   = 30 * time.Second // Kubernetes waits 10 s at first and 5 min at most
-	steady       = time.Minute      // a container that ran this long starts anew with the shortest back-off
+	steady       = time.Minute      // after a container has run this long, its delay is minBackOff again
 	crashAfter   = 200 * time.Millisecond
-	finishAfter  = 100 * time.Millisecond // how long a simulated container of a Job works
-	slowDefault  = 5 * time.Second        // for a "slow-start" image whose tag is no duration
+	finishAfter  = 100 * time.Millisecond // time that a simulated container of a Job runs
+	slowDefault  = 5 * time.Second        // for a "slow-start" image whose tag is not a duration
 	retryStatus  = 200 * time.Millisecond
-	stopGrace    = 5 * time.Second // for processes when the cluster itself stops
+	stopGrace    = 5 * time.Second // grace period of processes when the cluster stops
 	defaultGrace = 30 * time.Second
 )
 
-// node stands in for a kubelet: it is one Node object that is always Ready, and it runs the pods that the scheduler
-// gives it. Each pod has a goroutine while it lives.
+// node replaces a kubelet. It is one Node object that is always Ready, and it runs the pods that the scheduler assigns
+// to it. Each pod has a goroutine as long as it exists.
 type node struct {
 	name   string
 	host   *Host
-	dir    string // folder of the pods' files
-	logs   string // folder of the containers' output
+	dir    string // folder with the files of the pods
+	logs   string // folder with the output of the containers
 	server *apiServer
 	client kubernetes.Interface
 	events record.EventRecorder
 	output *logServer
 	subnet int
-	life   context.Context // ends with shutDown: pods then stop without a word to the API server
+	life   context.Context // ends with shutDown: pods then stop without a request to the API server
 	end    context.CancelFunc
 	wg     sync.WaitGroup
 	close  []func()
@@ -58,10 +58,10 @@ type node struct {
 	mu   sync.Mutex // guards what follows
 	pods map[types.UID]*pod
 	ips  map[string]types.UID
-	next int // where to look for the next free address
+	next int // where the search for a free address begins
 }
 
-// startNode makes the Node and starts to run its pods.
+// startNode creates the Node and starts to run its pods.
 func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet int) (*node, error) {
 	config, err := server.config("kubelet")
 	if err != nil {
@@ -111,8 +111,8 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 	return n, nil
 }
 
-// register creates or refreshes the Node. No controller looks at heartbeats here, so it needs no lease and writes
-// nothing later.
+// register creates or updates the Node. It is not updated later and has no lease, because no controller here checks the
+// heartbeats of nodes.
 func (n *node) register(ctx context.Context) error {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("4000Gi"),
@@ -162,8 +162,8 @@ func (n *node) register(ctx context.Context) error {
 	return err
 }
 
-// shutDown stops all pods without telling the API server, as a machine that is switched off, and returns when their
-// processes are gone.
+// shutDown stops all pods without a request to the API server, as if the machine were switched off. It returns when the
+// processes of the pods have ended.
 func (n *node) shutDown() {
 	n.end()
 	n.wg.Wait()
@@ -172,7 +172,7 @@ func (n *node) shutDown() {
 	}
 }
 
-// see takes in a pod as it is now.
+// see processes a new version of a pod from the API server.
 func (n *node) see(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,7 +204,7 @@ func (n *node) see(object *corev1.Pod) {
 	p.see(object)
 }
 
-// lose removes a pod that the API server no longer has.
+// lose removes a pod that the API server has deleted.
 func (n *node) lose(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -213,7 +213,7 @@ func (n *node) lose(object *corev1.Pod) {
 	}
 }
 
-// address gives a pod an address, the one it had if it had one.
+// address returns an address for a pod. If the pod already has an address, address returns that one.
 func (n *node) address(object *corev1.Pod) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -225,7 +225,7 @@ func (n *node) address(object *corev1.Pod) string {
 		high, low := n.next>>8, n.next&0xff
 		n.next = (n.next + 1) & 0xffff
 		ip := fmt.Sprintf("10.%d.%d.%d", n.subnet, high, low)
-		// the others look like a network, hold the range, or look like a broadcast
+		// the other values look like a network, hold the range, or look like a broadcast
 		if low > 0 && low < 0xfe && n.ips[ip] == "" {
 			n.ips[ip] = object.UID
 			return ip
@@ -233,11 +233,11 @@ func (n *node) address(object *corev1.Pod) string {
 	}
 }
 
-// loopback returns the address on this machine at which the process of a pod with the given address listens: 127.x.y.z
-// for 10.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have it in their status.
+// loopback returns the address on this machine on which the process of a pod listens. For the pod address 10.x.y.z it
+// is 127.x.y.z. Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have this address in their status.
 func loopback(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
 
-// isPodIP says whether an address is one that a node here gives to pods.
+// isPodIP reports whether an address is in the range that nodes of this package give to pods.
 func isPodIP(address string) bool {
 	ip := net.ParseIP(address).To4()
 	return ip != nil && ip[0] == 10 && ip[1] >= 128
@@ -249,11 +249,11 @@ type pod struct {
 	uid   types.UID
 	ip    string
 	start metav1.Time
-	dir   string // private folder, made only for pods with processes
+	dir   string // private folder, created only for pods with processes
 
-	dead    context.Context // ends when the pod's containers must stop: it is deleted, gone, or the node shuts down
+	dead    context.Context // ends when the containers must stop: the pod is deleted or gone, or the node shuts down
 	die     context.CancelFunc
-	gone    context.Context // ends when there is nobody to report to
+	gone    context.Context // ends when no status must be written any more
 	forget  context.CancelFunc
 	changed chan struct{} // has an element when the status may have changed
 
@@ -261,16 +261,16 @@ type pod struct {
 	object     *corev1.Pod
 	init       []*container
 	main       []*container
-	conditions []corev1.PodCondition // as last computed, for their times
+	conditions []corev1.PodCondition // last computed conditions, for their times
 }
 
-// container is one container of a pod; the pod's lock guards it.
+// container is one container of a pod. The mutex of the pod guards it.
 type container struct {
 	spec     *corev1.Container
 	init     bool
-	sidecar  bool // an init container that stays
+	sidecar  bool // an init container that runs as long as the pod
 	state    corev1.ContainerState
-	last     corev1.ContainerState // how the previous life ended
+	last     corev1.ContainerState // the last state before the latest restart
 	restarts int32
 	ready    bool
 	started  bool
@@ -298,8 +298,8 @@ func newPod(n *node, object *corev1.Pod) *pod {
 	return p
 }
 
-// newContainer makes a container that waits. If it ran before the node was shut down, a process counts as restarted,
-// and a simulated container goes on as if nothing had been.
+// newContainer returns a container that waits for its start. If the container ran before the node was shut down, a
+// process is counted as restarted. A simulated container continues without a restart.
 func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, process, init, sidecar bool) *container {
 	c := &container{spec: spec, init: init, sidecar: sidecar}
 	c.state.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
@@ -324,7 +324,7 @@ func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, pro
 	return c
 }
 
-// see takes in the pod as it is now.
+// see processes a new version of the object of the pod.
 func (p *pod) see(object *corev1.Pod) {
 	p.mu.Lock()
 	p.object = object
@@ -335,17 +335,17 @@ func (p *pod) see(object *corev1.Pod) {
 	p.touch()
 }
 
-// kill ends the pod whose object is gone.
+// kill ends a pod whose object no longer exists.
 func (p *pod) kill() { p.forget() }
 
-// current returns the pod as last seen.
+// current returns the latest known version of the object of the pod.
 func (p *pod) current() *corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.object
 }
 
-// change changes containers under the lock and has the status written.
+// change calls f with the mutex locked, to change containers. It then triggers a write of the status.
 func (p *pod) change(f func()) {
 	p.mu.Lock()
 	f()
@@ -360,8 +360,8 @@ func (p *pod) touch() {
 	}
 }
 
-// run runs the pod: init containers one by one, then all others; at the end, or when it is deleted, it reports and
-// removes the pod.
+// run runs the pod. It runs the init containers one after the other, and then all other containers. At the end of the
+// pod, or when the pod is deleted, it writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
 	p.ip = p.node.address(p.current())
@@ -382,7 +382,7 @@ func (p *pod) run() {
 		mains.Wait()
 	}
 	over := p.dead.Err() == nil
-	p.die() // sidecars end with the others
+	p.die() // sidecars end together with the other containers
 	wg.Wait()
 	close(stopReports)
 	<-reported
@@ -396,7 +396,7 @@ func (p *pod) run() {
 	p.remove()
 }
 
-// awaitDeletion waits until a pod that has ended is deleted.
+// awaitDeletion waits until a pod whose containers have ended is deleted.
 func (p *pod) awaitDeletion() {
 	for p.current().DeletionTimestamp == nil {
 		select {
@@ -407,8 +407,8 @@ func (p *pod) awaitDeletion() {
 	}
 }
 
-// initialize runs the init containers in their order and reports whether the others may start. Sidecars go on, counted
-// by wg.
+// initialize runs the init containers in their order. It reports whether the other containers may start. Sidecars
+// continue to run, and wg counts them.
 func (p *pod) initialize(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
@@ -451,7 +451,7 @@ func (p *pod) awaitStarted(c *container) bool {
 	}
 }
 
-// end says how one life of a container ended.
+// end is the result of one run of a container.
 type end struct {
 	code    int32
 	reason  string // Completed or Error
@@ -459,7 +459,8 @@ type end struct {
 	signal  int32
 }
 
-// live starts a container again and again, as the pod's policy says, until it may rest or ctx ends.
+// live starts a container repeatedly, as the restart policy of the pod requires. It returns when no restart is
+// necessary or ctx ends.
 func (p *pod) live(ctx context.Context, c *container) {
 	if p.refuse(ctx, c) {
 		return
@@ -515,7 +516,8 @@ func (p *pod) live(ctx context.Context, c *container) {
 	}
 }
 
-// refuse holds a container whose image cannot be had until ctx ends, and reports whether it did.
+// refuse keeps a container in the state waiting until ctx ends if its image cannot be pulled. It reports whether this
+// was the case.
 func (p *pod) refuse(ctx context.Context, c *container) bool {
 	if base(c.spec.Image) != "never-starts" {
 		return false
@@ -538,13 +540,13 @@ func (p *pod) refuse(ctx context.Context, c *container) bool {
 	return true
 }
 
-// simulate is the life of a container that is not run. By the last element of its image's repository:
+// simulate simulates one run of a container. The last element of the repository of the image decides the behaviour:
 //
-//	crash       fails at once with exit code 1
-//	slow-start  becomes ready after the time that its tag says, as in slow-start:10s; default 5 s
-//	other       is ready at once
+//	crash       fails immediately with exit code 1
+//	slow-start  becomes ready after the duration in its tag, as in slow-start:10s; default 5 s
+//	other       is ready immediately
 //
-// A container that is not meant to go on for ever, in a Job or an init container, then ends well.
+// A container that is expected to end, in a Job or as an init container, then ends with success.
 func (p *pod) simulate(ctx context.Context, c *container) end {
 	name := base(c.spec.Image)
 	p.begin(c, name != "slow-start" && name != "crash")
@@ -571,17 +573,17 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 	return end{reason: "Completed"}
 }
 
-// begin marks a container as running.
+// begin sets the state of a container to running.
 func (p *pod) begin(c *container, ready bool) {
 	p.change(func() {
-		if c.state.Running == nil { // else it went on over a restart of the cluster
+		if c.state.Running == nil { // otherwise it has continued over a restart of the cluster
 			c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 		}
 		c.started, c.ready = true, ready
 	})
 }
 
-// wait waits for d and reports whether ctx was still good at its end.
+// wait waits for the duration d. It reports false if ctx has ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -593,7 +595,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// warn makes an event of the pod.
+// warn creates a warning event for the pod.
 func (p *pod) warn(reason, format string, args ...any) {
 	p.node.events.Eventf(p.current(), corev1.EventTypeWarning, reason, format, args...)
 }
@@ -602,7 +604,7 @@ func (p *pod) containerID(c *container) string {
 	return fmt.Sprintf("playground://%s/%s/%d", p.uid, c.spec.Name, c.restarts)
 }
 
-// grace returns how long processes have between SIGTERM and SIGKILL.
+// grace returns the time between SIGTERM and SIGKILL for the processes of the pod.
 func (p *pod) grace() time.Duration {
 	if p.gone.Err() != nil { // the node shuts down, or the pod was deleted by force
 		return stopGrace
@@ -613,7 +615,7 @@ func (p *pod) grace() time.Duration {
 	return defaultGrace
 }
 
-// report writes the status when it has changed, until stop.
+// report writes the status each time it has changed, until stop is closed.
 func (p *pod) report(stop <-chan struct{}) {
 	for {
 		select {
@@ -627,13 +629,14 @@ func (p *pod) report(stop <-chan struct{}) {
 	}
 }
 
-// flush writes the last status; it tries as long as there is somebody to report to.
+// flush writes the last status. It retries until the write succeeds or the context gone has ended.
 func (p *pod) flush() {
 	for !p.write() && wait(p.gone, retryStatus) {
 	}
 }
 
-// write writes the status unless the API server has it. It reports false if that failed and must be tried again.
+// write writes the status, unless the API server already has the same status. It returns false if the write failed and
+// must be retried.
 func (p *pod) write() bool {
 	p.mu.Lock()
 	object := p.object
@@ -656,7 +659,7 @@ func (p *pod) write() bool {
 	if equality.Semantic.DeepEqual(have, merged) {
 		return true
 	}
-	// The object may be older than our last write; writing the same once more changes nothing.
+	// The object may be older than our last write. It does no harm to write the same status again.
 	patch, err := statusPatch(p.uid, have, merged)
 	if err != nil {
 		p.warn("Failed", "encoding the status: %v", err)
@@ -674,13 +677,14 @@ func (p *pod) write() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.object == object { // else the watch was faster
+	if p.object == object { // otherwise the watch has already sent a newer object
 		p.object = updated
 	}
 	return true
 }
 
-// statusPatch returns the difference of two statuses, for the pod with this UID only.
+// statusPatch returns a patch with the difference between two statuses. The patch has the UID, so it applies only to
+// this pod.
 func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: *from})
 	if err != nil {
@@ -693,7 +697,7 @@ func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
-// gone says that a pod is not there any more, or that another one has its name.
+// gone reports whether an error means that a pod no longer exists, or that another pod has its name.
 func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // remove deletes a pod whose containers have ended.
@@ -771,7 +775,7 @@ func (p *pod) statusLocked() corev1.PodStatus {
 	return s
 }
 
-// conditionLocked makes a condition, with the time when its status last changed.
+// conditionLocked returns a condition with the time of the last change of its status.
 func (p *pod) conditionLocked(kind corev1.PodConditionType, status bool, reason, message string) corev1.PodCondition {
 	c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		LastTransitionTime: metav1.Now(), ObservedGeneration: p.object.Generation}
@@ -790,7 +794,7 @@ func (p *pod) conditionLocked(kind corev1.PodConditionType, status bool, reason,
 	return c
 }
 
-// phaseLocked sums the containers up:
+// phaseLocked returns the phase of the pod. The first row of this table that is true for the containers decides:
 //
 //	1 an init container has failed for good                       Failed
 //	2 an init container is not done                                Pending
@@ -828,8 +832,8 @@ func (p *pod) phaseLocked(initialized bool) corev1.PodPhase {
 	}
 }
 
-// containerStatusLocked makes the status of a container; waiting replaces the reason of one that waits for its first
-// start.
+// containerStatusLocked returns the status of a container. If the container waits for its first start, the reason is
+// replaced by waiting.
 func (p *pod) containerStatusLocked(c *container, waiting string) corev1.ContainerStatus {
 	started := c.started
 	s := corev1.ContainerStatus{
@@ -849,7 +853,7 @@ func (p *pod) containerStatusLocked(c *container, waiting string) corev1.Contain
 	return s
 }
 
-// repository returns an image's name without tag and digest.
+// repository returns the name of an image without tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
@@ -858,13 +862,13 @@ func repository(image string) string {
 	return image
 }
 
-// base returns the last element of an image's repository.
+// base returns the last element of the repository of an image.
 func base(image string) string {
 	name := repository(image)
 	return name[strings.LastIndex(name, "/")+1:]
 }
 
-// tag returns an image's tag, or "".
+// tag returns the tag of an image, or "" if there is none.
 func tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	return strings.TrimPrefix(strings.TrimPrefix(image, repository(image)), ":")

@@ -102,7 +102,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	if err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
 	}
-	defer output.Close() //nolint:errcheck // the process has ended, so all output is written
+	defer output.Close() //nolint:errcheck // the process has written all; there is nothing left to lose
 	command.Stdout, command.Stderr = output, output
 	if err := p.node.host.forks.start(command); err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
@@ -485,7 +485,7 @@ func (f *files) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // all writes are complete
+	defer root.Close() //nolint:errcheck // nothing is written through it after this
 	object := p.current()
 	for i := range object.Spec.Volumes {
 		volume := &object.Spec.Volumes[i]

@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// Cut is a way of cutting a cluster off.
+// Cut is the way in which connections between clients and a cluster are interrupted.
 type Cut int
 
 const (
-	// Refuse breaks open connections and refuses new ones, as a server that is down.
+	// Refuse closes open connections and refuses new ones, like a server that is down.
 	Refuse Cut = iota
-	// BlackHole lets nothing through: open connections fall silent and new ones are taken and never answered, as behind
-	// a firewall that drops packets. After Mend, what was under way continues.
+	// BlackHole lets no data through, like a firewall that drops packets. Open connections stay open without data. New
+	// connections are accepted, but receive no response. After Mend, the interrupted transfers continue.
 	BlackHole
 )
 
-// portWaitTimeout is how long a port that somebody else has is waited for.
+// portWaitTimeout is the timeout of the wait for a port that another program uses.
 const portWaitTimeout = 10 * time.Second
 
-// proxy stands between clients and an API server on one TCP port that stays the same.
+// proxy is a TCP proxy between clients and an API server. Its port never changes.
 type proxy struct {
 	port int
-	hold int // socket that is bound to the port and never listens, so that nobody else gets the port; -1: none
+	hold int // socket that is bound to the port and never listens, so that no other program gets the port; -1 if none
 
 	mu       sync.Mutex // guards what follows
 	target   string     // host:port of the API server, "" while it is stopped
@@ -42,7 +42,7 @@ type proxy struct {
 	wg       sync.WaitGroup
 }
 
-// newProxy reserves the port on 127.0.0.1; 0 means any. Connections are refused until serve.
+// newProxy reserves the port on 127.0.0.1. 0 means any port. Connections are refused until serve is called.
 func newProxy(port int) (*proxy, error) {
 	p := &proxy{port: port, hold: -1, conns: map[net.Conn]struct{}{}, gate: make(chan struct{})}
 	close(p.gate)
@@ -63,9 +63,9 @@ func newProxy(port int) (*proxy, error) {
 	return p, nil
 }
 
-// reserve binds the port with a socket that does not listen. It can share the port with a listener of ours, and
-// connections are refused while there is none. Without it all works too, except that another program could take the
-// port of a stopped cluster.
+// reserve binds a socket that does not listen to the port. A listener of this program can share the port with this
+// socket. Connections are refused while there is no such listener. If reserve fails, the proxy still works, but another
+// program could take the port of a stopped cluster.
 func (p *proxy) reserve() {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -80,10 +80,10 @@ func (p *proxy) reserve() {
 	p.hold = fd
 }
 
-// address returns the URL that clients use.
+// address returns the URL of the proxy, which clients use.
 func (p *proxy) address() string { return fmt.Sprintf("https://127.0.0.1:%d", p.port) }
 
-// serve lets connections through to the target.
+// serve starts to forward connections to the target.
 func (p *proxy) serve(target string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *proxy) serve(target string) error {
 	return p.listenLocked()
 }
 
-// close refuses connections and breaks open ones.
+// close closes all connections and refuses new ones.
 func (p *proxy) close() {
 	p.mu.Lock()
 	p.target = ""
@@ -102,7 +102,7 @@ func (p *proxy) close() {
 	p.wg.Wait()
 }
 
-// release closes for good.
+// release closes the proxy permanently.
 func (p *proxy) release() {
 	p.close()
 	p.mu.Lock()
@@ -126,7 +126,7 @@ func (p *proxy) cut(how Cut) {
 		p.gate = make(chan struct{})
 	default:
 	}
-	if p.target != "" && p.listener == nil { // it was cut by Refuse before
+	if p.target != "" && p.listener == nil { // the listener was closed by Refuse
 		_ = p.listenLocked()
 	}
 }
@@ -147,7 +147,7 @@ func (p *proxy) slow(d time.Duration) {
 	p.delay = max(d, 0)
 }
 
-// openLocked ends a black hole.
+// openLocked lets data flow again after BlackHole.
 func (p *proxy) openLocked() {
 	select {
 	case <-p.gate:
@@ -168,12 +168,13 @@ func (p *proxy) breakLocked() {
 	clear(p.conns)
 }
 
-// listenLocked listens unless it does.
+// listenLocked opens the listener unless it is open.
 func (p *proxy) listenLocked() error {
 	if p.listener != nil {
 		return nil
 	}
-	// A connection that somebody opens may have got the port for its own end, in spite of hold; most are short.
+	// An outgoing connection of another program may use the port as its local port, in spite of hold. Most such
+	// connections are short.
 	var listener net.Listener
 	for end := time.Now().Add(portWaitTimeout); ; {
 		var err error
@@ -202,8 +203,8 @@ func (p *proxy) accept(listener net.Listener) {
 	}
 }
 
-// track records a connection for breakLocked. It reports false and resets it if its origin is no longer valid, which is
-// asked under the lock.
+// track records a connection for breakLocked. If the origin of the connection is no longer valid, track resets the
+// connection and returns false. It calls valid with the mutex locked.
 func (p *proxy) track(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +223,7 @@ func (p *proxy) forget(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// reset closes a connection in a way that the other side sees as an error.
+// reset closes a connection so that the other side receives an error.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -230,10 +231,10 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// connect joins a client with the target.
+// connect connects a client with the target.
 func (p *proxy) connect(client net.Conn) {
 	defer p.forget(client)
-	p.pass() // in a black hole, the server does not even hear of the client
+	p.pass() // with BlackHole, the client is not even connected to the server
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
@@ -254,7 +255,7 @@ func (p *proxy) connect(client net.Conn) {
 	<-done
 }
 
-// copy passes data on, chunk by chunk, until either side closes; then it closes both.
+// copy copies data from one side to the other in chunks until one side closes. It then closes both sides.
 func (p *proxy) copy(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()
@@ -278,7 +279,7 @@ func (p *proxy) copy(to, from net.Conn) {
 	}
 }
 
-// pass returns when data may flow, with the delay for it.
+// pass waits until data may flow. It returns the delay for the data.
 func (p *proxy) pass() time.Duration {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay
@@ -287,8 +288,9 @@ func (p *proxy) pass() time.Duration {
 	return delay
 }
 
-// bridge is the way from the API servers to pods and nodes. An API server takes a pod to be at its address 10.x.y.z,
-// where nothing is; this HTTP proxy on a Unix socket connects it with the pod's process at 127.x.y.z.
+// bridge connects the API servers with pods and nodes. For an API server, a pod is at its address 10.x.y.z, but no
+// process listens there. The bridge is an HTTP proxy on a Unix socket. It connects the API server with the process of
+// the pod at 127.x.y.z.
 type bridge struct {
 	config string // file that makes an API server use the bridge
 	server *http.Server
