@@ -28,55 +28,57 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// Marker is the name of the file that says that a folder is a host's, and the lock that keeps a second host out of it.
+// Marker is the name of a file that marks a folder as the folder of a host. A lock on this file keeps a second host out
+// of the folder.
 const Marker = ".playground"
 
-// maxSocketPath is what fits into the address of a Unix socket, with some room.
+// maxSocketPath is the maximum length of the path of a Unix socket, with some reserve.
 const maxSocketPath = 100
 
 const (
-	firstSubnet = 128 // pods have 10.128.0.0 to 10.255.255.253, a second octet for each cluster
+	firstSubnet = 128 // pods have 10.128.0.0 to 10.255.255.253; each cluster has its own second octet
 	subnets     = 128
-	subnetPort  = 10250 // of the socket that holds a subnet
+	subnetPort  = 10250 // port of the socket that reserves a subnet
 )
 
-// Options say where a Host keeps its files and how its pods run. The zero value is useful.
+// Options configure a Host. The zero value is ready for use.
 type Options struct {
-	// Dir is the folder for data, certificates and logs. It is created if needed, must be empty or a Host's, and
-	// belongs to one Host at a time. Its data is kept over restarts. Empty means a temporary folder that Close removes.
+	// Dir is the folder for data, certificates and logs. It is created if it does not exist. An existing folder must be
+	// empty or the folder of a Host. Only one Host at a time can use it. The data in it is kept over restarts. If Dir
+	// is empty, the Host uses a temporary folder, and Close removes this folder.
 	Dir string
-	// Images says which pods run as local processes, by image repository without tag and digest, as in
+	// Images selects the pods that run as local processes. The key is an image repository without tag and digest, as in
 	// "example.com/team/operator". Pods with any other image are simulated.
 	Images map[string]Image
-	// Audit records every request at the API servers, for Cluster.Requests.
+	// Audit enables the recording of every request at the API servers, for Cluster.Requests.
 	Audit bool
-	// Bare leaves clusters without controllers, scheduler and node, and without the proxy: clients reach the API server
-	// itself, so Cut and Slow do nothing. Its etcd may grow to 16 GiB. It is for measuring, where nothing else should
-	// cost processor time.
+	// Bare starts clusters without controllers, scheduler, node and proxy. Clients connect to the API server directly,
+	// so Cut and Slow have no effect. The etcd of a bare host may grow to 16 GiB. Use Bare for measurements in which no
+	// other component should use processor time.
 	Bare bool
-	// Log is where the servers' own log goes. Default: the file servers.log in Dir. The log of Kubernetes is one for
-	// the whole process.
+	// Log receives the log of the servers. Default: the file servers.log in Dir. Kubernetes has one log for the whole
+	// process.
 	Log io.Writer
 }
 
-// Image says how a pod's container with this image runs as a local process.
+// Image describes how a container with this image runs as a local process.
 type Image struct {
-	// Command is the path of the executable; it stands for the image's entry point and for the first element of a
-	// container's command.
+	// Command is the path of the executable. It replaces the entry point of the image and the first element of the
+	// command of a container.
 	Command string
-	// Args come before the arguments that the pod gives.
+	// Args are arguments that are inserted before the arguments in the spec of the container.
 	Args []string
-	// Env is added to the environment as NAME=value; what the pod sets wins.
+	// Env is added to the environment as NAME=value. Variables in the spec of the pod have precedence.
 	Env []string
 }
 
-// Host is one process that serves several clusters from one etcd. Its methods may be called concurrently.
+// Host runs several clusters with one etcd in this process. Its methods may be called concurrently.
 type Host struct {
 	options Options
 	dir     string
 	lock    *os.File  // holds the marker's lock while the host is open
-	log     io.Writer // where the servers log
-	logFile *os.File  // log, if it is ours
+	log     io.Writer // receives the log of the servers
+	logFile *os.File  // the file behind log, if the host has opened it
 	etcd    *embed.Etcd
 	etcdURL string
 	sockets string // short private folder for Unix sockets
@@ -90,9 +92,10 @@ type Host struct {
 	closed   bool
 }
 
-// Open makes or opens the folder and starts etcd. The context bounds the start only; the Host runs until Close.
+// Open creates or opens the folder and starts etcd. The context limits only the start. The Host runs until Close.
 //
-// It fails if Dir holds foreign files, if another Host uses it, or if an image's command is not an executable file.
+// Open returns an error if Dir contains files that are not from a Host, if another Host uses Dir, or if the command of
+// an image is not an executable file.
 func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	for repository, image := range options.Images {
 		if info, err := os.Stat(image.Command); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
@@ -119,7 +122,8 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 		h.log = h.logFile
 	}
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(h.log))))
-	// a server gave up, which ends the process: say why, for its log may be gone a moment later
+	// a server has failed, and this ends the process: print the reason, because the log of the server may be removed
+	// soon
 	klog.OsExit = func(code int) {
 		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
 		os.Exit(code)
@@ -140,7 +144,7 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	return h, nil
 }
 
-// claim makes the folder and takes its lock.
+// claim creates the folder and locks its Marker.
 func (h *Host) claim() (err error) {
 	if h.options.Dir == "" {
 		h.dir, err = os.MkdirTemp("", "playground-")
@@ -163,7 +167,8 @@ func (h *Host) claim() (err error) {
 	return nil
 }
 
-// prepareDir makes the folder, or checks that one that is there is ours, and returns its absolute path.
+// prepareDir creates the folder, or checks that an existing folder is the folder of a host. It returns the absolute
+// path.
 func prepareDir(path string) (string, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
@@ -182,7 +187,7 @@ func prepareDir(path string) (string, error) {
 	return dir, nil
 }
 
-// logTail returns the last kilobytes of the servers' own log, if it is a file of ours.
+// logTail returns the last kilobytes of the log of the servers, if the host has opened the log file.
 func (h *Host) logTail() string {
 	if h.logFile == nil {
 		return "it was given to Options.Log"
@@ -194,8 +199,8 @@ func (h *Host) logTail() string {
 	return string(data[max(0, len(data)-4096):])
 }
 
-// startEtcd starts the one etcd server. It listens on a Unix socket in a private folder and on nothing else, and it
-// does not wait for the disk: what it wrote outlives the process, not the machine.
+// startEtcd starts the etcd server of the host. It listens only on a Unix socket in a private folder. It does not wait
+// until data is on the disk, so its data survives the end of the process, but not a crash of the machine.
 func (h *Host) startEtcd(ctx context.Context) error {
 	config := embed.NewConfig()
 	config.Dir = filepath.Join(h.dir, "etcd")
@@ -228,10 +233,11 @@ func (h *Host) startEtcd(ctx context.Context) error {
 	}
 }
 
-// Start creates the cluster with this name, or starts it again with the data and the address that it had, and returns
-// when it is ready: its API server, controllers and scheduler run, its node is Ready, and the default ServiceAccount is
-// there. Starting a cluster that runs returns it. The context bounds the start only; the cluster runs until Stop or
-// Close.
+// Start creates the cluster with this name. If the cluster exists, Start starts it again with its data and its address.
+// If the cluster already runs, Start only returns it.
+//
+// Start returns when the cluster is ready: its API server, controllers and scheduler run, its node is Ready, and the
+// default ServiceAccount exists. The context limits only the start. The cluster runs until Stop or Close.
 func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return nil, fmt.Errorf("starting cluster %q: a name is 1 to 63 lower case letters, digits and hyphens: %s",
@@ -257,8 +263,8 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 	return c, nil
 }
 
-// Close stops all clusters and etcd, and returns when no process, no listener and, if Dir was empty, no file is left.
-// It may be called more than once.
+// Close stops all clusters and etcd. It returns when all processes and listeners have ended. If Dir was empty, all
+// files are removed, too. Close may be called more than once.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -307,7 +313,7 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Dir returns the folder of the host; the logs of pods are in its folder "logs".
+// Dir returns the folder of the host. The logs of pods are in its subfolder "logs".
 func (h *Host) Dir() string { return h.dir }
 
 // Cluster is one Kubernetes cluster. Its methods may be called concurrently.
@@ -315,35 +321,35 @@ type Cluster struct {
 	host  *Host
 	name  string
 	dir   string
-	audit *auditLog // nil: no audit
+	audit *auditLog // nil without Options.Audit
 
-	turn sync.Mutex // held by start and stop, so that they take turns
+	turn sync.Mutex // locked during start and stop, so that they never run at the same time
 
 	mu    sync.Mutex // guards what follows
-	proxy *proxy     // from the first start until the host closes
-	pki   *pki       // as proxy
+	proxy *proxy     // set from the first start until the host closes
+	pki   *pki       // set as long as proxy
 	admin *rest.Config
-	run   *running // nil: stopped
+	run   *running // nil while the cluster is stopped
 
 	subnet int       // second octet of the pods' addresses
-	hold   io.Closer // holds them, as proxy
+	hold   io.Closer // reserves subnet; set as long as proxy
 }
 
-// running is what exists only while a cluster runs.
+// running has the parts of a cluster that exist only while the cluster runs.
 type running struct {
 	server *apiServer
 	stop   context.CancelFunc // stops controllers, scheduler and node
-	wg     sync.WaitGroup     // their goroutines
+	wg     sync.WaitGroup     // waits for the goroutines of these parts
 	node   *node
 }
 
-// state is what a cluster remembers over a restart of its host.
+// state is the state of a cluster that is kept over a restart of its host.
 type state struct {
-	Port   int `json:"port"`   // of the address that clients use
-	Subnet int `json:"subnet"` // second octet of the pods' addresses, unless another cluster has them now
+	Port   int `json:"port"`   // port of the address that clients use
+	Subnet int `json:"subnet"` // preferred second octet of the addresses of pods; another one is used if it is taken
 }
 
-// start brings the cluster up unless it runs.
+// start starts the cluster unless it runs.
 func (c *Cluster) start(ctx context.Context) (err error) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
@@ -383,7 +389,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	return c.proxy.serve(run.server.address)
 }
 
-// animate starts what makes a cluster of an API server.
+// animate starts the parts of a cluster other than the API server: controllers, scheduler and node.
 func (c *Cluster) animate(ctx, life context.Context, run *running, subnet int) error {
 	construction.Lock()
 	err := startControllers(life, &run.wg, run.server, c.pki)
@@ -400,7 +406,7 @@ func (c *Cluster) animate(ctx, life context.Context, run *running, subnet int) e
 	return run.server.awaitUse(ctx)
 }
 
-// prepare makes the cluster's folder, certificates and address, once.
+// prepare creates the folder, the certificates and the address of the cluster once.
 func (c *Cluster) prepare(ctx context.Context) (state, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -451,8 +457,8 @@ func (c *Cluster) prepare(ctx context.Context) (state, error) {
 	return kept, nil
 }
 
-// reserveSubnet takes a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine has, as
-// its holder a socket at the range's end on the loopback side. It begins to look at the given subnet.
+// reserveSubnet reserves a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine uses.
+// The reservation is a socket on the loopback address at the end of the range. The search begins at the given subnet.
 func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 	for range subnets {
 		conn, err := new(net.ListenConfig).ListenPacket(
@@ -469,16 +475,17 @@ func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
 		"reserving addresses for pods: the %d ranges are all taken by clusters on this machine: stop some", subnets)
 }
 
-// likelySubnet spreads clusters over the subnets, so that one that is started again mostly finds its own free.
+// likelySubnet returns the subnet at which the search for a cluster begins. It differs between clusters, so that a
+// cluster that starts again mostly finds its previous subnet free.
 func likelySubnet(dir string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(dir))
 	return firstSubnet + int(hash.Sum32()%subnets)
 }
 
-// Stop shuts the cluster down: its pods' processes, node, scheduler, controllers and API server. Connections are then
-// refused. Its data and its address stay for the next Start. Stopping a stopped cluster does nothing. When the context
-// ends first, Stop returns its error and the cluster goes on stopping.
+// Stop stops the cluster: the processes of its pods, node, scheduler, controllers and API server. Connections are then
+// refused. The data and the address of the cluster are kept for the next Start. If the cluster is already stopped, Stop
+// does nothing. If the context ends first, Stop returns the error of the context, and the cluster continues to stop.
 func (c *Cluster) Stop(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -493,13 +500,13 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	}
 }
 
-// Start starts the cluster again after Stop; it is Host.Start with the cluster's name.
+// Start starts the cluster again after Stop. It is the same as Host.Start with the name of the cluster.
 func (c *Cluster) Start(ctx context.Context) error {
 	_, err := c.host.Start(ctx, c.name)
 	return err
 }
 
-// stop takes the cluster down, from the pods to the API server.
+// stop stops the parts of the cluster, from the pods to the API server.
 func (c *Cluster) stop() {
 	c.turn.Lock()
 	defer c.turn.Unlock()
@@ -514,7 +521,7 @@ func (c *Cluster) stop() {
 	run.halt()
 }
 
-// halt ends what runs, also after a start that failed half-way.
+// halt stops all parts that run. It is also used after a start that has failed before its end.
 func (r *running) halt() {
 	if r.node != nil {
 		r.node.shutDown()
@@ -526,7 +533,7 @@ func (r *running) halt() {
 	}
 }
 
-// release gives the cluster's address back, when the host closes.
+// release releases the address of the cluster when the host closes.
 func (c *Cluster) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -538,26 +545,26 @@ func (c *Cluster) release() {
 	}
 }
 
-// Name returns the name given to Host.Start.
+// Name returns the name that was the argument of Host.Start.
 func (c *Cluster) Name() string { return c.name }
 
-// Address returns the URL of the API server, which stays the same over restarts, unless the host is bare.
+// Address returns the URL of the API server. It stays the same over restarts, unless the host is bare.
 func (c *Cluster) Address() string { return c.Config().Host }
 
 // Version returns the version of Kubernetes that the cluster serves, as in "v1.37.1".
 func (c *Cluster) Version() string { return kubernetesVersion() }
 
-// Config returns a configuration for clients with all rights. Each call returns a copy; its user is "playground-admin".
+// Config returns a client configuration with all permissions. Its user is "playground-admin". Each call returns a copy.
 func (c *Cluster) Config() *rest.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return rest.CopyConfig(c.admin)
 }
 
-// Kubeconfig returns Config as a kubeconfig with everything embedded and the server's certificate verified.
+// Kubeconfig returns Config as a kubeconfig. All data is embedded, and the certificate of the server is verified.
 func (c *Cluster) Kubeconfig() []byte { return kubeconfig(c.name, c.Config(), "") }
 
-// TokenKubeconfig returns a kubeconfig for a ServiceAccount, with a token from the API server that is valid for a year.
+// TokenKubeconfig returns a kubeconfig for a ServiceAccount. Its token is from the API server and is valid for a year.
 func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount string) ([]byte, error) {
 	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
@@ -575,13 +582,13 @@ func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount
 	return kubeconfig(c.name, config, namespace), nil
 }
 
-// Cut breaks the connections between clients and the API server, in the given way, until Mend or the next Start. The
-// cluster itself goes on: its controllers and its pods do not use this way in.
+// Cut interrupts the connections between clients and the API server in the given way until Mend or the next Start. The
+// cluster itself continues to work, because its controllers and pods do not connect through the proxy.
 func (c *Cluster) Cut(how Cut) { c.proxy.cut(how) }
 
-// Mend ends Cut and Slow.
+// Mend ends the effects of Cut and Slow.
 func (c *Cluster) Mend() { c.proxy.mend() }
 
-// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend; 0 is no
+// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend. 0 means no
 // delay.
 func (c *Cluster) Slow(d time.Duration) { c.proxy.slow(d) }
