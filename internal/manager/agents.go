@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// agents are the parts for runtimes with agents: the authority issues their certificates, the listener receives their
-// reports, and the delivery brings them to the runtimes.
+// agents contains the parts for runtimes with agents. The authority issues the certificates of agents. The listener
+// receives the reports of agents. The delivery installs agents in runtimes.
 type agents struct {
 	issuer     issuer
 	listener   *backchannel.Listener
@@ -32,7 +32,7 @@ type agents struct {
 	heartbeats *heartbeats
 }
 
-// issuer issues certificates: the authority in the manager, or cert-manager.
+// issuer is a source of certificates: the authority in the manager, or cert-manager.
 type issuer interface {
 	authority.Issuer
 	ctrlmanager.Runnable
@@ -67,10 +67,10 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 		return nil, fmt.Errorf("adding the readiness check of the listener: %w", err)
 	}
 	tasks := []ctrlmanager.Runnable{a.issuer, a.listener}
-	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica has its address
+	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica contains its address
 		tasks = append(tasks, ctrlmanager.RunnableFunc(announceListener(c, f.live)))
 	}
-	// with cert-manager, its users make the Secret
+	// with cert-manager, the users of cert-manager make the Secret
 	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
 		tasks = append(tasks, ctrlmanager.RunnableFunc(
 			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keep))
@@ -78,7 +78,7 @@ func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents,
 	return a, add(mgr, "the listener", tasks...)
 }
 
-// newIssuer makes the issuer of certificates for a listener with this host.
+// newIssuer returns the issuer of certificates for a listener with the given host.
 func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 	c, log := f.config, f.manager.GetLogger().WithName("authority")
 	if c.CertManagement == config.CertManager {
@@ -97,8 +97,9 @@ func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 	})
 }
 
-// runtimesByRoot returns the names of the Kymas whose agents use a certificate of each root, by the fingerprint of the
-// root; false if that is not known, because this replica is not the leader or the Kymas cannot be read.
+// runtimesByRoot returns, for each root certificate, the names of the Kymas whose agents use a certificate of that
+// root. The key is the fingerprint of the root. It returns false if this replica is not the leader or the Kymas cannot
+// be read.
 func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, bool) {
 	select {
 	case <-f.manager.Elected():
@@ -107,7 +108,7 @@ func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, boo
 	}
 	from, opts := client.Reader(f.manager.GetClient()), []client.ListOption{client.InNamespace(f.config.Namespace),
 		client.UnsafeDisableDeepCopy}
-	if f.keeper != nil { // the cache has the shards of this replica only
+	if f.keeper != nil { // the cache contains only the shards of this replica
 		from, opts = f.manager.GetAPIReader(), append(opts, client.Limit(500))
 	}
 	byRoot := map[string][]string{}
@@ -169,7 +170,7 @@ func deliveryOptions(c *config.Manager, from issuer) delivery.Options {
 	}
 }
 
-// agentImage returns the reference of the agent's image.
+// agentImage returns the image reference of the agent.
 func agentImage(c *config.Manager) string {
 	name := c.SkrWatcherImageName + ":" + c.SkrWatcherImageTag
 	if c.SkrWatcherImageRegistry == "" {
@@ -178,7 +179,7 @@ func agentImage(c *config.Manager) string {
 	return c.SkrWatcherImageRegistry + "/" + name
 }
 
-// forKymas returns what the Kyma controller needs of the agents.
+// forKymas returns the options for the delivery of agents in the Kyma controller.
 func (a *agents) forKymas() agentdelivery.Options {
 	return agentdelivery.Options{
 		Delivery: a.delivery, AgentStates: a.listener, HeartbeatInterval: a.heartbeats.interval,
@@ -187,7 +188,7 @@ func (a *agents) forKymas() agentdelivery.Options {
 	}
 }
 
-// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change: every runtime then gets a new
+// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change. Every runtime then gets a new
 // certificate.
 func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -203,7 +204,7 @@ func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(contex
 	}
 }
 
-// publish publishes an event of an agent to the subscribers of its runtime.
+// publish passes an event of an agent to the subscribers of the runtime.
 func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Event) {
 	i := runtimes.Interest{Kind: e.WatchedGVK.Kind}
 	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
@@ -215,15 +216,15 @@ func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Eve
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
 		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
-		// an event of the Kyma project's agent, or of an object that did not fit
+		// The event is from the Kyma project's agent, or the metadata of the object did not fit into the event.
 		queues.reconcile(kyma)
 	default:
 		pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i})
 	}
 }
 
-// watchStarted returns the event for the start of a watch: all objects, if the agent has sent them, else that any may
-// have changed.
+// watchStarted returns the pool event for the start of a watch. If the agent has sent all objects, the result is a
+// Listed event with these objects. Otherwise the result is a Missed event.
 func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}
@@ -235,7 +236,7 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// routeTo returns the URL of another manager: the Service of the Watcher that names the manager.
+// routeTo returns the URL for events to another manager. A Watcher contains the name of the manager and its Service.
 func routeTo(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
 	var list v1beta2.WatcherList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -250,13 +251,13 @@ func routeTo(ctx context.Context, from client.Reader, namespace, manager string)
 	return "", false
 }
 
-// heartbeats decides how often agents send heartbeats.
+// heartbeats computes the interval between the heartbeats of an agent.
 type heartbeats struct {
 	base      context.Context // of the process: callers have no context
 	reader    client.Reader
 	namespace string
 	interval  time.Duration
-	budget    int // heartbeats per second; 0 is no limit
+	budget    int // heartbeats per second; 0 means no limit
 
 	mu        sync.Mutex
 	kymas     int       // guarded by mu
@@ -270,11 +271,12 @@ func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
 	}
 }
 
-// timeout returns how long after a heartbeat an agent counts as connected: two heartbeats may be lost.
+// timeout returns the time after the last heartbeat for which an agent counts as connected. Two heartbeats may be lost.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
-// next returns the delay until the next heartbeat of an agent in whose runtime nothing happens. It is so long that the
-// runtimes of this replica stay within the budget; 0 if the interval is long enough for that.
+// next returns the delay until the next heartbeat of an agent in whose runtime nothing happens. The delay is so long
+// that all runtimes of this replica together stay within the budget. next returns 0 if the configured interval is long
+// enough for the budget.
 func (h *heartbeats) next() time.Duration {
 	if h.budget == 0 {
 		return 0
@@ -286,17 +288,17 @@ func (h *heartbeats) next() time.Duration {
 	return min(needed, protocol.MaxHeartbeatInterval)
 }
 
-// countValidPeriod is how long the number of Kymas is used before they are counted again.
+// countValidPeriod is the time for which the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// count returns the number of Kymas in the cache, or the former number if they cannot be counted.
+// count returns the number of Kymas in the cache. If the Kymas cannot be counted, count returns the former number.
 func (h *heartbeats) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.countedAt) < countValidPeriod {
 		return h.kymas
 	}
-	h.countedAt = time.Now() // also after a failure: each heartbeat and each reconcile asks for the number
+	h.countedAt = time.Now() // also after a failure, because each heartbeat and each reconcile calls count
 	var list v1beta2.KymaList
 	if err := h.reader.List(h.base, &list, client.InNamespace(h.namespace), client.UnsafeDisableDeepCopy); err == nil {
 		h.kymas = len(list.Items)

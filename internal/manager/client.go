@@ -9,20 +9,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ownWriteTimeout is how long a read waits until the cache has our own writes.
+// ownWriteTimeout is the maximum time for which a read waits until the cache contains our own writes.
 const ownWriteTimeout = 5 * time.Second
 
-// boundedClient reads from the cache. Get waits until the cache has our own writes of that object, but only for a
-// limited time.
+// boundedClient is a client that reads from the cache. Get waits until the cache contains our own writes of the object,
+// but only for a limited time.
 //
-// The cache has a write when it has received an event with the resource version of the write or a later one. If the
-// write was the last one of an object, and the connection broke before the event was sent, there is no such event: the
-// next list of the API server just does not have the object. In an idle control plane, each Get of that object would
-// wait until somebody changes another object of the kind.
+// The cache contains a write when it has received an event with the resource version of the write, or with a later
+// resource version. In one case there is no such event: the write was the last write of an object, and the connection
+// broke before the event was sent. The next list of the API server then does not contain the object. In an idle control
+// plane, each Get of that object would wait until somebody changes another object of the kind.
 //
-// List does not wait. It would have to wait for all writes of the kind that are under way, of which there are hundreds
-// in a rollout: an agent that is identified, and a reconcile for a person that lists its Manifests, would wait for all
-// of them. A caller that needs its own writes in a list has to use the answers of these writes.
+// List does not wait. It would have to wait for all current writes of the kind. In a rollout, there are hundreds of
+// these writes. The lookup of an agent's identity would wait for all of them, and so would a reconcile for a person
+// that lists its Manifests. A caller that needs its own writes in a list has to use the answers of these writes.
 type boundedClient struct {
 	client.Client
 	timeout time.Duration
@@ -41,7 +41,8 @@ func (c boundedClient) Get(ctx context.Context, key client.ObjectKey, o client.O
 	if err == nil || limited.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	// The timeout has passed. If the cache is behind, another reconcile follows when it gets the event.
+	// The timeout has passed. If the cache is still behind, another reconcile follows when the cache receives the
+	// event.
 	return c.Client.Get(ctx, key, o, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
 }
 

@@ -33,7 +33,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// controllers are the reconcilers of the manager. Those that the configuration does not need are nil.
+// controllers contains the reconcilers of the manager. A reconciler that the configuration does not need is nil.
 type controllers struct {
 	kyma       *kyma.Reconciler
 	manifest   *manifest.Reconciler
@@ -55,8 +55,8 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 	}
 	var pullSecrets, tombstones cache.Cache
 	if c.SKRImagePullSecret != "" && c.Mode != config.ModeInCluster {
-		// The cache of the manager cannot have the pull Secret: it has one filter for Secrets, that of access Secrets,
-		// and only their metadata.
+		// The cache of the manager cannot contain the pull Secret. That cache has only one filter for Secrets, which
+		// selects access Secrets, and it contains only their metadata.
 		pullSecrets, err = newOwnCache(mgr, c.Namespace, "the pull Secret", cache.Options{
 			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret),
 			DefaultTransform:     cache.TransformStripManagedFields(),
@@ -66,7 +66,8 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 		}
 	}
 	if c.Mode != config.ModeInCluster {
-		// Also without --deletion-deadline: there may be tombstones of a time when it was set.
+		// This cache is also needed without --deletion-deadline: there may be tombstones from a time when that flag was
+		// set.
 		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
 			DefaultTransform:     cache.TransformStripManagedFields(),
@@ -138,7 +139,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 	return add(mgr, "the conversion webhook", all.conversion)
 }
 
-// newRateLimiter returns the delays after errors of one controller.
+// newRateLimiter returns the rate limiter that computes the delays of one controller after errors.
 func newRateLimiter(c *config.Manager) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
 }
@@ -163,7 +164,7 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 	return o
 }
 
-// poolIndexes returns the kinds that have to be found by the Kyma that they belong to.
+// poolIndexes returns the kinds that need an index by the name of their Kyma.
 func poolIndexes(c *config.Manager) []client.Object {
 	if c.Mode == config.ModeInCluster {
 		return []client.Object{&v1beta2.Manifest{}}
@@ -240,11 +241,11 @@ func conversionOptions(f foundation) conversion.Options {
 	return o
 }
 
-// countTimeout limits how long a scrape of metrics waits for the cache.
+// countTimeout is the maximum time for which a scrape of metrics waits for the cache.
 const countTimeout = time.Second
 
-// mandatoryModules returns a function that counts the mandatory modules in the cache; NaN as long as the cache is not
-// filled.
+// mandatoryModules returns a function that counts the mandatory modules in the cache. Until the cache is filled, the
+// function returns NaN.
 func mandatoryModules(ctx context.Context, from client.Reader, namespace string) func() float64 {
 	return func() float64 {
 		ctx, cancel := context.WithTimeout(ctx, countTimeout)
@@ -264,7 +265,8 @@ func mandatoryModules(ctx context.Context, from client.Reader, namespace string)
 }
 
 // Base returns the objects that every runtime gets before its first module: the namespace, and the CRDs of the kinds
-// that the admin of a runtime reads, in the stored version only, because a runtime has no conversion webhook.
+// that the admin of a runtime reads. The CRDs contain only the stored version, because a runtime has no conversion
+// webhook.
 func Base() (*render.Bundle, error) {
 	objects := []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace",

@@ -9,9 +9,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// recorder records events. The recorder of client-go merges two events within six minutes into one if they are about
-// the same object, with the same reason and action, and drops the note of the second. So a hash of the note becomes a
-// part of the action: repeated events are counted, and events with another note are recorded.
+// recorder records Kubernetes events. The recorder of client-go merges two events if they are about the same object,
+// have the same reason and action, and occur within six minutes. It then drops the note of the second event. Therefore
+// recorder adds a hash of the note to the action. So events with the same note are merged and counted, and an event
+// with another note is recorded.
 type recorder struct{ events.EventRecorder }
 
 func newRecorder(mgr ctrl.Manager) events.EventRecorder {

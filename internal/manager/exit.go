@@ -10,9 +10,9 @@ import (
 // killedExitCode is the exit code that shells and Kubernetes report for a process that got SIGKILL.
 const killedExitCode = 137
 
-// exitAfter returns the function that a controller calls after each of its steps for tests of faults: it ends the
-// process, without cleaning up, after the N-th run of the step that is set as CONTROLLER/STEP[:N]. It returns nil if no
-// step of this controller is set.
+// exitAfter returns a function for tests of faults. A controller calls this function after each of its steps. The
+// setting has the form CONTROLLER/STEP[:N]. After the N-th run of that step, the function ends the process without
+// cleaning up. If the setting contains no step of this controller, exitAfter returns nil.
 func exitAfter(setting, controller string) func(step string) {
 	name, times, counted := strings.Cut(setting, ":")
 	last, isOurs := strings.CutPrefix(name, controller+"/")

@@ -15,19 +15,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// identityIndex finds Kymas by the common name in the certificate of their agent.
+// identityIndex is the index of Kymas by the common name in the certificate of their agent.
 const identityIndex = "backchannel.identity"
 
-// identities finds the Kyma that a client certificate was issued for.
+// identities maps a client certificate to the Kyma for which the certificate was issued.
 type identities struct {
-	base      context.Context // of the process: callers have no context
+	base      context.Context // context of the process, because callers have no context
 	namespace string
-	reader    client.Reader // has all Kymas, indexed
-	metadata  bool          // the reader has only their metadata
+	reader    client.Reader // reads all Kymas, with identityIndex
+	metadata  bool          // the reader contains only the metadata of Kymas
 }
 
-// newIdentities returns the identities of all Kymas, from the cache of the manager. With shards, where that has only
-// some Kymas, they are in a cache of its own with the metadata of all.
+// newIdentities returns the identities of all Kymas. Without shards, it uses the cache of the manager. With shards, the
+// cache of the manager contains only some Kymas, so newIdentities makes a separate cache with the metadata of all
+// Kymas.
 func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
 	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {
@@ -49,13 +50,13 @@ func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	return i, nil
 }
 
-// commonName returns the common name in the certificate of a Kyma's agent.
+// commonName returns the common name in the agent certificate of a Kyma.
 func commonName(o client.Object) string {
 	return delivery.CommonName(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Labels: o.GetLabels()}})
 }
 
-// lookup returns the runtime of an identity. A certificate of a Kyma that does not exist any more is refused, even if
-// there is another Kyma of the same name.
+// lookup returns the runtime for an identity. If the Kyma of a certificate no longer exists, lookup refuses the
+// certificate, even if there is another Kyma with the same name.
 func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	found, err := i.find(id.CommonName)
 	switch {
@@ -77,7 +78,7 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
 }
 
-// find returns the Kymas with this common name.
+// find returns the Kymas with the given common name.
 func (i *identities) find(commonName string) ([]client.Object, error) {
 	opts := []client.ListOption{client.InNamespace(i.namespace), client.MatchingFields{identityIndex: commonName},
 		client.UnsafeDisableDeepCopy}

@@ -14,14 +14,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 )
 
-// ingressSecretName is the name of the Secret with the serving certificate of an ingress in front of the listener. It
-// is that of the Kyma project's gateway.
+// ingressSecretName is the name of the Secret with the server certificate of an ingress in front of the listener. The
+// gateway of the Kyma project uses the same name.
 const ingressSecretName = "klm-istio-gateway"
 
-// ingressCheckInterval is the time between two checks of that Secret.
+// ingressCheckInterval is the interval between two checks of the Secret with this name.
 const ingressCheckInterval = time.Minute
 
-// ingressSecret keeps the certificate of an ingress that ends TLS in a Secret: agents trust only our own authority.
+// ingressSecret maintains a Secret with the certificate for an ingress that terminates TLS. This is needed because
+// agents trust only our own authority.
 type ingressSecret struct {
 	authority *authority.Authority
 	client    client.Client
@@ -29,7 +30,7 @@ type ingressSecret struct {
 	log       logr.Logger
 }
 
-// keep writes the Secret whenever the roots change or its certificate is due, until ctx ends.
+// keep writes the Secret whenever the roots change or the certificate has to be renewed, until ctx ends.
 func (s ingressSecret) keep(ctx context.Context) error {
 	tick := time.NewTicker(ingressCheckInterval)
 	defer tick.Stop()
@@ -47,7 +48,8 @@ func (s ingressSecret) keep(ctx context.Context) error {
 	}
 }
 
-// write writes a certificate for the hosts of the listener, and the roots of the agents, unless the Secret has them.
+// write writes the Secret with a certificate for the hosts of the listener and with the roots of the agents. If the
+// Secret already contains them, write does not change the Secret.
 func (s ingressSecret) write(ctx context.Context) error {
 	const roots = "ca.crt"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: ingressSecretName}}

@@ -15,11 +15,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// addressAnnotation on the Lease of leader election is the address of the leader's listener.
+// addressAnnotation is the annotation on the Lease of leader election that contains the address of the leader's
+// listener.
 const addressAnnotation = "operator.kyma-project.io/listener-address"
 
-// announceListener returns a task of the leader that writes the address of its listener on the Lease, for the other
-// replicas.
+// announceListener returns a task that runs on the leader. The task writes the address of the leader's listener to the
+// Lease of leader election, for the other replicas.
 func announceListener(c *config.Manager, live client.Client) func(context.Context) error {
 	return func(ctx context.Context) error {
 		address, err := listenerAddress(c)
@@ -39,9 +40,9 @@ func announceListener(c *config.Manager, live client.Client) func(context.Contex
 	}
 }
 
-// leaderAddress finds the address of the leader's listener.
+// leaderAddress reads the address of the leader's listener from the Lease of leader election.
 type leaderAddress struct {
-	base    context.Context // of the process: callers have no context
+	base    context.Context // context of the process, because callers have no context
 	reader  client.Reader
 	key     types.NamespacedName
 	elected <-chan struct{} // closed when this replica is the leader
@@ -59,10 +60,11 @@ func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 	}
 }
 
-// leaseValidPeriod is how long the address is used before the Lease is read again, and how long that may take.
+// leaseValidPeriod is the time for which the address is used before the Lease is read again. It is also the timeout of
+// that read.
 const leaseValidPeriod = 2 * time.Second
 
-// find returns the address of the leader's listener, "" if it is not known, and whether this replica is the leader.
+// find returns the address of the leader's listener, or "" if it is unknown. If this replica is the leader, me is true.
 func (l *leaderAddress) find() (address string, me bool) {
 	select {
 	case <-l.elected:

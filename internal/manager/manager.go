@@ -1,28 +1,28 @@
 // Package manager builds the lifecycle manager out of its parts.
 //
-// Use: fill in a [config.Manager], validate it, and start what New returns:
+// Use: fill in a [config.Manager], validate it, and start the manager that New returns:
 //
 //	mgr, err := manager.New(ctx, cfg, rest)
 //	err = mgr.Start(ctx) // until ctx ends
 //
-// How it works: [New] makes the parts one after the other. Each is complete when it is made, and gets the parts before
-// it as values:
+// How it works: [New] makes the parts one after the other. Each part is complete when it is made, and gets earlier
+// parts as values:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
 //	 3 replica     leader election and, with shards, the cache by shards and the keeper of the shards
 //	 4 manager     the manager of controller-runtime, and a client without a cache
-//	 5 queues      the queues of the Kyma controller, to which the parts before it add
-//	 6 registry    the modules
+//	 5 queues      the queues of the Kyma controller, to which the pool and the agents add requests
+//	 6 registry    the registry of modules
 //	 7 pool        the connections to runtimes
 //	 8 agents      with --watch-mode=agent: certificate authority, listener, and delivery of agents
-//	 9 controllers Kyma, Manifest, purge, tombstones, Watcher, orphans
+//	 9 controllers the controllers for Kyma, Manifest, purge, tombstones, Watcher and orphans
 //	10 background  tasks that need several of these parts, and metrics
 //
-// The configuration is read here only; the parts get values. The cache is small: it has one namespace, no
-// managedFields, and of Secrets only metadata.
+// Only this package reads the configuration; the parts get values. The cache is small: it contains one namespace, no
+// managedFields, and only the metadata of Secrets.
 //
-// What it does not do: it reconciles nothing itself, and it reads no flag or environment variable.
+// What it does not do: the package itself reconciles nothing, and it reads no flag or environment variable.
 package manager
 
 import (
@@ -46,22 +46,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// New builds a manager for the cluster behind cfg. It makes requests only to find out how kinds are served and to read
-// the login of the registry. It sets the garbage collector of the whole process to the memory target. The end of ctx
-// ends the connections to runtimes.
+// New builds a manager for the cluster to which cfg connects. New sends requests only for two purposes: to discover the
+// kinds that the API server serves, and to read the credentials of the registry. New adjusts the garbage collector of
+// the whole process to the memory target. When ctx ends, the connections to runtimes end.
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager, error) {
 	adjustGarbageCollector(ctx, c.MemoryTarget)
 	p, err := build(ctx, c, cfg, process{registerer: ctrlmetrics.Registry})
 	return p.manager, err
 }
 
-// process is what one process has once, however many managers it builds. Tests build several.
+// process contains the parts that a process has only once, even if the process builds several managers. Only tests
+// build several managers.
 type process struct {
 	registerer prometheus.Registerer
 	manyNames  bool // several controllers may have the same name
 }
 
-// foundation is what every part after the manager of controller-runtime is made from.
+// foundation contains the values that all parts after the controller-runtime manager need.
 type foundation struct {
 	config  *config.Manager
 	manager ctrl.Manager
@@ -71,7 +72,7 @@ type foundation struct {
 	queues  kymaQueues
 }
 
-// parts are the parts that New has built. Those that the configuration does not need are nil.
+// parts contains the parts that New has built. A part that the configuration does not need is nil.
 type parts struct {
 	foundation
 	leading     *leadingEvents
@@ -80,7 +81,7 @@ type parts struct {
 	controllers controllers
 }
 
-// build makes the parts in the order of the package comment.
+// build makes the parts in the order that the package comment describes.
 func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process) (parts, error) {
 	urgent := queueing.NewUrgent()
 	cfg = controlPlaneConfig(c, cfg, urgent)
@@ -138,14 +139,14 @@ func controlPlaneConfig(c *config.Manager, cfg *rest.Config, urgent *queueing.Ur
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	// A warning of the API server is logged once, not once for each Manifest.
+	// The API server may send the same warning for each Manifest. Each warning is logged only once.
 	cfg.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
 	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
 	return cfg
 }
 
-// newManager makes the manager of controller-runtime with its health checks, and a client without a cache.
+// newManager returns the controller-runtime manager with its health checks, and a client without a cache.
 func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	mgr, err := ctrl.NewManager(r.cfg, r.options)
 	if err != nil {
@@ -165,7 +166,8 @@ func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	return mgr, live, nil
 }
 
-// newPool makes the connections to runtimes, by access Secrets or to the cluster of the manager.
+// newPool returns the pool of connections to runtimes. The pool uses access Secrets, or the cluster of the manager as
+// the only runtime.
 func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	for _, kind := range poolIndexes(f.config) {
 		if err := runtimes.IndexByKyma(ctx, f.manager.GetFieldIndexer(), kind); err != nil {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Limits of the growth of the heap over the live objects before the garbage collector runs, in percent, as in $GOGC.
-// With the 100 of Go, a rollout takes a quarter more processor time than with the maximum. Less than the minimum would
-// save memory but keep a processor busy: with Go's own memory limit, an idle manager of 10,000 runtimes that did not
-// quite fit collected garbage all the time.
+// The limits for the growth of the heap between two garbage collections, in percent of the live objects, like $GOGC.
+// With Go's default of 100, a rollout takes a quarter more processor time than with the maximum. A value below the
+// minimum would save memory, but would keep a processor busy. An idle manager of 10,000 runtimes with Go's own memory
+// limit, slightly too small for it, collected garbage all the time.
 const (
 	maxPercent = 400
 	minPercent = 50
@@ -19,8 +19,8 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// adjustGarbageCollector makes the garbage collector use memory up to target bytes to save processor time, until the
-// context ends; see config.Manager.MemoryTarget. 0 does nothing.
+// adjustGarbageCollector lets the heap grow so that the process uses up to target bytes of memory, which saves
+// processor time. It runs until the context ends; see config.Manager.MemoryTarget. If target is 0, it does nothing.
 func adjustGarbageCollector(ctx context.Context, target int64) {
 	if target <= 0 {
 		return
@@ -45,15 +45,15 @@ func adjustGarbageCollector(ctx context.Context, target int64) {
 	}()
 }
 
-// memoryUse is the memory of the process in bytes.
+// memoryUse contains the memory use of the process in bytes.
 type memoryUse struct {
-	live   int64 // objects that were live at the last collection
+	live   int64 // objects that were live at the last garbage collection
 	stacks int64 // of goroutines
 	heap   int64 // all objects, live or not
-	all    int64 // from the operating system, and not returned
+	all    int64 // obtained from the operating system and not returned
 }
 
-// measureMemory returns the current memory of the process.
+// measureMemory returns the current memory use of the process.
 func measureMemory() memoryUse {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
@@ -65,8 +65,8 @@ func measureMemory() memoryUse {
 	return memoryUse{live: value(0), stacks: value(1), heap: value(2) + value(5) + value(6), all: value(3) - value(4)}
 }
 
-// percentFor returns by how many percent of live objects and stacks the heap can grow so that live objects, growth, and
-// all memory outside of the heap fit into the target.
+// percentFor returns the growth of the heap, in percent of live objects and stacks, that the target allows. Live
+// objects, their growth, and all memory outside of the heap together have to fit into the target.
 func percentFor(target int64, m memoryUse) int {
 	grows := m.live + m.stacks
 	if grows <= 0 {

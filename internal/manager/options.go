@@ -27,14 +27,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 )
 
-// leaderElectionID is the Lease of leader election. The reference uses the same one, so that both never reconcile at
-// the same time.
+// leaderElectionID is the name of the Lease of leader election. The reference implementation uses the same name, so
+// that both implementations never reconcile at the same time.
 const leaderElectionID = "893110f7.kyma-project.io"
 
-// shutdownTimeout is how long the end of the process waits for reconciles to end.
+// shutdownTimeout is the maximum time for which the process waits for running reconciles when it ends.
 const shutdownTimeout = 10 * time.Second
 
-// managerOptions returns the options of the manager of controller-runtime, but for those that depend on the replica.
+// managerOptions returns the options of the controller-runtime manager, except the options that depend on the replica.
 func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctrl.Options, error) {
 	kinds, err := newScheme()
 	if err != nil {
@@ -54,7 +54,8 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
-			// Only this format has exemplars. Clients that do not ask for it get the other one.
+			// Only the OpenMetrics format supports exemplars. Clients that do not request this format get the other
+			// format.
 			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
 		},
 		HealthProbeBindAddress:        c.HealthProbeBindAddress,
@@ -67,7 +68,8 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		RenewDeadline:                 &c.LeaderElectionRenewDeadline,
 		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
 		GracefulShutdownTimeout:       &stop,
-		// Reconciles find the tracer in their context. The manager decides when they end, not ctx.
+		// Reconciles get the tracer from their context. The manager ends the reconciles, so the end of ctx must not
+		// cancel them.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}
 	options.Controller.SkipNameValidation = new(manyNames)
@@ -77,7 +79,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 	return options, nil
 }
 
-// newScheme returns the kinds of Kubernetes, those of this project, and CRDs.
+// newScheme returns a scheme with the kinds of Kubernetes, the kinds of this project, and CRDs.
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := scheme.AddToScheme(s); err != nil {
@@ -92,7 +94,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// cacheOptions returns what the cache of the manager has: one namespace; of Secrets, the metadata of access Secrets.
+// cacheOptions returns the options for the content of the manager's cache. The cache contains the objects of one
+// namespace. Of Secrets, the cache contains only the metadata of access Secrets.
 func cacheOptions(c *config.Manager) (cache.Options, error) {
 	labelled, err := labels.NewRequirement(v1beta2.LabelKymaName, selection.Exists, nil)
 	if err != nil {
@@ -111,27 +114,28 @@ func cacheOptions(c *config.Manager) (cache.Options, error) {
 	return o, nil
 }
 
-// secretMetadata returns an empty Secret of which only metadata is read.
+// secretMetadata returns an empty Secret object for requests that read only the metadata of Secrets.
 func secretMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return m
 }
 
-// kymaMetadata returns an empty Kyma of which only metadata is read.
+// kymaMetadata returns an empty Kyma object for requests that read only the metadata of Kymas.
 func kymaMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))
 	return m
 }
 
-// startedCache is a cache next to that of the manager, which starts it before the controllers.
+// startedCache is an additional cache. The manager starts it before the controllers.
 type startedCache struct{ cache.Cache }
 
-// GetCache marks it as a cache for the manager.
+// GetCache returns the cache. The manager recognises caches by this method.
 func (s startedCache) GetCache() cache.Cache { return s.Cache }
 
-// newOwnCache makes a cache of the manager's namespace with options of its own, and adds it to the manager.
+// newOwnCache makes a separate cache of the manager's namespace with its own options, and adds the cache to the
+// manager.
 func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultNamespaces = map[string]cache.Config{namespace: {}}

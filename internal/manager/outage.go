@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// retryBackoff is the delay between two tries of a request for a cache: 250 ms at first, 4 s at most, and up to a
-// quarter more.
+// retryBackoff is the delay between two attempts of a cache's request. The delay begins with 250 ms and grows to 4 s.
+// Up to a quarter of the delay is added at random.
 var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25,
 	Cap: 4 * time.Second, Steps: 5}
 
-// outage retries the lists and watches of caches while the control plane cannot be reached. Without it, client-go would
-// retry after a delay that doubles up to a minute, so that a short outage would keep events from the manager for up to
-// a minute more.
+// outage retries the lists and watches of caches while the control plane cannot be reached. Without outage, client-go
+// would retry with a delay that doubles up to one minute. After a short outage, the manager would then receive no
+// events for up to one more minute.
 type outage struct {
 	log logr.Logger
 
@@ -25,7 +25,7 @@ type outage struct {
 }
 
 // wrap returns a transport that retries the lists and watches of caches until their context ends. All other requests
-// fail at once, so that their callers can report it.
+// fail at once, so that their callers can report the failure.
 func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !isForCache(r) {
@@ -55,13 +55,14 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// isForCache reports whether a request is a watch, or a list with a resource version, which only caches send.
+// isForCache reports whether a cache has sent a request. Only caches send watches, and lists with a resource version.
 func isForCache(r *http.Request) bool {
 	q := r.URL.Query()
 	return r.Method == http.MethodGet && (q.Has("watch") || q.Has("resourceVersion"))
 }
 
-// isUnreachable reports whether there was no response, or only that of a load balancer in front of the control plane.
+// isUnreachable reports whether the control plane did not answer: there was no response, or the response came from a
+// load balancer in front of the control plane.
 func isUnreachable(resp *http.Response, err error) bool {
 	if err != nil {
 		return true
@@ -70,12 +71,12 @@ func isUnreachable(resp *http.Response, err error) bool {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
 	case http.StatusServiceUnavailable:
-		return resp.Header.Get("Retry-After") == "" // with the header, client-go retries
+		return resp.Header.Get("Retry-After") == "" // if the header is set, client-go retries
 	}
 	return false
 }
 
-// begin records and logs that the control plane cannot be reached.
+// begin records the start of an outage and logs that the control plane cannot be reached.
 func (o *outage) begin(resp *http.Response, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +93,7 @@ func (o *outage) begin(resp *http.Response, err error) {
 	o.log.Info("the control plane cannot be reached; retrying every few seconds", "problem", problem)
 }
 
-// end records and logs that the control plane can be reached.
+// end records the end of an outage and logs that the control plane can be reached again.
 func (o *outage) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +103,7 @@ func (o *outage) end() {
 	}
 }
 
-// roundTripper is a function as an [http.RoundTripper].
+// roundTripper is a function that implements [http.RoundTripper].
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements [http.RoundTripper].

@@ -10,12 +10,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// kymaQueues are the queues of the Kyma controller. They are made before it, because pool and listener add to them and
-// the controller needs both.
+// kymaQueues contains the queues of the Kyma controller. The queues are made before the controller: the pool and the
+// listener add requests to the queues, and the controller needs the pool and the listener.
 type kymaQueues struct {
 	namespace string
-	trigger   *queueing.Trigger                        // of reconciles
-	reviews   workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
+	trigger   *queueing.Trigger                        // adds reconciles
+	reviews   workqueue.TypedDelayingInterface[string] // reviews of agents, by name of the Kyma
 }
 
 func newKymaQueues(namespace string) kymaQueues {
@@ -23,7 +23,7 @@ func newKymaQueues(namespace string) kymaQueues {
 		reviews: workqueue.NewTypedDelayingQueue[string]()}
 }
 
-// batchDelay is how long a Kyma is delayed after an event, so that several events lead to one reconcile or review.
+// batchDelay is the delay of a Kyma after an event, so that several events cause only one reconcile or review.
 const batchDelay = 100 * time.Millisecond
 
 // reconcile enqueues a Kyma.
@@ -32,6 +32,6 @@ func (q kymaQueues) reconcile(kyma string) {
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// review enqueues a review of the agent of a Kyma: whether what the agent reports, or has to watch, differs from the
-// status of the Kyma.
+// review enqueues a review of the agent of a Kyma. A review checks whether the reports or the watch list of the agent
+// differ from the status of the Kyma.
 func (q kymaQueues) review(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// newRegistry opens the registry of modules, which a flag or the credential Secret names.
+// newRegistry opens the registry of modules. A flag or the credential Secret contains the address of the registry.
 func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (*registry.Registry, error) {
 	o := registry.Options{Host: c.OCIRegistryHost, Subpath: c.ModulesRepositorySubpath,
 		CacheBytes: c.RegistryCacheBytes}
@@ -53,7 +53,7 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	return r, nil
 }
 
-// keychain reads the Secret for each login, so that a rotated login is used at once. There are few logins, because
+// keychain reads the Secret for each login, so that changed credentials are used at once. There are few logins, because
 // artefacts are cached.
 type keychain struct {
 	reader client.Reader
@@ -72,12 +72,12 @@ func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.A
 		return nil, err
 	}
 	if registry, _, _ := strings.Cut(strings.TrimPrefix(host, "http://"), "/"); registry != r.RegistryStr() {
-		return authn.Anonymous, nil // the login must not be sent to another registry
+		return authn.Anonymous, nil // the credentials must not be sent to another registry
 	}
 	return authn.FromConfig(login), nil
 }
 
-// read returns the registry and the login in the Secret.
+// read returns the registry and the credentials in the Secret.
 func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig, err error) {
 	var s corev1.Secret
 	if err := k.reader.Get(ctx, k.key, &s); err != nil {

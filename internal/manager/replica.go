@@ -29,22 +29,25 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// replica is how this replica shares the work with others: all of it is done by the leader, or each has some shards.
+// replica contains the parts with which this replica shares the work with other replicas. Either the leader does all
+// work, or each replica works on some shards.
 type replica struct {
 	cfg     *rest.Config
 	options ctrl.Options
 	leading *leadingEvents // nil without leader election
 	cache   *shard.Cache   // nil without shards
 	keeper  *shard.Keeper  // nil without shards
-	// fence refuses requests of reconciles whose shard is not held any more. nil without shards.
+	// fence wraps a transport. The wrapped transport refuses the requests of a reconcile whose shard was lost. nil
+	// without shards.
 	fence func(http.RoundTripper) http.RoundTripper
 }
 
-// newReplica returns the configuration and the options of the manager, completed for one of:
+// newReplica returns the parts of this replica, with the completed configuration and options of the manager. There are
+// three modes:
 //
 //	no leader election   one replica, or in-cluster
 //	leader election      the leader reconciles all runtimes
-//	shards               all replicas reconcile, each the runtimes of its shards; the leader does the rest
+//	shards               every replica reconciles the runtimes of its shards; the leader does all other work
 func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, error) {
 	if !c.LeaderElect || c.Mode == config.ModeInCluster {
 		return replica{cfg: cfg, options: o}, nil
@@ -61,7 +64,7 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 	leading := &leadingEvents{}
 	if c.Shards == 0 {
 		if c.PodName != "" {
-			identity = name // a leader that is restarted in the same pod need not wait for its own Lease to expire
+			identity = name // a leader that restarts in the same pod need not wait until its own Lease expires
 		}
 		leases, lock, err := newLock(c, cfg, leading, identity)
 		if err != nil {
@@ -87,14 +90,15 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 		fence: shard.FencedTransport}, err
 }
 
-// newKeeper makes the keeper of the shards of this replica.
+// newKeeper returns the Keeper of the shards of this replica.
 func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resourcelock.LeaseLock,
 	sharded *shard.Cache) (*shard.Keeper, error) {
 	address, err := listenerAddress(c)
 	if err != nil {
 		return nil, err
 	}
-	// A lock of its own for reading: a lock remembers the record that it has read last, to update it.
+	// A separate lock is used for reading, because a lock stores the last record that it has read and uses it for
+	// updates.
 	reading := &resourcelock.LeaseLock{LeaseMeta: lock.LeaseMeta, Client: lock.Client}
 	return shard.New(shard.Options{
 		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration,
@@ -103,7 +107,7 @@ func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resour
 	})
 }
 
-// newLock returns the Leases of the manager's namespace, and the lock of leader election.
+// newLock returns the client for Leases in the manager's namespace, and the lock of leader election.
 func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRecorder, identity string) (
 	coordinationv1client.LeaseInterface, *resourcelock.LeaseLock, error) {
 	clients, err := kubernetes.NewForConfig(cfg)
@@ -111,7 +115,7 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 		return nil, nil, fmt.Errorf("building a client for Leases: %w", err)
 	}
 	short := rest.CopyConfig(cfg)
-	short.Timeout = c.LeaderElectionRenewDeadline / 2 // so that one request without an answer does not lose the Lease
+	short.Timeout = c.LeaderElectionRenewDeadline / 2 // one request without an answer must not lose the Lease
 	leader, err := coordinationv1client.NewForConfig(short)
 	if err != nil {
 		return nil, nil, fmt.Errorf("building a client for leader election: %w", err)
@@ -123,9 +127,9 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 	}, nil
 }
 
-// leadingEvents records the events of leader election. It is the only part that gets something later:
-// controller-runtime takes the lock before it makes recorders of events. Events before that are dropped; there are none
-// before the manager starts.
+// leadingEvents records the events of leader election. Its recorder is set later, because controller-runtime needs the
+// lock before it can make event recorders. Events before that are dropped. There are no events before the manager
+// starts.
 type leadingEvents struct {
 	recorder atomic.Pointer[events.EventRecorder]
 }
@@ -137,9 +141,10 @@ func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, 
 	}
 }
 
-// newShardedCache makes the cache of a replica with shards, and sets the options so that the manager uses it. Of Kymas
-// and Manifests it has those of the shards that are held. Access Secrets are known to every replica: a missing one
-// means that a cluster does not exist any more, and that must not depend on a label that somebody can remove.
+// newShardedCache returns the cache of a replica with shards, and sets the options so that the manager uses it. The
+// cache contains only the Kymas and Manifests of the shards that the replica holds. The cache contains all access
+// Secrets, because a missing access Secret means that the cluster no longer exists. That decision must not depend on a
+// label that somebody can remove.
 func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 	over, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -182,7 +187,7 @@ func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 	return sharded, nil
 }
 
-// newShardedClient makes the client of a replica with shards.
+// newShardedClient returns the client of a replica with shards.
 func newShardedClient(cfg *rest.Config, o client.Options, sharded *shard.Cache) (client.Client, error) {
 	others, err := newClient(cfg, o)
 	if err != nil {
@@ -196,7 +201,7 @@ func newShardedClient(cfg *rest.Config, o client.Options, sharded *shard.Cache) 
 	return shard.NewClient(sharded, others, live), nil
 }
 
-// addTo gives leader election its events, and adds to the manager what keeps and labels shards.
+// addTo sets the event recorder of leader election. It also adds the Keeper and the Labeler of shards to the manager.
 func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager, live client.Client) error {
 	if r.leading != nil {
 		var recorder events.EventRecorder = mgr.GetEventRecorder("lifecycle-manager")
@@ -223,7 +228,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	return add(mgr, "the keeper of shards", labeler, r.keeper)
 }
 
-// stripMetadata leaves of the metadata of an object only what identifies it and its runtime.
+// stripMetadata removes all metadata of an object except the metadata that identifies the object and its runtime.
 func stripMetadata(raw any) (any, error) {
 	o, is := raw.(*metav1.PartialObjectMetadata)
 	if !is {
@@ -245,7 +250,8 @@ func stripMetadata(raw any) (any, error) {
 	return raw, nil
 }
 
-// listenerAddress returns the address at which other replicas reach the listener of this one, "" if there is none.
+// listenerAddress returns the address at which other replicas reach the listener of this replica. It returns "" if
+// there is no listener address.
 func listenerAddress(c *config.Manager) (string, error) {
 	if c.WatchMode != config.WatchAgent || c.ListenerBindAddress == "0" {
 		return "", nil
@@ -255,7 +261,7 @@ func listenerAddress(c *config.Manager) (string, error) {
 		return "", fmt.Errorf("reading --listener-bind-address: %w", err)
 	}
 	if host = cmp.Or(host, c.PodIP); host == "" {
-		return "", nil // outside of a cluster there is one replica
+		return "", nil // outside of a cluster there is only one replica
 	}
 	return net.JoinHostPort(host, port), nil
 }

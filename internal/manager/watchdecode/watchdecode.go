@@ -1,19 +1,19 @@
-// Package watchdecode makes caches that decode the events of watches on Kymas and Manifests once.
+// Package watchdecode provides caches that decode each watch event of Kymas and Manifests only once.
 //
 // # Use
 //
-//	options.NewCache = watchdecode.NewCache // of a controller-runtime manager
+//	options.NewCache = watchdecode.NewCache // options of a controller-runtime manager
 //
 // # How it works
 //
-// A manager that starts reads all Kymas and Manifests first. The decoders of client-go parse each of them nine times:
-// for the frame, the event, the kind of the object, and the object, each time once to validate and once to decode. With
-// ten thousand runtimes, that was most of the time until the first reconcile after a restart. Here an event is one line
-// that is decoded once, into the type that the watch is for.
+// When a manager starts, it first reads all Kymas and Manifests. The decoders of client-go parse each of these objects
+// nine times: for the frame, the event, the kind of the object, and the object. Most of these parts are parsed twice,
+// once to validate and once to decode. With ten thousand runtimes, this took most of the time between a restart and the
+// first reconcile. In this package, an event is one line, which is decoded once into the type of the watch.
 //
 // # What it does not do
 //
-// It changes nothing about lists, nor about watches of other kinds.
+// The package does not change lists, or watches of other kinds.
 package watchdecode
 
 import (
@@ -44,8 +44,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// NewCache returns a cache that decodes the watches of Kymas and Manifests once. These watches have the default
-// namespace and label selector of o.
+// NewCache returns a cache that decodes each watch event of Kymas and Manifests once. The watches of these kinds use
+// the default namespace and the label selector of o.
 func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg,
 		serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
@@ -72,7 +72,7 @@ func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	return c, nil
 }
 
-// stream lists with another ListerWatcher, and watches one of our kinds with a fast decoder.
+// stream lists objects with another ListerWatcher, and watches Kymas or Manifests with a fast decoder.
 type stream struct {
 	toolscache.ListerWatcher
 	client   rest.Interface
@@ -93,7 +93,7 @@ func (s stream) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 		o.LabelSelector = selector.String()
 	}
 	request := s.client.Get().Resource(s.resource).VersionedParams(&o, metav1.ParameterCodec)
-	for namespace := range s.options.DefaultNamespaces { // exactly one
+	for namespace := range s.options.DefaultNamespaces { // there is exactly one namespace
 		request = request.Namespace(namespace)
 	}
 	body, err := request.Stream(ctx)
@@ -104,7 +104,8 @@ func (s stream) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newEventReader(body, s.empty), reporter), nil
 }
 
-// maxEventBytes limits the size of an event, as client-go does. Objects in etcd are limited to a tenth of it.
+// maxEventBytes is the maximum size of an event, as in client-go. Objects in etcd can have at most a tenth of this
+// size.
 const maxEventBytes = 16 << 20
 
 // eventReader decodes the events of a watch.
@@ -112,7 +113,7 @@ type eventReader struct {
 	body  io.ReadCloser
 	lines *bufio.Reader
 	empty func() client.Object
-	text  []byte // of the current event
+	text  []byte // text of the current event
 }
 
 func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader {
@@ -120,10 +121,10 @@ func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader
 }
 
 // Close implements [watch.Decoder].
-func (e *eventReader) Close() { _ = e.body.Close() } // nothing was written
+func (e *eventReader) Close() { _ = e.body.Close() } // ignored: nothing was written
 
-// Decode implements [watch.Decoder]: it returns the next event. The API server ends each event with a line feed and has
-// no other ones in it. If a proxy has added some, an event ends where the JSON is complete.
+// Decode implements [watch.Decoder]. It returns the next event. The API server ends each event with a line feed, and
+// there is no other line feed in an event. If a proxy has added line feeds, an event ends where its JSON is complete.
 func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	e.text = e.text[:0]
 	for {
@@ -153,7 +154,7 @@ func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	}
 }
 
-// decodeEvent decodes an event into the empty object, or an event of type ERROR into a Status.
+// decodeEvent decodes an event into the empty object into. It decodes an event of type ERROR into a Status.
 func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Object, error) {
 	event := struct {
 		Type   watch.EventType `json:"type"`
@@ -176,14 +177,14 @@ func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Obje
 	}
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
-		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as client-go does for typed objects
+		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // client-go does the same for typed objects
 		return event.Type, into, nil
 	}
 	return "", nil, fmt.Errorf("an event of a watch has the type %q", event.Type)
 }
 
-// isIncomplete reports whether a text is the beginning of a JSON value that is valid so far. The decoder of events has
-// no error of its own for that, so the text is scanned once more; complete events are not.
+// isIncomplete reports whether a text is the valid beginning of an incomplete JSON value. The decoder of events returns
+// no special error for this case, so isIncomplete scans the text again. Complete events are not scanned again.
 func isIncomplete(text []byte) bool {
 	return errors.Is(json.NewDecoder(bytes.NewReader(text)).Decode(&json.RawMessage{}), io.ErrUnexpectedEOF)
 }
