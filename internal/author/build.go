@@ -314,7 +314,7 @@ func commitOf(folder string) (string, error) {
 			}
 			continue
 		}
-		if !info.IsDir() { // a worktree
+		if !info.IsDir() { // the folder is a Git worktree
 			data, err := os.ReadFile(git) //nolint:gosec // beside the user's config
 			if err != nil {
 				return "", fmt.Errorf("reading %s: %w", git, err)

@@ -47,7 +47,7 @@ type Agent struct {
 	MemoryLimitBytes int64
 	// LogLevel is the verbosity of the log. 0 (default) logs changes and errors. 1 also logs retries.
 	LogLevel int
-	// Version makes the program print its version and exit.
+	// Version is true if the program only prints its version and exits.
 	Version bool
 }
 

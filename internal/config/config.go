@@ -202,8 +202,8 @@ type Manager struct {
 	// OrphanSweepInterval is the interval between two searches for orphaned objects, in the control plane and in every
 	// runtime. The searches in the runtimes are spread over the interval. 0 disables the search. Default 24 h.
 	OrphanSweepInterval time.Duration
-	// OrphanCleanup makes the manager delete objects that are certainly orphaned. Without it, the manager only reports
-	// them. Default false.
+	// OrphanCleanup makes the manager delete objects that are certainly orphaned. If it is false (default), the manager
+	// only reports orphaned objects.
 	OrphanCleanup bool
 
 	// WatchMode is WatchAgent, WatchHub or WatchPoll. Default: WatchAgent if ListenerAddress is set, else WatchHub.
@@ -467,7 +467,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"requests to one runtime at the same time")
 	f.StringVar(&m.ExitAfterStep, "exit-after-step", m.ExitAfterStep,
 		"for tests of faults: CONTROLLER/STEP[:N] ends the process after this step has run N times")
-	_ = f.MarkHidden("exit-after-step") // it was added one line above
+	_ = f.MarkHidden("exit-after-step") // the flag was added one line above
 	m.registerDeprecated(f)
 }
 
@@ -484,7 +484,7 @@ func (m *Manager) registerDeprecated(f *pflag.FlagSet) {
 		"max-control-plane-writes-behind": "max-control-plane-writes-while-urgent",
 		"listen-interval":                 "watched-poll-interval", "heard-audit-interval": "watched-audit-interval",
 	} {
-		_ = f.MarkDeprecated(former, "use --"+name) // it was added above
+		_ = f.MarkDeprecated(former, "use --"+name) // the flag was added above
 	}
 }
 

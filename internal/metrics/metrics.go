@@ -129,7 +129,7 @@ var (
 		Help: "Objects applied to, deleted from, or refused by runtimes.",
 	}, []string{"action"})
 
-	// Purged counts the removals by the purge of runtimes. The label what is custom_resource, finalizers (of a custom
+	// Purged counts the removals by the purge of runtimes. The label "what" is custom_resource, finalizers (of a custom
 	// resource) or object (in an inventory).
 	Purged = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_purged_objects_total",
@@ -159,7 +159,7 @@ var (
 		Help: "Tombstones of deleted Kymas, which wait until their runtime can be reached again.",
 	})
 
-	// TombstonesEnded counts the tombstones that are no longer needed. The label how is cleaned, cluster_gone or
+	// TombstonesEnded counts the tombstones that are no longer needed. The label "how" is cleaned, cluster_gone or
 	// replaced.
 	TombstonesEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_tombstones_ended_total",
@@ -289,7 +289,7 @@ var (
 		Buckets: []float64{0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5},
 	})
 
-	// AgentReports counts the reports of agents. The label what is event or heartbeat.
+	// AgentReports counts the reports of agents. The label "what" is event or heartbeat.
 	AgentReports = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_heard_total",
 		Help: "Events and heartbeats that agents have sent.",
@@ -309,8 +309,8 @@ var (
 		Help: "How often events of a runtime were found to be missing.",
 	})
 
-	// ListenerForwarded counts the requests that the listener forwarded. The label to is leader or manager, and the
-	// label result is done or error.
+	// ListenerForwarded counts the requests that the listener forwarded. The label "to" is leader or manager, and the
+	// label "result" is done or error.
 	ListenerForwarded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_watcher_forwarded_total",
 		Help: "Requests of runtimes that were forwarded to another replica or another manager.",
@@ -342,7 +342,8 @@ var (
 		Help: "Shards of the fleet that this replica holds; over all replicas there are 64.",
 	})
 
-	// ShardChanges counts the shards that this replica acquired, released or lost. The label is change.
+	// ShardChanges counts the shards that this replica acquired, released or lost. The label "change" is acquired,
+	// released or lost.
 	ShardChanges = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_shard_changes_total",
 		Help: "Shards that this replica acquired, released to another one, or lost because it could not renew " +

@@ -119,7 +119,7 @@ func (a *Archive) readFolder() ([]byte, error) {
 	}
 	for _, f := range files {
 		if !blobName.MatchString(f.Name()) {
-			continue // a temporary file of a tool, or of an interrupted transfer
+			continue // temporary file of a tool or of an interrupted transfer
 		}
 		b, digest, err := fileBlob(filepath.Join(a.path, blobFolder, f.Name()))
 		if err == nil {

@@ -364,7 +364,7 @@ func TestSignTags(t *testing.T) {
 		found, func(i ocm.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
 		t.Errorf("signed %+v, %v, want the digest of the index", found, err)
 	}
-	from.index(t) // the tag moves
+	from.index(t) // moves the tag to another index
 	if _, err := storage.Copy(t.Context(), p, place(t, serve(t), storage.Access{}),
 		storage.CopyOptions{Images: true}); err != nil {
 		t.Errorf("got %v, want that what was signed is copied", err)
