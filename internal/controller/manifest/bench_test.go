@@ -31,20 +31,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// statusMessageLimit is the maximum length of the message of a condition by the CRD of Manifests.
+// statusMessageLimit is the maximum length of the message of a condition in the CRD of Manifests.
 const statusMessageLimit = 32768
 
-// bench is a Manifest controller between a fake control plane and a fake runtime. Sources are folders.
+// bench is a Manifest controller with a fake control plane and a fake runtime. The sources are folders.
 type bench struct {
 	t       *testing.T
 	control client.Client
 	runtime *fakeRuntime
 	r       *Reconciler
 	sources string
-	steps   []string // that ran in the last reconcile
+	steps   []string // steps that ran in the last reconcile
 
-	statusWrites int    // of the Manifest, accepted or not
-	beforePatch  func() // called once before the next patch of metadata; nil for nothing
+	statusWrites int    // number of writes of the status of the Manifest, accepted or not
+	beforePatch  func() // called once before the next patch of metadata; may be nil
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -81,7 +81,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	return b
 }
 
-// patch calls beforePatch.
+// patch calls beforePatch, and then patches the object.
 func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
 	opts ...client.PatchOption) error {
 	if before := b.beforePatch; before != nil {
@@ -91,7 +91,7 @@ func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, 
 	return c.Patch(ctx, o, p, opts...)
 }
 
-// patchStatus refuses a status with a message that the CRD does not allow, as an API server does.
+// patchStatus rejects a status with a message that is longer than the CRD allows, as an API server does.
 func (b *bench) patchStatus(
 	ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
 	opts ...client.SubResourcePatchOption,
@@ -115,7 +115,7 @@ func (b *bench) patchStatus(
 	return c.SubResource(sub).Patch(ctx, o, p, opts...)
 }
 
-// moduleOf returns a Manifest of a folder, which is not reconciled yet.
+// moduleOf returns a Manifest with a folder as its source. The Manifest is not reconciled yet.
 func moduleOf(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "kcp-system", Name: "m", UID: "m-1", Generation: 1,
@@ -151,7 +151,7 @@ func (b *bench) write(folder string, documents ...string) {
 	}
 }
 
-// manifest returns the Manifest as the control plane has it, nil if it does not exist.
+// manifest returns the Manifest in the control plane, or nil if it does not exist.
 func (b *bench) manifest() *v1beta2.Manifest {
 	b.t.Helper()
 	m := &v1beta2.Manifest{}
@@ -189,7 +189,7 @@ func (b *bench) reconcile() (reconcile.Result, error) {
 		Name: "m"}})
 }
 
-// settle reconciles until a state is reached, and returns the requests to the runtime since its start.
+// settle reconciles until the Manifest has the given state. It returns the requests to the runtime since the call.
 func (b *bench) settle(state v1beta2.State) []string {
 	b.t.Helper()
 	b.runtime.take()
@@ -205,7 +205,7 @@ func (b *bench) settle(state v1beta2.State) []string {
 	return nil
 }
 
-// fakeRuntime is a small API server: it stores what is applied, records all requests, and fails on demand.
+// fakeRuntime is a small API server. It stores the applied objects, records all requests, and fails on demand.
 type fakeRuntime struct {
 	*httptest.Server
 
@@ -240,14 +240,14 @@ func (f *fakeRuntime) paths() []string {
 	return slices.Sorted(maps.Keys(f.stored))
 }
 
-// failWith sets the answer to requests for which fail returns a code; nil ends that.
+// failWith sets the function that selects failing requests and their status codes. With nil, no request fails.
 func (f *fakeRuntime) failWith(fail func(line string) (code int, reason string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fail
 }
 
-// change edits an object as another field manager does, which then owns all of it.
+// change edits an object as another field manager that then owns all fields of the object.
 func (f *fakeRuntime) change(path string, edit func(map[string]any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -46,7 +46,7 @@ func readyMessage(t *testing.T, m *v1beta2.Manifest) (reason, message string) {
 	return c.Reason, c.Message
 }
 
-// TestInstall: each object is sent once, the status is written twice, and an unchanged Manifest costs nothing.
+// TestInstall: each object is sent once, and the status is written twice. An unchanged Manifest costs no request.
 func TestInstall(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -75,8 +75,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestUpgrade: new objects are applied before the objects of the former version are deleted, and both are in the
-// inventory meanwhile.
+// TestUpgrade: new objects are applied before the objects of the former version are deleted. Until then, the inventory
+// has the objects of both versions.
 func TestUpgrade(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -117,7 +117,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestEmptySource: a source without objects is an error, and nothing that was installed is deleted.
+// TestEmptySource: a source without objects is an error. No installed object is deleted.
 func TestEmptySource(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))
@@ -155,8 +155,8 @@ func TestDuplicateObject(t *testing.T) {
 	}
 }
 
-// TestDrift: an object that another field manager changed or deleted is corrected; with the annotation it is only
-// reported.
+// TestDrift: an object that another field manager changed or deleted is corrected. With the annotation, the drift is
+// only reported.
 func TestDrift(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -209,8 +209,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestLongErrorIsReported: 120 objects that the runtime refuses to show give an error that is longer than a condition
-// may be. It is reported nevertheless, so the Manifest does not stay Ready.
+// TestLongErrorIsReported: the runtime denies reads of 120 objects, so the error is longer than the limit of a
+// condition message. The error is still reported, so the Manifest does not stay Ready.
 func TestLongErrorIsReported(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	var all []string
@@ -236,7 +236,8 @@ func TestLongErrorIsReported(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthers: a finalizer that another writer adds while this controller changes its own is not lost.
+// TestFinalizersOfOthers: another writer adds a finalizer while this controller changes its own finalizers. The other
+// finalizer is not lost.
 func TestFinalizersOfOthers(t *testing.T) {
 	const other = "example.com/other"
 	addOther := func(b *bench) func() {

@@ -22,8 +22,8 @@ func sampleResource(name string) *unstructured.Unstructured {
 	}}
 }
 
-// newSampleBench returns a bench whose runtime serves the kind Sample, with a Manifest that has a custom resource of
-// it.
+// newSampleBench returns a bench whose runtime serves the kind Sample. Its Manifest has a custom resource of kind
+// Sample.
 func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
 	b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
 		m.Spec.Resource, m.Spec.CustomResourcePolicy = sampleResource("own"), policy
@@ -33,8 +33,8 @@ func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
 	return b
 }
 
-// TestResourcePolicy: the custom resource is created once, and only if the policy says so; an existing one is not
-// changed.
+// TestResourcePolicy: the custom resource is created once, and only if the policy is to create it. An existing custom
+// resource is not changed.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -67,7 +67,8 @@ func TestResourcePolicy(t *testing.T) {
 	}
 }
 
-// TestDelete: the custom resource is deleted first, and everything else after its operator has removed its finalizer.
+// TestDelete: the custom resource is deleted first. The other objects are deleted after the operator has removed its
+// finalizer from the custom resource.
 func TestDelete(t *testing.T) {
 	b := newSampleBench(t, v1beta2.CreateAndDelete)
 	b.settle(v1beta2.StateReady)
@@ -108,7 +109,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteWaitsForUsers: custom resources of users block the deletion, those of other Manifests do not.
+// TestDeleteWaitsForUsers: custom resources of users block the deletion. Custom resources of other Manifests do not.
 func TestDeleteWaitsForUsers(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -163,7 +164,7 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 	}
 }
 
-// TestDeleteForbidden: an object that may not be deleted is the reason in the status.
+// TestDeleteForbidden: the status has a reason if a permission to delete an object is missing.
 func TestDeleteForbidden(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))
@@ -204,7 +205,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestSuspended: a Manifest that must not be reconciled makes no request, and its condition has the reason.
+// TestSuspended: for a Manifest that must not be reconciled, no request is sent, and the condition has the reason.
 func TestSuspended(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*v1beta2.Manifest)
@@ -245,7 +246,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestRelease: a deletion that was given up leaves the runtime as it is.
+// TestRelease: an abandoned deletion does not change the runtime.
 func TestRelease(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"))

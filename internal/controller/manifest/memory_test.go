@@ -88,7 +88,7 @@ func TestAddEvent(t *testing.T) {
 	}
 }
 
-// TestListAndEventsInAnyOrder: a list and later events may be received in any order, and no change is lost.
+// TestListAndEventsInAnyOrder: a list and later events may be received in any order. No change is lost.
 func TestListAndEventsInAnyOrder(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
@@ -131,7 +131,7 @@ func interestOf(ref apply.Ref) runtimes.Interest {
 	return runtimes.Interest{Resource: ref.GVK().GroupVersion().WithResource("kedas"), Kind: ref.Kind}
 }
 
-// TestRestoreChanges: changes that a reconcile did not complete are taken again by the next one, and newer events win.
+// TestRestoreChanges: the next reconcile takes the changes of a reconcile that did not complete. Newer events are kept.
 func TestRestoreChanges(t *testing.T) {
 	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
 	m := &memory{}
@@ -151,7 +151,7 @@ func TestRestoreChanges(t *testing.T) {
 	}
 }
 
-// TestDrifted: own writes and changes of status are no drift.
+// TestDrifted: own writes and changes of the status do not count as drift.
 func TestDrifted(t *testing.T) {
 	ref := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	m := &memory{}
@@ -184,7 +184,8 @@ func TestMemoryOf(t *testing.T) {
 	}
 }
 
-// TestMissedEvents: missed events concern a Manifest if its objects or its custom resource are of that kind.
+// TestMissedEvents: lost events of a kind concern a Manifest if one of its objects or its custom resource has this
+// kind.
 func TestMissedEvents(t *testing.T) {
 	object := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	cr := apply.Ref{Group: "x.io", Version: "v1", Kind: "Keda", Namespace: "n", Name: "default"}

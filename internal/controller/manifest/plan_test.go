@@ -136,7 +136,7 @@ func TestDriftMessage(t *testing.T) {
 	}
 }
 
-// manifestWith returns a Manifest, changed by edit.
+// manifestWith returns a Manifest that was changed by edit.
 func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda-1"},
@@ -153,7 +153,7 @@ func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	return m
 }
 
-// planFor returns the plan of a Manifest whose sources are named by digests, so that no request is needed.
+// planFor returns the plan of a Manifest whose sources are pinned by digests. The plan therefore needs no request.
 func planFor(t *testing.T, m *v1beta2.Manifest, h history) (plan, error) {
 	found, err := source.NewFinder(source.Options{}).Find(t.Context(), m)
 	if err != nil {
@@ -221,8 +221,8 @@ func TestNewPlanRefusesBadSources(t *testing.T) {
 	}
 }
 
-// TestSumStaysTheSame: the digest is stored in the status of all Manifests. Another one for the same spec would apply
-// every module of a fleet again after an upgrade of the manager.
+// TestSumStaysTheSame: the digest is stored in the status of all Manifests. If the digest for the same spec changed, an
+// upgrade of the manager would apply all modules again.
 func TestSumStaysTheSame(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*v1beta2.Manifest)
@@ -246,7 +246,7 @@ func TestSumStaysTheSame(t *testing.T) {
 	}
 }
 
-// TestNewPlan: what a reconcile has to apply or to compare.
+// TestNewPlan: the plan has the objects that a reconcile must apply or compare.
 func TestNewPlan(t *testing.T) {
 	const interval = time.Hour
 	quiet := history{sinceCompared: 30 * time.Minute, sinceAudit: 30 * time.Minute, auditInterval: interval}

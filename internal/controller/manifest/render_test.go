@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestTerminalIfPinned: an error of rendering is final only if the source names its content by digest.
+// TestTerminalIfPinned: a rendering error is terminal only if the source is pinned by a digest.
 func TestTerminalIfPinned(t *testing.T) {
 	broken := &render.Error{}
 	cases := map[string]struct {

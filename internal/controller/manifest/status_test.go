@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestIsMinor: a new installation without problems costs two writes of its status. Everything that users may wait for,
-// or that a restart needs, is saved.
+// TestIsMinor: a new installation without problems costs two writes of its status. A status that users may wait for, or
+// that a restart needs, is always saved.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -119,7 +119,7 @@ func condition(s *v1beta2.ManifestStatus, kind string, at time.Time) {
 		LastTransitionTime: metav1.NewTime(at)})
 }
 
-// TestUnsaved: the remembered digest is valid only for that digest and that version of the Manifest.
+// TestUnsaved: the unsaved digest is valid only for the same digest and the same version of the Manifest.
 func TestUnsaved(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

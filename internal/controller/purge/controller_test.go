@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// server is the API server of a runtime: it keeps objects by path, and lets them go when they have no finalizers.
+// server is the API server of a runtime. It stores objects by path, and removes deleted objects without finalizers.
 type server struct {
 	*httptest.Server
 
@@ -59,7 +59,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// add stores an object; one that was deleted before has been going for an hour.
+// add stores an object. If the object has finalizers, it was deleted an hour ago.
 func (s *server) add(path string, deleted []string) {
 	name := path[strings.LastIndex(path, "/")+1:]
 	m := map[string]any{"name": name, "uid": "uid-" + name}

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// held is a cache that is always up to date.
+// held is a cache that is always synced.
 type held struct {
 	cache.Cache
 	client.Client

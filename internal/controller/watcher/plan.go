@@ -123,7 +123,7 @@ func paths(w *v1beta2.Watcher) []string {
 //	2  Istio is not installed                   no route, which is harmless
 //	3  the Watcher is not valid                 an existing route stays
 //	4  the selector is not valid                an existing route stays
-//	5  the selector matches no gateway          no route: without a gateway, the route would affect traffic in the mesh
+//	5  the selector matches no gateway          no route: without a gateway, it would affect traffic in the mesh
 //	6  a matching gateway has no hosts          an existing route stays
 //	7  otherwise                                a route from all hosts of all matching gateways to the Service
 func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {

@@ -13,8 +13,8 @@ import (
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// TestSlowChart: a caller does not wait for a slow host, several callers share one download, and the next caller gets
-// its result.
+// TestSlowChart: a caller does not wait for a slow host. Several callers share one download. The next caller receives
+// the result of the download.
 func TestSlowChart(t *testing.T) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)

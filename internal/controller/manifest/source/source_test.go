@@ -21,8 +21,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestCancelledLoad: the caller that started to load an artefact is cancelled. Another caller that waits for the same
-// artefact gets it, and the cancelled one does not wait for it.
+// TestCancelledLoad: the caller that started to load an artefact is cancelled and returns at once. Another caller that
+// waits for the same artefact receives the artefact.
 func TestCancelledLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -59,8 +59,8 @@ func TestCancelledLoad(t *testing.T) {
 	})
 }
 
-// TestLoadTimeout: an artefact that never comes ends with an error for all callers after renderTimeout, also if their
-// own contexts last.
+// TestLoadTimeout: if an artefact never arrives, all callers receive an error after renderTimeout, even if their own
+// contexts have not ended.
 func TestLoadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Renderer
@@ -183,7 +183,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreCached: Secrets are read once in a period.
+// TestCredentialsAreCached: Secrets are read once per credentialCachePeriod.
 func TestCredentialsAreCached(t *testing.T) {
 	basic := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}},
@@ -244,7 +244,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestFindPermanentErrors: an error that only a change of the Manifest can mend is terminal.
+// TestFindPermanentErrors: an error that only a change of the Manifest can fix is terminal.
 func TestFindPermanentErrors(t *testing.T) {
 	cases := map[string]struct {
 		source   string
@@ -265,7 +265,7 @@ func TestFindPermanentErrors(t *testing.T) {
 	}
 }
 
-// TestCachesAreBounded: a cache that is full is emptied, and has the newest entry.
+// TestCachesAreBounded: a full cache is emptied, and then contains only the newest entry.
 func TestCachesAreBounded(t *testing.T) {
 	var m map[string]int
 	for i := range 2*cacheLimit + 1 {
