@@ -208,7 +208,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	return n.reconcile(ctx)
 }
 
-// reconcile runs the steps of one case: hand over, delete, suspended, or install.
+// reconcile runs the steps of one case: hand over, delete, suspend, or install.
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report, AfterStep: n.After}

@@ -37,7 +37,7 @@ import (
 // TombstoneOptions configure Tombstones.
 type TombstoneOptions struct {
 	// Options are the options of the purge. Grace is the time between the deletion of custom resources and the removal
-	// of their finalizers. With 0, finalizers are never removed.
+	// of their finalizers, at most finalizerGracePeriod. With 0, finalizers are never removed.
 	Options
 	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache

@@ -198,7 +198,7 @@ func terminalIfPermanent(err error) error {
 // origin is the part of the Manifest of a source that requests need.
 type origin struct {
 	namespace string // namespace of the Secrets with the credentials
-	version   string // version of the module; if its component is trusted, a layer by digest is trusted too
+	version   string // version of the module; a layer by digest is trusted if this version of its component is trusted
 }
 
 // find resolves one source.
