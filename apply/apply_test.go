@@ -49,7 +49,7 @@ func TestInventory(t *testing.T) {
 			t.Errorf("pass %d: refs (-want +got):\n%s", pass, diff)
 		}
 	}
-	// Nothing is asked for built-in kinds, for kinds of the bundle, or twice.
+	// No discovery request is sent for built-in kinds and for kinds of the bundle. No discovery request is sent twice.
 	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"},
 		s.take()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -89,8 +89,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestApplyOrder follows one installation: phases in order, one PATCH an object, nothing on the second call, an upgrade
-// that sends what has changed.
+// TestApplyOrder tests one installation: phases are in order, each object gets one PATCH, the second call sends
+// nothing, and an upgrade sends only the changed objects.
 func TestApplyOrder(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
@@ -145,7 +145,7 @@ func TestApplyOrder(t *testing.T) {
 	}
 }
 
-// checkPhases compares requests with phases: any order within one.
+// checkPhases compares requests with the expected phases. Within a phase, requests may be in any order.
 func checkPhases(t *testing.T, want [][]string, got []string) {
 	t.Helper()
 	for _, phase := range want {
@@ -176,7 +176,7 @@ func TestApplyParallel(t *testing.T) {
 		most = max(most, underWay)
 		waiting++
 		mine := round
-		if waiting == limit { // the last of a round lets all go: with less in parallel, the test would hang
+		if waiting == limit { // the last request of a round releases all; with less concurrency, the test would block
 			waiting, round = 0, make(chan struct{})
 			close(mine)
 		}
@@ -199,7 +199,7 @@ func TestApplyParallel(t *testing.T) {
 	if most != limit {
 		t.Errorf("got %d requests at once, want %d", most, limit)
 	}
-	// The limit is the cluster's, not the call's.
+	// The limit is a limit of the Cluster over all calls.
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
@@ -214,7 +214,7 @@ func TestApplyParallel(t *testing.T) {
 	}
 }
 
-// TestApplyFailures: the effect of a refused object on itself, on dependent objects, and on all others.
+// TestApplyFailures tests the effect of a rejected object on itself, on dependent objects, and on all other objects.
 func TestApplyFailures(t *testing.T) {
 	all := []string{accountPath, bindingPath, configPath, definitionPath, hookPath, managerPath, namespacePath,
 		rolePath, servicePath, thingPath}
@@ -407,7 +407,7 @@ func TestApplyFailures(t *testing.T) {
 				t.Errorf("%s: objects in the cluster (-want +got):\n%s", tc.reason, diff)
 			}
 
-			// The next Apply sends only what is left.
+			// The next Apply sends only the remaining objects.
 			s.on("PATCH "+tc.path, nil)
 			s.take()
 			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
@@ -422,7 +422,7 @@ func TestApplyFailures(t *testing.T) {
 	}
 }
 
-// TestApplyStops: errors that concern the whole cluster end the call at once.
+// TestApplyStops tests that errors that concern the whole cluster end the call at once.
 func TestApplyStops(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -548,7 +548,7 @@ func TestApplyCanceled(t *testing.T) {
 	}
 }
 
-// TestApplyIdleConnection: a server that closes an idle connection is not unreachable.
+// TestApplyIdleConnection tests that a server that closes an idle connection is not reported as unreachable.
 func TestApplyIdleConnection(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{MaxConcurrentRequests: 1})
@@ -570,7 +570,7 @@ func TestApplyExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.take()
-	// After a restart nothing is recorded. The CRD exists already, so that no discovery of its kind is needed.
+	// After a restart, Progress is empty. The CRD already exists, so its kind needs no discovery.
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != 10 {
 		t.Fatalf("applying again: %v, %+v", err, result)
@@ -578,7 +578,8 @@ func TestApplyExisting(t *testing.T) {
 	if sent := s.take(); len(sent) != 10 {
 		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
 	}
-	// Its version is not served yet: 404 for the custom resource means waiting, and then asking before trying.
+	// The version of the CRD is not served yet. After a 404, the custom resource waits, and discovery precedes the next
+	// PATCH.
 	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"),
 		"{name: v1,", "{name: v2,"))
 	var done Progress
@@ -647,8 +648,8 @@ func TestApplyBadIdentity(t *testing.T) {
 	}
 }
 
-// TestApplyVersionOfDefinition: a custom resource in a version that its own definition will never serve does not wait
-// for it.
+// TestApplyVersionOfDefinition tests a custom resource in a version that its CRD does not define. The custom resource
+// does not wait for the CRD.
 func TestApplyVersionOfDefinition(t *testing.T) {
 	s := newServer(t)
 	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1",

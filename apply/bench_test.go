@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// answer50 is the answer of an API server to a PATCH that requests metadata only.
+// answer50 is the response of an API server to a PATCH that requests only metadata.
 const answer50 = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"c","namespace":"default","uid":"0c0c4ef3-6d07-4a4e-8c1e-2f0a6f1f4a57","resourceVersion":"1234567","generation":1,"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"app.kubernetes.io/component":"x","operator.kyma-project.io/managed-by":"kyma"},"annotations":{"operator.kyma-project.io/owned-by":"kcp-system/x"},"managedFields":[{"manager":"declarative.kyma-project.io/applier","operation":"Apply","apiVersion":"apps/v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:operator.kyma-project.io/owned-by":{}},"f:labels":{"f:app.kubernetes.io/component":{},"f:operator.kyma-project.io/managed-by":{}}},"f:spec":{"f:replicas":{},"f:selector":{},"f:template":{"f:metadata":{"f:labels":{"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"manager\"}":{".":{},"f:args":{},"f:image":{},"f:name":{},"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}}}}]}}`
 
-// wire answers every request at once, without a network: the rest is the cost of this package.
+// wire responds to every request at once and without a network, so a benchmark measures only the cost of this package.
 type wire struct{ requests int }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -93,7 +93,8 @@ func applyAll(b *testing.B, c *Cluster, set Set) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/50, "ns/object")
 }
 
-// TestProgressSize verifies the documented size of Progress: it is stored for every installation of every runtime.
+// TestProgressSize verifies the documented size of Progress. A Progress is stored for every installation of every
+// runtime.
 func TestProgressSize(t *testing.T) {
 	const installations, objects = 200, 25
 	refs := make([]Ref, objects)

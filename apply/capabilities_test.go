@@ -44,7 +44,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// answering scripts a good answer.
+// answering returns a script for a successful response.
 func answering(body string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -62,8 +62,8 @@ func TestDeleteOrder(t *testing.T) {
 	}
 }
 
-// TestDeleteBlocked follows a teardown that is held up by finalizers: they are named, later phases wait, nothing is
-// deleted twice.
+// TestDeleteBlocked tests a deletion that is blocked by finalizers: messages contain the finalizers, later phases wait,
+// and no object gets a second DELETE.
 func TestDeleteBlocked(t *testing.T) {
 	s, c, refs := installed(t)
 	hold := func(path string, finalizers ...any) {
@@ -112,7 +112,7 @@ func TestDeleteBlocked(t *testing.T) {
 		t.Errorf("got %+v, want the ConfigMap first", blocked[0])
 	}
 
-	// Somebody creates it again: a new object of that name, which is deleted once more.
+	// Another client creates the object again. The new object has the same name and gets one more DELETE.
 	s.change(configPath, func(o map[string]any) {
 		delete(o["metadata"].(map[string]any), "deletionTimestamp")
 		delete(o["metadata"].(map[string]any), "finalizers")
@@ -183,8 +183,8 @@ func TestDeleteKeepsNamespaces(t *testing.T) {
 	}
 }
 
-// TestDeleteWithoutKind: an object whose kind is not served in any version cannot exist; one that is served in another
-// version is found there.
+// TestDeleteWithoutKind tests that an object is considered deleted if its kind is not served in any version. If the
+// kind is served in another version, the object is found in that version.
 func TestDeleteWithoutKind(t *testing.T) {
 	s, c, _ := installed(t)
 	old := Ref{Group: "example.com", Version: "v1beta1", Kind: "Thing", Namespace: "default", Name: "default"}
@@ -292,7 +292,7 @@ func TestCreateGetList(t *testing.T) {
 		t.Errorf("listing an unknown kind: got %v", err)
 	}
 
-	// Scope is the cluster's to decide.
+	// The cluster determines the scope of a kind.
 	role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1",
 		"kind": "ClusterRole", "metadata": map[string]any{"name": "r", "namespace": "stray"}}}
 	if ref, err := c.Create(t.Context(), role, "someone"); err != nil || ref.Namespace != "" ||
@@ -311,7 +311,7 @@ func TestCreateGetList(t *testing.T) {
 	s.take()
 }
 
-// TestForgetsKinds: a kind that was found once may go, and come back with another plural.
+// TestForgetsKinds tests that a kind that was found once may be removed and served again with another plural.
 func TestForgetsKinds(t *testing.T) {
 	s := newServer(t)
 	s.serve(thingKind)

@@ -16,7 +16,7 @@ func TestFindDrift(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
 	var done Progress
-	// Nothing is known after a restart: the objects are compared by value, and then known.
+	// After a restart, Progress is empty. The objects are compared by value and then recorded.
 	for pass, accept := range []string{jsonType, metadataType} {
 		drifted, err := c.FindDrift(t.Context(), set, &done)
 		if err != nil || len(drifted) != 0 {
@@ -40,7 +40,7 @@ func TestFindDrift(t *testing.T) {
 	}
 	s.take()
 
-	// People change and delete things.
+	// Other clients change and delete objects.
 	s.change(configPath, func(o map[string]any) {
 		o["data"] = map[string]any{"a": "changed"}
 		o["metadata"].(map[string]any)["managedFields"] = []any{
@@ -114,7 +114,7 @@ func TestFindDriftErrors(t *testing.T) {
 	}
 }
 
-// TestCompareOwned compares objects with records as API servers write them.
+// TestCompareOwned compares objects with field ownership in the format of API servers.
 func TestCompareOwned(t *testing.T) {
 	const service = `{"f:spec":{"f:ports":{"k:{\"port\":53,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:targetPort":{}},"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}},"f:selector":{}}}`
 	const servicePorts = `spec: {ports: [{name: tcp, port: 53, targetPort: 53}, {name: udp, port: 53, protocol: UDP}], selector: {a: b}}`
@@ -122,7 +122,7 @@ func TestCompareOwned(t *testing.T) {
 	tests := map[string]struct {
 		reason       string
 		fields       string
-		wanted, live string // live "" compares by the record alone
+		wanted, live string // live "": only the field ownership is compared
 		zeros        bool
 		want         []string
 	}{
@@ -285,7 +285,7 @@ func TestOtherOwners(t *testing.T) {
 	}
 }
 
-// FuzzCompareOwned: no answer of an API server may make the process panic.
+// FuzzCompareOwned tests that no response of an API server makes the process panic.
 func FuzzCompareOwned(f *testing.F) {
 	f.Add(`{"f:spec":{"f:ports":{"k:{\"port\":53}":{".":{}},"v:1":{}}}}`,
 		`{"spec":{"ports":[{"port":53},1]}}`, `{"spec":{"ports":null}}`)
@@ -301,7 +301,7 @@ func FuzzCompareOwned(f *testing.F) {
 	})
 }
 
-// tree parses YAML as an API server's answer would be parsed.
+// tree parses YAML to the same types as a response of an API server.
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
 	if text == "" {
@@ -318,7 +318,7 @@ func tree(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// TestFindDriftOfAnotherOwner: only the given Set is compared, not an earlier one.
+// TestFindDriftOfAnotherOwner tests that FindDrift compares only the given Set and not an earlier Set.
 func TestFindDriftOfAnotherOwner(t *testing.T) {
 	s, c, _ := installed(t)
 	var done Progress

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestStableMessage: the message about a connection is the same each time.
+// TestStableMessage tests that the message of the same connection error is the same each time.
 func TestStableMessage(t *testing.T) {
 	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 52756},
 		&net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 6443}

@@ -48,7 +48,8 @@ func TestJoinFailures(t *testing.T) {
 	}
 }
 
-// TestFindDriftErrorBounded: a condition holds the error of FindDrift, and the CRDs allow 32,768 bytes.
+// TestFindDriftErrorBounded tests the length of the error of FindDrift. The error is part of a condition, and the CRDs
+// allow 32,768 bytes.
 func TestFindDriftErrorBounded(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})

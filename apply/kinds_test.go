@@ -13,7 +13,8 @@ import (
 
 // TestBuiltins compares the table with the kinds that client-go knows.
 func TestBuiltins(t *testing.T) {
-	// Not objects of modules: parts of others, reviews, objects that only the control plane writes, and removed kinds.
+	// These kinds are not objects of modules: parts of other objects, reviews, objects that only the control plane
+	// writes, and removed kinds.
 	left := map[string][]string{
 		"":                          {"Binding", "ComponentStatus", "Event", "RangeAllocation"},
 		"apps":                      {"Scale"},
@@ -58,7 +59,7 @@ func TestBuiltins(t *testing.T) {
 	}
 }
 
-// TestRoles: every role has one phase to come and one to go.
+// TestRoles tests that every role has one phase of Apply and one phase of Delete.
 func TestRoles(t *testing.T) {
 	for r := roleCustom; r <= roleAdmission; r++ {
 		count := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// annotated returns the ConfigMap config with annotations of a policy.
+// annotated returns the ConfigMap config with policy annotations.
 func annotated(t *testing.T, data string, annotations map[string]string) Set {
 	t.Helper()
 	text, err := json.Marshal(annotations)
@@ -102,7 +102,7 @@ func TestCreateOnly(t *testing.T) {
 		t.Errorf("it is created again: %+v", result)
 	}
 
-	// It is deleted between the two requests.
+	// The object is deleted between the two requests.
 	s.on("GET "+configPath, refusing(http.StatusNotFound, "NotFound", "gone"))
 	s.on("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, 404, "NotFound", "gone", "config", "configmaps")
@@ -126,7 +126,7 @@ func TestIgnorePaths(t *testing.T) {
 	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()); diff != "" {
 		t.Errorf("created with everything (-want +got):\n%s", diff)
 	}
-	// Somebody takes one of the fields; the other is still ours.
+	// Another client takes over one of the fields. We still own the other field.
 	s.change(configPath, func(o map[string]any) {
 		o["data"].(map[string]any)["a"] = "theirs"
 		entry := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)
@@ -163,7 +163,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
-	// After a restart, with a conflict: in an ignored field it is nobody's business.
+	// After a restart, another client has changed an ignored field. This is not a conflict.
 	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
 	result, sent := s.apply(c, newer, nil)
 	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath,
@@ -174,7 +174,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("got %v, want the field that was taken", result.TakenOver)
 	}
 
-	// It was deleted, and Progress does not know.
+	// The object was deleted, and Progress does not contain the deletion.
 	s.mu.Lock()
 	delete(s.stored, configPath)
 	s.mu.Unlock()
@@ -182,7 +182,7 @@ func TestIgnorePaths(t *testing.T) {
 		cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()) != "" {
 		t.Errorf("created again with everything: %+v, %v", result, s.data())
 	}
-	// It is on its way out.
+	// The object is being deleted.
 	s.change(configPath, func(
 		o map[string]any) {
 		o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
@@ -250,7 +250,7 @@ func TestPolicyInvalid(t *testing.T) {
 	}
 }
 
-// TestOnImmutable: a change that the API server does not allow.
+// TestOnImmutable tests a change that the API server rejects because a field is immutable.
 func TestOnImmutable(t *testing.T) {
 	const words = `Invalid value: {"matchLabels":{"a":"b: c"}}: field is immutable`
 	immutable := func(w http.ResponseWriter, _ *http.Request) { refuseFor(w, "data.a", "FieldValueInvalid", words) }
@@ -341,7 +341,7 @@ func TestOnImmutable(t *testing.T) {
 	})
 }
 
-// TestImmutableWords holds the words of real API servers.
+// TestImmutableWords tests messages of real API servers.
 func TestImmutableWords(t *testing.T) {
 	tests := map[string]struct {
 		reason       string

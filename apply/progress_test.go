@@ -184,16 +184,17 @@ func TestIsKnownVersion(t *testing.T) {
 	}
 }
 
-// TestObserveEventInFlight: events that come while an object is being applied are judged by the answer.
+// TestObserveEventInFlight tests events that arrive while an object is being applied. The response decides whether such
+// an event is an own write.
 func TestObserveEventInFlight(t *testing.T) {
 	deployment := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "default", Name: "d"}
 	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "c"}
 	tests := map[string]struct {
 		reason     string
 		ref        Ref
-		generation int64 // of the event that arrives meanwhile
+		generation int64 // generation of the event that arrives during the request
 		version    int
-		want       bool // done with it
+		want       bool // the object needs no further request
 	}{
 		"OwnWrite": {
 			reason:     "the event of this very write",
@@ -256,8 +257,8 @@ func TestObserveEventInFlight(t *testing.T) {
 	}
 }
 
-// TestForgetDuringRequest: an object that was changed by another client while its request was under way is sent again,
-// whatever the answer says.
+// TestForgetDuringRequest tests an object that another client changes during a request for the object. The object is
+// sent again for any response.
 func TestForgetDuringRequest(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
@@ -276,7 +277,7 @@ func TestForgetDuringRequest(t *testing.T) {
 		t.Fatalf("again: %v, %+v", err, result)
 	}
 
-	// A comparison that has read the object before the change must not record it as unchanged.
+	// A comparison that read the object before the change must not record the object as unchanged.
 	for _, known := range []bool{true, false} {
 		if !known {
 			p = Progress{}

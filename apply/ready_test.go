@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// put stores an object as the cluster's own controllers would have left it.
+// put stores an object in the state in which the controllers of the cluster would have left it.
 func (s *server) put(t *testing.T, path, text string) {
 	t.Helper()
 	s.mu.Lock()
@@ -306,7 +306,7 @@ func TestCheckReadyErrors(t *testing.T) {
 	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); ClassOf(err) != Unauthorized || notReady != nil {
 		t.Errorf("a refused credential: got %+v, %v", notReady, err)
 	}
-	// Rights that are missing for the explanation cost the explanation only.
+	// If the rights to list pods are missing, only the explanation is missing.
 	s.on("GET "+managerPath, nil)
 	s.put(t, managerPath, brokenDeployment)
 	s.on("GET "+podsPath, refusing(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))

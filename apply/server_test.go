@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// server is an API server small enough to read: it stores what is applied, records every request, and misbehaves on
-// demand.
+// server is a small API server for tests. It stores applied objects, records every request, and returns scripted
+// errors.
 type server struct {
 	*httptest.Server
 	t testing.TB
@@ -34,8 +34,8 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held has the managers of fields of others, by path and field (".spec.replicas"): a PATCH without force that has
-	// such a path is refused.
+	// held contains the managers of fields of others, by path and field (".spec.replicas"). A PATCH without force that
+	// contains such a field is rejected.
 	held map[string]map[string]string
 }
 
@@ -59,7 +59,7 @@ func (s *server) cluster(opts ClusterOptions) *Cluster {
 	return c
 }
 
-// on answers one request line by script from now on; nil removes the script.
+// on sets the script that responds to one request line from now on. The script nil removes the current script.
 func (s *server) on(line string, script func(http.ResponseWriter, *http.Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// discovery answers /apis/group and /apis/group/version.
+// discovery responds to /apis/group and /apis/group/version.
 func (s *server) discovery(w http.ResponseWriter, path string) bool {
 	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
 	if !strings.HasPrefix(path, "/apis/") || len(parts) > 2 {
@@ -248,8 +248,8 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.answer(w, code, r, s.stored[r.URL.Path])
 }
 
-// allowed compares a PATCH with its preconditions, and with the fields of other managers. It answers
-// if it refuses.
+// allowed checks the preconditions of a PATCH and its conflicts with the fields of other managers. If the PATCH is
+// rejected, allowed writes the response.
 func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
 	m, old := o["metadata"].(map[string]any), s.stored[r.URL.Path]
 	version, uid := m["resourceVersion"], m["uid"]
@@ -287,14 +287,14 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 	return true
 }
 
-// refuseFor answers 422 because of one field.
+// refuseFor responds with 422 because of one field.
 func refuseFor(w http.ResponseWriter, field, reason, message string) {
 	write(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid",
 		"message": "it is invalid", "details": map[string]any{
 			"name": "x", "causes": []any{map[string]any{"reason": reason, "field": field, "message": message}}}})
 }
 
-// store writes an object. Nothing changes if it is equal to the stored one.
+// store writes an object. If the object equals the stored object, nothing changes.
 func (s *server) store(path string, o map[string]any, operation, manager string) {
 	m := o["metadata"].(map[string]any)
 	fields := fieldsOf(withoutUnowned(o))
@@ -319,7 +319,7 @@ func (s *server) store(path string, o map[string]any, operation, manager string)
 	s.stored[path] = o
 }
 
-// fieldsOf writes which fields an object has, lists as a whole.
+// fieldsOf writes the fields of an object in the format of managed fields. Each list is one field.
 func fieldsOf(o map[string]any) map[string]any {
 	fields := map[string]any{}
 	for key, value := range o {
@@ -351,7 +351,7 @@ func (s *server) remove(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, map[string]any{"kind": "Status", "status": "Success"})
 }
 
-// answer writes an object, or its metadata if the request is for metadata.
+// answer writes an object. If the request is for metadata, answer writes only the metadata.
 func (s *server) answer(w http.ResponseWriter, code int, r *http.Request, o map[string]any) {
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata;") {
 		o = map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
@@ -365,14 +365,14 @@ func write(w http.ResponseWriter, code int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// refuse answers as an API server refuses.
+// refuse writes an error response in the format of an API server.
 func refuse(w http.ResponseWriter, code int, reason, message, name, kind string) {
 	write(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
 		"reason": reason, "message": message,
 		"details": map[string]any{"name": name, "kind": kind}})
 }
 
-// refusing is a script that always refuses.
+// refusing returns a script that rejects every request.
 func refusing(code int, reason, message string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, reason, message, "", "") }
 }
@@ -391,7 +391,7 @@ func bundleOf(t testing.TB, yaml string) *render.Bundle {
 	return bundle
 }
 
-// module is a bundle with something of every phase, in an order that is not that of phases.
+// module is a bundle with objects of every phase. The order of the objects is not the order of the phases.
 const module = `
 {apiVersion: example.com/v1, kind: Thing, metadata: {name: default}, spec: {size: 1}}
 ---

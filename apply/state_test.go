@@ -215,7 +215,7 @@ func TestStateRulesInvalid(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		rules   StateRules
-		late    bool // only an object shows it
+		late    bool // the error occurs only when an object is evaluated
 		message string
 	}{
 		"Syntax": {"the place is told", StateRules{Expression: "self.status. == 3"}, false,
@@ -250,7 +250,7 @@ func TestStateRulesInvalid(t *testing.T) {
 	var states StateEvaluator
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from memory
+			for range 2 { // the second evaluation uses the cache
 				start := time.Now()
 				_, err := states.Evaluate(thingRef, cr, tc.rules)
 				if !reasonIs(err, StateRuleInvalid) || ClassOf(err) != Terminal ||
@@ -277,7 +277,7 @@ func TestStateRulesInvalid(t *testing.T) {
 	}
 }
 
-// TestJudgeParallel runs under the race detector: rules are shared.
+// TestJudgeParallel evaluates shared rules concurrently, to find races with the race detector.
 func TestJudgeParallel(t *testing.T) {
 	var states StateEvaluator
 	cr := customResource(t, `status: {list: [{a: 1}, {a: 2}], ready: true}`)

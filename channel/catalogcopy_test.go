@@ -33,7 +33,7 @@ func mustView(t testing.TB, g Access, s Contents) CatalogCopy {
 	return v
 }
 
-// channelsIn returns the channels that a view shows, as module/channel.
+// channelsIn returns the channels in a catalog copy as module/channel.
 func channelsIn(t testing.TB, v CatalogCopy) []string {
 	t.Helper()
 	var all []string
@@ -126,8 +126,8 @@ func TestCatalogCopyFor(t *testing.T) {
 	}
 }
 
-// TestCopiedObjects: a copy contains what a user needs to choose a module, and nothing about the control plane or other
-// runtimes.
+// TestCopiedObjects tests that a copy contains the data that a user needs to choose a module, and no data about the
+// control plane or other runtimes.
 func TestCopiedObjects(t *testing.T) {
 	r := shopReleases()["vip"]
 	r.Namespace, r.UID, r.ResourceVersion, r.Generation, r.Finalizers = "kcp-system", "u", "7", 3, []string{"x"}
@@ -165,7 +165,7 @@ func TestCopiedObjects(t *testing.T) {
 	}
 }
 
-// TestCatalogCopyDigest: the digest changes with the copied objects only.
+// TestCatalogCopyDigest tests that the digest changes only if the copied objects change.
 func TestCatalogCopyDigest(t *testing.T) {
 	before := mustView(t, Access{}, shopStock()).Digest
 	cases := map[string]struct {
@@ -213,8 +213,8 @@ func TestCatalogCopyDigest(t *testing.T) {
 	}
 }
 
-// TestCatalogCopyMatchesResolve: a runtime can have exactly the versions in its catalog copy, for every right,
-// module and channel.
+// TestCatalogCopyMatchesResolve tests that a runtime can have exactly the versions in its catalog copy, for every
+// right, module and channel.
 func TestCatalogCopyMatchesResolve(t *testing.T) {
 	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound,
 		v1beta2.ReasonTemplateNotFound}

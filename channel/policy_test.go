@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// referencePolicy has the shape that the reference reads.
+// referencePolicy is a policy as the reference implementation reads it.
 const referencePolicy = `{
   "rules": [
     {"match": {"globalAccountID": "ga-1|ga-2"}, "windows": [{"days": ["Sat"], "begin": "06:00:00+00:00", "end": "10:00:00+00:00"}]},
@@ -127,7 +127,7 @@ func TestParsePolicyErrors(t *testing.T) {
 	}
 }
 
-// ok is a window without a fault.
+// ok is a valid window.
 const ok = `{"days": ["Sat"], "begin": "01:00:00Z", "end": "02:00:00Z"}`
 
 func TestPolicyIn(t *testing.T) {
@@ -495,8 +495,7 @@ func TestOpeningUnknown(t *testing.T) {
 	}
 }
 
-// TestWindowByTheClock compares with reading a clock every minute of days on which it
-// is changed.
+// TestWindowByTheClock compares windows with the clock time of every minute, on days with a clock change.
 func TestWindowByTheClock(t *testing.T) {
 	windows := []struct{ begin, end string }{{"22:00", "02:00"}, {"01:30", "03:30"}, {"00:00", "00:00"},
 		{"12:00", "11:59"}, {"02:10", "02:50"}}
@@ -537,7 +536,7 @@ func TestWindowByTheClock(t *testing.T) {
 
 func isWeekend(d time.Weekday) bool { return d == time.Saturday || d == time.Sunday }
 
-// zones are some that change their clocks in unusual ways.
+// zones are time zones with unusual clock changes.
 var zones = []string{
 	"Europe/Berlin", "Europe/London", "Europe/Moscow", "America/New_York", "America/Sao_Paulo", "America/Caracas",
 	"Africa/Casablanca", "Asia/Gaza",
@@ -545,8 +544,9 @@ var zones = []string{
 	"Pacific/Kiritimati", "Antarctica/Troll", "UTC",
 }
 
-// isFirst checks that an instant shows the time that was asked for, and none before does, or that the time is skipped
-// and it is where the clock jumps. The time is that of shown in UTC.
+// isFirst checks that an instant is the first instant that shows the requested clock time. If the clock change skips
+// that time, isFirst checks that the instant is the clock change. The parameter shown is the clock time as a time in
+// UTC.
 func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	t.Helper()
 	wall := func(t time.Time) time.Time {
@@ -554,7 +554,7 @@ func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 		return t.UTC().Add(time.Duration(offset) * time.Second)
 	}
 	got := timeOnDate(shown.Year(), shown.Month(), shown.Day(), timeOfDay(shown), zone)
-	for i := range 5 { // a clock is not put back by more than two hours
+	for i := range 5 { // no clock change goes back by more than two hours
 		if before := got.Add(-time.Duration(i)*30*time.Minute - time.Second); !wall(before).Before(shown) {
 			t.Errorf("%s in %s: got %s, but at %s the clock shows %s", shown, zone, got, before.UTC(), wall(before))
 		}
@@ -564,7 +564,7 @@ func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	}
 }
 
-// TestTimeOnDate checks all changes of the clock in 60 years.
+// TestTimeOnDate checks all clock changes in 60 years.
 func TestTimeOnDate(t *testing.T) {
 	for _, name := range zones {
 		zone, err := time.LoadLocation(name)
@@ -595,7 +595,7 @@ func FuzzInstant(f *testing.F) {
 	})
 }
 
-// FuzzParsePolicy: whatever is read a valid window is open at its begin.
+// FuzzParsePolicy tests that every window that is parsed without an error is open at its begin.
 func FuzzParsePolicy(f *testing.F) {
 	f.Add([]byte(referencePolicy), int64(1782907200), "ga-1")
 	f.Add([]byte(`{"default": {"days": ["Sun"], "begin": "02:15", "end": "02:45", "timeZone": "Europe/Berlin"}}`),

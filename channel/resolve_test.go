@@ -13,14 +13,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// at is a Wednesday.
+// at is the current time in tests, a Wednesday.
 var at = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 func selecting(key, value string) *v1beta2.Selector {
 	return &v1beta2.Selector{MatchLabels: map[string]string{key: value}}
 }
 
-// shopReleases are modules in several shapes, by name.
+// shopReleases are example ModuleReleaseMetas by module name.
 func shopReleases() map[string]*v1beta2.ModuleReleaseMeta {
 	one := []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}
 	releases := map[string]*v1beta2.ModuleReleaseMeta{
@@ -66,7 +66,7 @@ func legacyTemplate(name, module, channel, version string) *v1beta2.ModuleTempla
 	}
 }
 
-// shopTemplates are the versions of those modules, and of some that have no release.
+// shopTemplates are the ModuleTemplates of shopReleases and of some modules without a ModuleReleaseMeta.
 func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 	marked := func(label, value string) *v1beta2.ModuleTemplate {
 		return &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{label: value}}}
@@ -109,7 +109,7 @@ func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 	return templates
 }
 
-// shop is a catalog of all of them. Its maintenance window is on Sundays from 03:00 to 05:00.
+// shop is a catalog of shopReleases and shopTemplates. Its maintenance window is on Sundays from 03:00 to 05:00.
 func shop() Catalog {
 	releases, templates := shopReleases(), shopTemplates()
 	policy, err := ParsePolicy([]byte(`{"default": {"days": ["Sun"], "begin": "03:00:00Z", "end": "05:00:00Z"}}`))
@@ -138,7 +138,7 @@ func shop() Catalog {
 	}
 }
 
-// answer is a Decision without messages.
+// answer is a Decision without its messages.
 type answer struct {
 	Channel, Version, Next, Component, Template string
 	Blocker, Object                             string
@@ -156,7 +156,7 @@ func answerOf(d Decision) answer {
 	return a
 }
 
-// checkBlocker verifies the invariants of every answer.
+// checkBlocker verifies the invariants of a Blocker.
 func checkBlocker(t *testing.T, w Request, d Decision) {
 	t.Helper()
 	if d.Module != w.Module || d.Installed != w.Installed {
@@ -385,8 +385,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestClockIsSet resolves twice, and sets the clock in between: only the current time counts, and an update under
-// way is not stopped.
+// TestClockIsSet resolves a request twice and changes the clock in between. Only the current time is used, and an
+// update in progress is not stopped.
 func TestClockIsSet(t *testing.T) {
 	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // until 5:00, and so every Sunday
 	cases := map[string]struct {
@@ -479,7 +479,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// TestMessages: a message states what to do, and offers only what the runtime may have.
+// TestMessages tests that a message states how to fix the problem, and offers only choices that the runtime may have.
 func TestMessages(t *testing.T) {
 	many := Catalog{Release: func(string) *v1beta2.ModuleReleaseMeta {
 		r := &v1beta2.ModuleReleaseMeta{}
@@ -564,7 +564,7 @@ func TestModuleOf(t *testing.T) {
 	}
 }
 
-// FuzzResolve: every Decision is well-formed, and no version is lowered unless that is allowed.
+// FuzzResolve tests that every Decision is well-formed, and that no version is lowered unless a downgrade is allowed.
 func FuzzResolve(f *testing.F) {
 	f.Add("keda", "fast", "", "1.0.0", "", uint8(0), int64(0))
 	f.Add("pair", "", "1.0.0", "", "2.0.0", uint8(3), int64(1e9))

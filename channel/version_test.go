@@ -6,7 +6,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// TestPrecedence has the order of semver.org, chapter 11.
+// TestPrecedence tests the order of the example in semver.org, chapter 11.
 func TestPrecedence(t *testing.T) {
 	rising := []string{
 		"0.0.1", "0.1.0", "0.9.9", "0.10.0", "1.0.0-0", "1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha",
@@ -33,7 +33,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// FuzzLower checks that being lower is a strict order wherever all are versions, and never true elsewhere.
+// FuzzLower checks that isLower is a strict order of valid versions, and false if a version is invalid.
 func FuzzLower(f *testing.F) {
 	f.Add("1.0.0", "1.0.1", "1.0.2")
 	f.Add("1.0.0-rc", "1.0.0", "1.0.0-rc.1")

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// Charts are found by range, in a repository as well as in a registry.
+// This example finds charts by range, in a repository and in a registry.
 func ExampleRepository() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(

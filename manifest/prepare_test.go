@@ -132,7 +132,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestNoChart: errors of the chart are reported before a request is sent to the cluster.
+// TestNoChart tests that errors of the chart are returned before a request is sent to the cluster.
 func TestNoChart(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(t.TempDir(), "large.tgz")
@@ -169,7 +169,7 @@ func TestNoChart(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an unreachable cluster is an error with a reason in all operations.
+// TestUnreachable tests that all operations return an error with a reason for an unreachable cluster.
 func TestUnreachable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"), 0o600); err != nil {
@@ -189,7 +189,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestRecord: an inventory that is written can be read, and holds names only.
+// TestRecord tests that a written inventory can be read again and contains only names.
 func TestRecord(t *testing.T) {
 	want := inventory{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment",
 		Namespace: "n", Name: "a", Keep: true}},

@@ -48,11 +48,11 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shopAt is a chart repository with several versions of one chart, behind a password.
+// shopAt is a chart repository with several versions of one chart. It requires a password.
 type shopAt struct {
 	*httptest.Server
 	asked atomic.Int32
-	index atomic.Pointer[string] // served instead of the index
+	index atomic.Pointer[string] // if set, served instead of the index
 }
 
 func newShop(t testing.TB) *shopAt {
@@ -195,7 +195,7 @@ func TestRepositoryFails(t *testing.T) {
 	}
 }
 
-// TestIndexIsRemembered: it is read once for many charts, and again when it is old.
+// TestIndexIsRemembered tests that the index is requested once for many charts, and again after MaxAge.
 func TestIndexIsRemembered(t *testing.T) {
 	shop := newShop(t)
 	find := func(r *Repository, times int) int32 {
@@ -224,7 +224,7 @@ func TestIndexIsRemembered(t *testing.T) {
 	}
 }
 
-// TestCredentialsStayHome: a chart on another host is asked for without them, also after a redirect.
+// TestCredentialsStayHome tests that a chart on another host is requested without credentials, also after a redirect.
 func TestCredentialsStayHome(t *testing.T) {
 	var leaked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
