@@ -16,7 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestJoinedAnswers: no failure is lost, and a terminal error keeps its text, whatever it is joined with or wrapped in.
+// TestJoinedAnswers checks that no failure is lost, and that a terminal error keeps its text, also if it is joined or
+// wrapped.
 func TestJoinedAnswers(t *testing.T) {
 	boom, other := errors.New("boom"), errors.New("other")
 	terminal := reconcile.TerminalError(boom)
@@ -153,7 +154,7 @@ func TestJoinedAnswers(t *testing.T) {
 	}
 }
 
-// TestVisibleErrorKeepsReason: the reason code of an error that is joined with an answer is found.
+// TestVisibleErrorKeepsReason checks that Reason finds the reason code of an error that is joined with an answer.
 func TestVisibleErrorKeepsReason(t *testing.T) {
 	v := judge(errors.Join(Later(1, "a"), fmt.Errorf("b: %w", reasoned{})))
 	if got := Reason(v.failure); got != "Because" {
@@ -164,7 +165,8 @@ func TestVisibleErrorKeepsReason(t *testing.T) {
 	}
 }
 
-// TestSaveFails: a status that could not be saved is saved by another reconcile, also after a terminal error.
+// TestSaveFails checks that a status that could not be saved is saved by another reconcile, also after a terminal
+// error.
 func TestSaveFails(t *testing.T) {
 	cases := map[string]struct {
 		reason   string

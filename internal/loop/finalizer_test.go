@@ -108,8 +108,8 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthers: a finalizer that somebody else has added since the object was read is not lost, and the
-// object does not vanish before its owner has removed it.
+// TestFinalizersOfOthers checks that a finalizer that another writer has added since the object was read is not lost,
+// and that the object is not deleted before that writer has removed the finalizer.
 func TestFinalizersOfOthers(t *testing.T) {
 	deletion := metav1.NewTime(time.Now())
 	for name, meta := range map[string]metav1.ObjectMeta{

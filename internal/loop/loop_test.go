@@ -228,7 +228,7 @@ func TestPollDelay(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an outage of the control plane does not lead to a back-off that is longer than the outage.
+// TestUnreachable checks that the back-off after an outage of the control plane is not longer than the outage.
 func TestUnreachable(t *testing.T) {
 	away := fmt.Errorf("saving: %w", &url.Error{Op: "Patch", URL: "https://control-plane",
 		Err: errors.New("connection refused")})
@@ -254,7 +254,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// because is an error with a reason.
+// because is an error with a reason code.
 type because struct{ error }
 
 func (because) Reason() string { return "Because" }

@@ -91,7 +91,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestStatusIsClipped: whatever a Report puts into a status, the CRD accepts it.
+// TestStatusIsClipped checks that the CRD accepts every status, even if Report writes invalid or long texts into it.
 func TestStatusIsClipped(t *testing.T) {
 	b := newBench(t)
 	text := strings.Repeat("forbidden\n", 5000)

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// stuckClient waits for a write that the cache will never see.
+// stuckClient is a client that waits for a write that the cache will never receive.
 type stuckClient struct {
 	client.Client
 }
@@ -34,8 +34,8 @@ func (stuckClient) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return nil
 }
 
-// TestReadsDoNotWaitForEver: a write whose event never comes delays who gets its object, and does not end it. Lists do
-// not wait for writes at all.
+// TestReadsDoNotWaitForEver checks that a write without an event delays a Get of the object only for a limited time,
+// and that lists do not wait for writes.
 func TestReadsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := boundedClient{stuckClient{}, ownWriteTimeout}

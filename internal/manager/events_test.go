@@ -19,7 +19,7 @@ func (a *actions) Eventf(_, _ runtime.Object, _, _, action, note string, args ..
 	a.said[action] = fmt.Sprintf(note, args...)
 }
 
-// TestRecorder: what two events say decides whether they are one.
+// TestRecorder checks that two events are merged only if their notes are equal.
 func TestRecorder(t *testing.T) {
 	under := &actions{said: map[string]string{}}
 	for _, n := range []int{3, 4, 4} {

@@ -111,7 +111,8 @@ func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 
 func withAgents(c *config.Manager) { c.ListenerAddress = "listener.example.com:443" }
 
-// TestBuild: each configuration has the parts that it needs and no others, and each part gets those before it.
+// TestBuild checks that each configuration results in exactly the parts that it needs, and that each part gets the
+// earlier parts.
 func TestBuild(t *testing.T) {
 	const all = "kyma manifest purge tombstones watcher orphan"
 	cases := map[string]struct {
@@ -177,7 +178,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// checkShared checks that parts which have to be the same are.
+// checkShared checks that shared parts are the same objects.
 func checkShared(t *testing.T, p parts) {
 	t.Helper()
 	k, m := p.controllers.kyma.Options, p.controllers.manifest.Options
@@ -204,7 +205,8 @@ func checkShared(t *testing.T, p parts) {
 	}
 }
 
-// TestReviewsReachTheController: what pool and listener report before the Kyma controller starts is not lost.
+// TestReviewsReachTheController checks that requests of the pool and the listener from before the start of the Kyma
+// controller are not lost.
 func TestReviewsReachTheController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newKymaQueues("kcp-system")
@@ -220,7 +222,7 @@ func TestReviewsReachTheController(t *testing.T) {
 	})
 }
 
-// fakeManager is a manager that only has what options of parts need.
+// fakeManager is a manager with only the methods that the options of parts need.
 type fakeManager struct {
 	ctrl.Manager
 	client client.Client
@@ -232,7 +234,7 @@ func (fakeManager) GetEventRecorder(string) ctrlrecorder.EventRecorder { return 
 func (fakeManager) GetLogger() logr.Logger                             { return logr.Discard() }
 func (fakeManager) Elected() <-chan struct{}                           { return nil }
 
-// optionsOf returns the values that the options of all parts have for a configuration, by part and field.
+// optionsOf returns the option values of all parts for a configuration, by part and field.
 func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	t.Helper()
 	f := foundation{config: c, manager: fakeManager{client: fake.NewClientBuilder().Build()},
@@ -268,7 +270,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	return values
 }
 
-// issuerStub is an issuer that is not asked anything.
+// issuerStub is an issuer whose methods are never called.
 type issuerStub struct{ issuer }
 
 // collect adds the values of all exported fields of basic kinds, and whether functions and maps are set.
@@ -297,7 +299,7 @@ func collect(values map[string]string, path string, v reflect.Value) {
 	}
 }
 
-// TestConfigurationReachesParts: each field of the configuration changes the options of a part.
+// TestConfigurationReachesParts checks that each field of the configuration changes the options of a part.
 func TestConfigurationReachesParts(t *testing.T) {
 	elsewhere := map[string]string{
 		"Kubeconfig": "cmd", "LogLevel": "cmd", "LogRuntimeLimit": "cmd", "OTLPEndpoint": "cmd", "TraceRatio": "cmd",
@@ -345,7 +347,7 @@ func TestConfigurationReachesParts(t *testing.T) {
 	}
 }
 
-// TestWritesAreLimited: the limits of the configuration hold for all clients of the control plane.
+// TestWritesAreLimited checks that the configured limits apply to all clients of the control plane.
 func TestWritesAreLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		urgent bool
@@ -389,7 +391,7 @@ func TestWritesAreLimited(t *testing.T) {
 	}
 }
 
-// TestRegistryOptions: the registry is the one that the flags name.
+// TestRegistryOptions checks that the flags determine the registry.
 func TestRegistryOptions(t *testing.T) {
 	r, err := newRegistry(t.Context(), newConfig(t, func(c *config.Manager) { c.ModulesRepositorySubpath = "modules" }),
 		nil)
@@ -398,8 +400,8 @@ func TestRegistryOptions(t *testing.T) {
 	}
 }
 
-// TestReplicaIdentity: a leader that is restarted under its name leads at once; without a name, each process has its
-// own identity.
+// TestReplicaIdentity checks that a leader that restarts under its name leads at once, and that without a name each
+// process has its own identity.
 func TestReplicaIdentity(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
@@ -455,7 +457,7 @@ func TestReplicaIdentity(t *testing.T) {
 	}
 }
 
-// TestMandatoryModules: the gauge is read from the cache at each scrape.
+// TestMandatoryModules checks that the gauge is read from the cache at each scrape.
 func TestMandatoryModules(t *testing.T) {
 	kinds, err := newScheme()
 	if err != nil {

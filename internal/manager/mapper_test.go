@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// counting counts what it is asked.
+// counting counts the calls of the mapper.
 type counting struct {
 	meta.RESTMapper
 	asked int

@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// failing returns the given responses, and the last one for ever.
+// failing returns the given responses in order, and then repeats the last response.
 type failing struct {
 	answers []any // an error, or a status
 	asked   int
@@ -131,8 +131,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestOutageOfHours: after a long time, it still asks every few seconds; and it ends when nobody wants to know any
-// more.
+// TestOutageOfHours checks that requests are still sent every few seconds after a long outage, and that the retries end
+// when the context of the request ends.
 func TestOutageOfHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &failing{answers: []any{errors.New("connection refused")}}

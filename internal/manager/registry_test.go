@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestLogin: the login goes to the registry that it is for, however that is written, and to no other.
+// TestLogin checks that the credentials are sent only to the registry that they belong to, in any spelling of its
+// address.
 func TestLogin(t *testing.T) {
 	cases := map[string]struct {
 		reason, entry, asks, want string

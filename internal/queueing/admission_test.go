@@ -106,7 +106,8 @@ func TestAdmissionWithoutLimit(t *testing.T) {
 	a.Release("0")
 }
 
-// TestAdmissionAdmitsAll: each of many runtimes is admitted, and never more than the limit at the same time.
+// TestAdmissionAdmitsAll checks that each of many runtimes is admitted, and that never more than the limit are admitted
+// at the same time.
 func TestAdmissionAdmitsAll(t *testing.T) {
 	const limit, all = 8, 1000
 	var admitted []string
@@ -133,7 +134,7 @@ func TestAdmissionAdmitsAll(t *testing.T) {
 	}
 }
 
-// TestRolloutLimit: a small number of workers does not mean "no limit", which 0 is for an Admission.
+// TestRolloutLimit checks that a small number of workers does not result in 0, which means "no limit" for an Admission.
 func TestRolloutLimit(t *testing.T) {
 	for workers, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 32: 16} {
 		if got := RolloutLimit(workers); got != want {

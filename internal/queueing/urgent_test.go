@@ -65,7 +65,7 @@ func TestUrgentContext(t *testing.T) {
 	}
 }
 
-// TestRequeuePriority: a request has the priority of a person only while that person waits.
+// TestRequeuePriority checks that a request has the priority of class Person only while a person waits.
 func TestRequeuePriority(t *testing.T) {
 	u := NewUrgent()
 	want := func(kyma string, class Class) {

@@ -100,7 +100,7 @@ func TestWriteLimiter(t *testing.T) {
 	}
 }
 
-// TestWriteLimiterOvertakes: a write that is held back is sent at once when its runtime becomes urgent.
+// TestWriteLimiterOvertakes checks that a delayed write is sent at once when its runtime becomes urgent.
 func TestWriteLimiterOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		urgent, s := NewUrgent(), &slowServer{}
@@ -137,7 +137,7 @@ func TestWriteLimiterOvertakes(t *testing.T) {
 	})
 }
 
-// TestWriteLimiterCancelled: a write whose context has ended is not held back any longer.
+// TestWriteLimiterCancelled checks that a write whose context has ended is no longer delayed.
 func TestWriteLimiterCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowServer{}

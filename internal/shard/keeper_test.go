@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// names has the name of a Kyma for each shard.
+// names contains the name of one Kyma for each shard.
 var names = func() (all [Count]string) {
 	for i, found := 0, 0; found < Count; i++ {
 		name := fmt.Sprintf("kyma-%d", i)
@@ -24,7 +24,7 @@ var names = func() (all [Count]string) {
 	return all
 }()
 
-// fleet is some replicas at one server.
+// fleet is a set of replicas that use the same API server.
 type fleet struct {
 	t      *testing.T
 	server *server
@@ -76,7 +76,7 @@ func (f *fleet) end(i int) {
 	<-r.done
 }
 
-// kill takes a replica away from the world for ever. What it holds in its memory it goes on to hold.
+// kill stops a replica without a shutdown. The replica never releases the shards that it holds.
 func (f *fleet) kill(i int) {
 	r := f.alive[i]
 	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
@@ -84,7 +84,7 @@ func (f *fleet) kill(i int) {
 	r.line.set(func(l *line) { l.cut = true })
 }
 
-// close ends everybody.
+// close stops all replicas.
 func (f *fleet) close() {
 	for _, r := range append(f.alive, f.dead...) {
 		r.stop()
@@ -92,7 +92,7 @@ func (f *fleet) close() {
 	}
 }
 
-// watch fails the test when two hold a shard at the same time. It returns when the time is over.
+// watch fails the test if two replicas hold a shard at the same time. It returns when the time has passed.
 func (f *fleet) watch(d time.Duration) {
 	f.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -152,8 +152,8 @@ func TestOneReplica(t *testing.T) {
 	})
 }
 
-// TestHandOver checks how long shards are without a holder when a replica starts, exits, and is killed. The time is
-// that of the Leases; real requests and caches add to it.
+// TestHandOver checks how long shards have no holder when a replica starts, exits, or is killed. The test measures only
+// the time that Leases need; real requests and caches need additional time.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)
@@ -221,7 +221,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// act does something to the fleet.
+// act makes a random change to the fleet.
 func (f *fleet) act(edit func(*Options)) {
 	i := 0
 	if len(f.alive) > 0 {
@@ -243,7 +243,7 @@ func (f *fleet) act(edit func(*Options)) {
 	}
 }
 
-// shortened writes Leases that others find run out sooner than their owner thinks.
+// shortened writes Leases that expire earlier for other replicas than for their owner.
 type shortened struct{ Leases }
 
 // TestBeginReconcile checks that a reconcile is cancelled when its shard is released, and that the next holder waits
@@ -420,7 +420,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestNilKeeper checks that a nil Keeper has all shards.
+// TestNilKeeper checks that a nil Keeper holds all shards.
 func TestNilKeeper(t *testing.T) {
 	var k *Keeper
 	ctx, leave, ours := k.BeginReconcile(t.Context(), "any")

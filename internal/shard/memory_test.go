@@ -18,7 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// server has Leases in memory, with what an API server does about versions and preconditions.
+// server is an API server that stores Leases in memory. It checks resource versions and preconditions like a real API
+// server.
 type server struct {
 	mu      sync.Mutex
 	version int64
@@ -97,7 +98,7 @@ func (s *server) holders() (holders [Count]string) {
 	return holders
 }
 
-// line is a client of the server with a network between.
+// line is a client of the server behind a simulated network.
 type line struct {
 	server *server
 	random *rand.Rand // guarded by mu
@@ -256,7 +257,7 @@ type stream struct {
 func (w *stream) ResultChan() <-chan watch.Event { return w.events }
 func (w *stream) Stop()                          { w.once.Do(func() { close(w.stop) }) }
 
-// Create writes a Lease of three quarters of its length.
+// Create writes a Lease with three quarters of its duration.
 func (s *shortened) Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (
 	*coordinationv1.Lease, error) {
 	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {

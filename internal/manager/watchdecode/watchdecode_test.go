@@ -40,7 +40,7 @@ const (
 	goneText = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`
 )
 
-// usual reads events as client-go does.
+// usual decodes watch events with the decoders of client-go.
 func usual(t *testing.T, text string) watch.Decoder {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -55,7 +55,7 @@ func usual(t *testing.T, text string) watch.Decoder {
 		codecs.DecoderToVersion(info.Serializer, v1beta2.GroupVersion))
 }
 
-// TestEventsAreReadAsUsual compares what is read of a watch with what client-go reads of it.
+// TestEventsAreReadAsUsual compares the decoded events of a watch with the events that client-go decodes.
 func TestEventsAreReadAsUsual(t *testing.T) {
 	bookmark := `{"kind":"Manifest","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"resourceVersion":"9","creationTimestamp":null,"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{},"status":{}}`
 	pretty := strings.ReplaceAll(manifestText, `,"`, ",\n  \"")
