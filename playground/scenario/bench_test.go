@@ -21,11 +21,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// idle is how long BenchmarkIdle does nothing.
+// idle is the time for which BenchmarkIdle counts requests.
 var idle = flag.Duration("idle", 5*time.Minute, "how long BenchmarkIdle counts requests while nothing changes")
 
-// product is the smallest module that has everything: a definition, a workload, a custom resource. NAME and VERSION are
-// replaced.
+// product is the smallest complete module: a CRD, a workload, and a custom resource. NAME and VERSION are placeholders.
 const product = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -54,7 +53,7 @@ spec:
     spec: {serviceAccountName: NAME, containers: [{name: main, image: "registry.example.com/NAME:VERSION"}]}
 `
 
-// setting is a further object of a module.
+// setting is an additional object of a module.
 const setting = `---
 apiVersion: v1
 kind: ConfigMap
@@ -62,7 +61,7 @@ metadata: {name: NAME-NUMBER, namespace: kyma-system}
 data: {version: VERSION}
 `
 
-// productOf returns a version of a module with so many objects, and its custom resource if it is to have one.
+// productOf returns a version of a module with this number of objects. It has a custom resource if resource is true.
 func productOf(name, version string, objects int, resource bool) landscape.Module {
 	var b strings.Builder
 	b.WriteString(product)
@@ -81,7 +80,7 @@ func productOf(name, version string, objects int, resource bool) landscape.Modul
 	return m
 }
 
-// offer publishes a version of a module for channel regular.
+// offer publishes a version of a module in channel regular.
 func (s *scenario) offer(b *testing.B, m landscape.Module) {
 	b.Helper()
 	if err := s.land.Publish(s.ctx, m); err != nil {
@@ -93,8 +92,8 @@ func (s *scenario) offer(b *testing.B, m landscape.Module) {
 	}
 }
 
-// settleDown registers runtime-a, enables modules, says for their operators that all is well, and waits until the Kyma
-// is Ready.
+// settleDown registers runtime-a, enables modules, and sets the state of their custom resources to Ready in place of
+// the modules' operators. It waits until the Kyma is Ready.
 func (s *scenario) settleDown(b *testing.B, modules ...string) {
 	b.Helper()
 	if err := s.land.Register(s.ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
@@ -129,17 +128,17 @@ func (s *scenario) settleDown(b *testing.B, modules ...string) {
 	}
 }
 
-// counted are the requests of the manager to a cluster since the mark.
+// counted holds the requests of the manager to a cluster since the mark.
 type counted struct {
 	reads, writes, leases []string
 }
 
-// count sorts the requests of the manager. Leases are renewed, whatever happens; they are counted for themselves.
+// count counts the requests of the manager by type. Leases are counted separately, because they are always renewed.
 func (s *scenario) count(name string) (c counted) {
 	for _, r := range s.land.Clusters[name].Requests(s.marks[name]) {
 		switch {
 		case !strings.HasPrefix(r.UserAgent, agent) || strings.HasSuffix(r.Resource, "reviews"):
-			// reviews are for who reads the metrics: us
+			// only the test causes reviews, because it reads the metrics
 		case r.Resource == "leases":
 			c.leases = append(c.leases, line(r))
 		case isWrite(r):
@@ -151,7 +150,7 @@ func (s *scenario) count(name string) (c counted) {
 	return c
 }
 
-// how distinguishes a watch that begins with a list from one that continues.
+// how returns whether a watch begins with a list or continues an earlier watch.
 func how(r cluster.Request) string {
 	if r.Verb != "watch" {
 		return ""
@@ -160,13 +159,14 @@ func how(r cluster.Request) string {
 	return " " + query
 }
 
-// BenchmarkIdle counts what a fleet of one costs while nothing changes: a Kyma with 6 modules of 25 objects, 2
-// mandatory modules of 5, and a catalog of 50 ModuleTemplates and 20 ModuleReleaseMetas. It fails if there is more than
-// one request to the runtime, a write to the control plane or a request to the registry.
+// BenchmarkIdle counts the requests for a fleet of one runtime while nothing changes. The runtime has a Kyma with 6
+// modules of 25 objects, 2 mandatory modules of 5 objects, and a catalog of 50 ModuleTemplates and 20
+// ModuleReleaseMetas. It fails if there is more than one request to the runtime, a write to the control plane, or a
+// request to the registry.
 //
 //	go test ./scenario -run '^$' -bench Idle -benchtime 1x -timeout 20m [-idle=5m]
 func BenchmarkIdle(b *testing.B) {
-	s := bringUp(b, "--orphan-sweep-interval=0") // it lists 25 kinds once a day; by chance that would be while we count
+	s := bringUp(b, "--orphan-sweep-interval=0") // otherwise the sweep could list 25 kinds during the count
 	modules := []string{"alpha", "beta", "gamma", "delta", "epsilon", "zeta"}
 	for _, name := range modules {
 		s.offer(b, productOf(name, "1.0.0", 25, true))
@@ -194,7 +194,7 @@ func BenchmarkIdle(b *testing.B) {
 			if err := s.land.CreateTemplate(s.ctx, m); err != nil {
 				b.Fatal(err)
 			}
-			channels[channelOf(v)] = m.Version // a runtime sees what a channel names
+			channels[channelOf(v)] = m.Version // a runtime sees only versions that are in a channel
 		}
 		templates += versions
 		if err := s.land.Assign(s.ctx, name, "kyma-project.io/module/"+name, channels); err != nil {
@@ -232,7 +232,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// isComplete reports whether the runtime has its mandatory modules and its catalog.
+// isComplete reports whether the runtime has its mandatory modules and its catalog copy.
 func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 	templates, releases := &v1beta2.ModuleTemplateList{}, &v1beta2.ModuleReleaseMetaList{}
 	for _, list := range []client.ObjectList{templates, releases} {
@@ -257,9 +257,9 @@ func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 	return ready == 8, fmt.Sprintf("%d Manifests are Ready", ready)
 }
 
-// BenchmarkDelete deletes a Kyma with two small modules, each with a definition, a workload, a custom resource and 2
-// further objects. It measures the time until the Kyma is gone and counts the requests that this takes. It fails if an
-// object is deleted twice.
+// BenchmarkDelete deletes a Kyma with two small modules. Each module has a CRD, a workload, a custom resource and 2
+// further objects. The benchmark measures the time until the Kyma is gone, and counts the requests until then. It fails
+// if an object is deleted twice.
 //
 //	go test ./scenario -run '^$' -bench Delete -benchtime 5x
 func BenchmarkDelete(b *testing.B) {
@@ -318,12 +318,13 @@ func BenchmarkDelete(b *testing.B) {
 	b.ReportMetric(control/n, "control-requests/op")
 }
 
-// changes is how often BenchmarkChannelChange changes the channel.
+// changes is the number of channel changes in BenchmarkChannelChange.
 const changes = 100
 
-// BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times, each time to a version that
-// the manager has never seen. It measures the time from the change to two moments: the workload has the new version
-// (applied), and the Kyma in the runtime says that the version is Ready (ready). The workload is rolled out in between.
+// BenchmarkChannelChange changes the channel of a module in the runtime's Kyma 100 times. Each time the channel has a
+// version that is new to the manager. The benchmark measures two times from the change: until the workload has the new
+// version (applied), and until the Kyma in the runtime shows that the version is Ready (ready). The workload is rolled
+// out between these two.
 //
 //	go test ./scenario -run '^$' -bench ChannelChange -benchtime 1x
 func BenchmarkChannelChange(b *testing.B) {
@@ -363,10 +364,10 @@ func BenchmarkChannelChange(b *testing.B) {
 	}
 }
 
-// channelOf returns the name of a channel of its own for a number.
+// channelOf returns a unique channel name for a number.
 func channelOf(i int) string { return fmt.Sprintf("ch%c%c", 'a'+i/26, 'a'+i%26) }
 
-// change changes the channel of the only module in the runtime's Kyma, and watches what follows.
+// change changes the channel of the only module in the runtime's Kyma, and measures the times until applied and ready.
 func (s *scenario) change(module, channel, version string) (applied, ready time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, waitTimeout)
 	defer cancel()

@@ -18,11 +18,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// waitTimeout bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is
-// busy with other things.
+// waitTimeout is the timeout of every wait. A wait normally takes a few seconds. Only a busy machine needs more.
 const waitTimeout = 3 * time.Minute
 
-// scenario is one script under way.
+// scenario is the state of one running script.
 type scenario struct {
 	ctx  context.Context
 	dir  string
@@ -34,16 +33,16 @@ type scenario struct {
 
 	others map[string]*landscape.Process // set by replicas: further replicas of the manager, by name
 
-	marks  map[string]cluster.Mark // set by mark: where counting begins, by cluster
-	pulls  int                     // set by mark: requests to the registry so far
-	orders int                     // set by mark: requests to the chart repository so far
-	passes map[string]float64      // set by mark: passes so far, by controller
+	marks  map[string]cluster.Mark // set by mark: the start of counting, by cluster
+	pulls  int                     // set by mark: requests to the registry before the mark
+	orders int                     // set by mark: requests to the chart repository before the mark
+	passes map[string]float64      // set by mark: reconciles before the mark, by controller
 
 	certificates map[string]tls.Certificate // set by certificate: by name
-	floods       []*flood                   // set by flood: those under way
+	floods       []*flood                   // set by flood: the floods that run
 }
 
-// key finds the scenario among the values of a script.
+// key is the key of the scenario among the values of a script.
 type key struct{}
 
 func (s *scenario) close() error {
@@ -53,183 +52,194 @@ func (s *scenario) close() error {
 	return errors.Join(s.closeReplicas(), s.land.Close())
 }
 
-// commands are what a script can say, next to the commands of package testscript (cmp, stdout, cp, …). A line that
-// begins with # is a phase; a failure shows the lines of its phase. A command with ! before it has to fail, and prints
-// why.
+// commands are the commands of scripts, in addition to those of package testscript (cmp, stdout, cp, …). A line that
+// begins with # starts a phase. A failure shows the lines of its phase. A command with ! before it must fail, and
+// prints the reason.
 //
-// OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. Without CLUSTER it is in the control plane. Without NAMESPACE it is in
-// kcp-system there, and in kyma-system elsewhere. KIND is one of those in object_test.go.
+// OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. The default of CLUSTER is the control plane. The default of NAMESPACE is
+// kcp-system in the control plane, and kyma-system in other clusters. object_test.go lists the values of KIND.
 //
-// CLAIM is PATH=VALUE, PATH!=VALUE or PATH~REGEXP; see parseClaim for paths and their short forms.
+// CLAIM is PATH=VALUE, PATH!=VALUE or PATH~REGEXP. parseClaim describes paths and their short forms.
 var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// The landscape.
 
 	// up [-in-cluster] [-ingress] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart
-	// repository, and the manager with further flags; with -ingress behind the ingress gateway of a mesh, which goes by
-	// VirtualServices. It sets REGISTRY and CHARTS to the addresses, LOCKED_REGISTRY and LOCKED_CHARTS to those that
-	// ask for a login, and REGISTRY_HOST and LOCKED_REGISTRY_HOST to host:port only.
+	// repository, and the manager with these additional flags. With -ingress the manager is behind the ingress gateway
+	// of a mesh, which VirtualServices configure. up sets the variables REGISTRY and CHARTS to the addresses.
+	// LOCKED_REGISTRY and LOCKED_CHARTS are the addresses that require a login. REGISTRY_HOST and LOCKED_REGISTRY_HOST
+	// have the form host:port.
 	"up": command((*scenario).up),
-	// register RUNTIME CHANNEL makes a runtime known: access Secret, and Kyma with the channel. It waits until the Kyma
-	// is in the runtime.
+	// register RUNTIME CHANNEL registers a runtime: it creates the access Secret, and a Kyma with the channel. It waits
+	// until the Kyma exists in the runtime.
 	"register": command((*scenario).register),
 	// kyma NAME CHANNEL creates a Kyma without an access Secret.
 	"kyma": command((*scenario).kyma),
-	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma: good, empty, garbage, exec, file, bad-token,
-	// bad-ca; user=NAME is a good one of a new user; other=RUNTIME is the good one of another runtime; gate is one that
-	// leads through the runtime's gate.
+	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma. KUBECONFIG is one of good, empty, garbage, exec,
+	// file, bad-token and bad-ca. user=NAME is a valid kubeconfig of a new user. other=RUNTIME is the valid kubeconfig
+	// of another runtime. gate is a kubeconfig that leads through the runtime's gate.
 	"access": command((*scenario).access),
-	// withdraw CLUSTER USER takes all rights from a user made by access, and waits until the API server knows.
+	// withdraw CLUSTER USER removes all rights of a user that access has created. It waits until the API server refuses
+	// the user's requests.
 	"withdraw": command((*scenario).withdraw),
-	// runtime stop|start|slow|mend NAME does that to a cluster. A slow one delays all data by 200 ms each way.
+	// runtime stop|start|slow|mend NAME stops, starts, slows down or repairs a cluster. A slow cluster delays all data
+	// by 200 ms each way.
 	"runtime": command((*scenario).cluster),
-	// manager kill|stop ends the manager at once (SIGKILL) or asks it to end; manager start [FLAG…] starts it again,
-	// with these further flags if there are any instead of those that it had.
+	// manager kill|stop kills the manager (SIGKILL) or asks it to end. manager start [FLAG…] starts it again. If there
+	// are flags, they replace the additional flags of the previous start.
 	"manager": command((*scenario).manager),
-	// replica start starts another replica of the manager; agents report to it from now on, though it does not work
-	// yet.
+	// replica start starts another replica of the manager. From then on, agents report to this replica, even though it
+	// does not work yet.
 	"replica": command((*scenario).replica),
-	// replicas plays with several replicas that share the work (--shards); see replicas_test.go.
+	// replicas controls several replicas that share the work (--shards); see replicas_test.go.
 	"replicas": command((*scenario).replicas),
-	// agent RUNTIME kill ends the process of the agent in a runtime at once; its Deployment starts another.
+	// agent RUNTIME kill kills the process of the agent in a runtime. Its Deployment starts a new process.
 	"agent": command((*scenario).agent),
-	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress
-	// gateway leads to. `told SERVICE [TEXT]` prints what that component has received since, each thing once, sorted;
-	// with TEXT it waits until some of it has that text.
+	// receive SERVICE PORT starts a component of the control plane behind a Service in kcp-system to which the ingress
+	// gateway leads. `told SERVICE [TEXT]` prints the requests that this component has received since the last call,
+	// without duplicates, sorted. With TEXT, it waits until one of them contains that text.
 	"receive": command((*scenario).receive),
 	"told":    command((*scenario).received),
-	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent; stranger=COMMON-NAME makes one of
-	// another authority, expired=COMMON-NAME and nameless make one of the manager's own that has ended, or is nobody's.
+	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent under a name. stranger=COMMON-NAME
+	// makes a certificate of another authority. expired=COMMON-NAME makes an expired certificate of the manager's
+	// authority. nameless makes a certificate of the manager's authority that names no runtime.
 	"certificate": command((*scenario).certificate),
-	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener and prints the
-	// status and the message of the answer; with -forwarded it says in the header that its client has shown that
-	// certificate.
+	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener. It prints the
+	// status and the message of the answer. With -forwarded, a header of the request names that certificate as the
+	// client's.
 	"post": command((*scenario).post),
-	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause; flooded N ends that after so
-	// many answers and prints how many there were of each status.
+	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause. flooded N ends the flood
+	// after N answers, and prints the number of answers with each status.
 	"flood":   command((*scenario).flood),
 	"flooded": command((*scenario).flooded),
-	// gate RUNTIME FAULT REGEXP [N] makes the next N requests through the gate (all without N) whose "METHOD PATH"
-	// matches meet a fault: 429, 500, 502, 503 (the answer), cut (the connection is broken before), lose (it is broken
-	// in place of the answer), hold (it waits until the gate is opened). gate RUNTIME met N waits until so many have
-	// met one; gate RUNTIME open ends all faults and lets go what was held; with drop the runtime never hears of that.
+	// gate RUNTIME FAULT REGEXP [N] applies a fault to the next N requests through the gate whose "METHOD PATH"
+	// matches, or to all of them without N. The faults 429, 500, 502 and 503 are the status of the answer. cut closes
+	// the connection before the request is forwarded. lose closes it in place of the answer. hold delays the request
+	// until the gate is opened. gate RUNTIME met N waits until N requests have met a fault. gate RUNTIME open ends all
+	// faults, and forwards the held requests. gate RUNTIME drop ends all faults, and discards the held requests.
 	"gate": command((*scenario).gate),
-	// webhook RUNTIME allow|refuse|hang makes the runtime ask a webhook about ConfigMaps whose name begins with
-	// guarded, and that say so; none takes it away.
+	// webhook RUNTIME allow|refuse|hang installs an admission webhook in the runtime, for ConfigMaps that have the
+	// matching label and a name that begins with guarded. webhook RUNTIME none removes it.
 	"webhook": command((*scenario).webhook),
 
 	// The catalog.
 
-	// publish sample pushes all versions of the sample module; its channel regular has the first, fast the last.
-	// publish [-tar] [-cr=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the manifest FILE to the
-	// registry and creates its ModuleTemplate.
+	// publish sample pushes all versions of the sample module. Its channel regular has the first version, and fast the
+	// last. publish [-tar] [-cr=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the manifest FILE to
+	// the registry and creates its ModuleTemplate.
 	"publish": command((*scenario).publish),
-	// template [-cr=FILE] MODULE VERSION creates a ModuleTemplate only; push […] MODULE VERSION FILE pushes only.
+	// template [-cr=FILE] MODULE VERSION only creates a ModuleTemplate. push […] MODULE VERSION FILE only pushes a
+	// module.
 	"template": command((*scenario).template),
 	"push":     command((*scenario).push),
-	// channels MODULE CHANNEL=VERSION… makes the channels of a module point at versions; others go. The
-	// ModuleReleaseMeta is made if needed.
+	// channels MODULE CHANNEL=VERSION… sets the channels of a module, and removes all its other channels. It creates
+	// the ModuleReleaseMeta if needed.
 	"channels": command((*scenario).channels),
-	// registry down|up lets the registry fail with 503; registry swap|restore MODULE:VERSION lets it serve other bytes
-	// for the module's manifest.
+	// registry down|up makes the registry answer with 503, or work again. registry swap|restore MODULE:VERSION makes it
+	// serve other bytes for the module's manifest, or the original bytes again.
 	"registry": command((*scenario).playRegistry),
-	// archive FILE NAME=CONTENT… writes a tar archive with entries of exactly these names and contents of the files
-	// CONTENT.
+	// archive FILE NAME=CONTENT… writes a tar archive. Its entries have exactly these names, and the contents of the
+	// files CONTENT.
 	"archive": command((*scenario).archive),
-	// bomb FILE MIB writes a gzip file that unpacks to so many MiB of YAML comments.
+	// bomb FILE MIB writes a gzip file that unpacks to MIB MiB of YAML comments.
 	"bomb": command((*scenario).bomb),
-	// soon VARIABLE SECONDS sets the variable to the moment in so many seconds from now.
+	// soon VARIABLE SECONDS sets the variable to the present time plus SECONDS.
 	"soon": command((*scenario).soon),
-	// expand FROM TO writes the file FROM with variables of the script replaced.
+	// expand FROM TO writes the content of FROM to TO, with the variables of the script replaced.
 	"expand": command((*scenario).expand),
-	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder; its files are in a folder NAME of the
-	// archive.
+	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder. With -top, the files are in the folder
+	// NAME of the archive.
 	"pack": command((*scenario).pack),
 	// sample VERSION FOLDER writes the manifest of the sample module into a folder, as manifest.yaml.
 	"sample": command((*scenario).sample),
 	// layer [-tag=TAG] VARIABLE REPOSITORY FILE pushes a file as a layer and sets the variable to its digest.
 	"layer": command((*scenario).layer),
-	// chart [-version=VERSION] [-registry=PATH] FOLDER packs a chart, in this version, into the chart repository, or
-	// pushes it to PATH/NAME in the registry.
+	// chart [-version=VERSION] [-registry=PATH] FOLDER packs a chart in this version into the chart repository. With
+	// -registry it pushes the chart to PATH/NAME in the registry.
 	"chart": command((*scenario).chart),
-	// charts down|up lets the chart repository fail with 503; charts swap|restore FILE lets it serve other bytes for a
-	// file, such as index.yaml.
+	// charts down|up makes the chart repository answer with 503, or work again. charts swap|restore FILE makes it serve
+	// other bytes for a file such as index.yaml, or the original bytes again.
 	"charts": command((*scenario).playCharts),
-	// trust FILE enforce|warn|off writes a trust policy with one key for all artefacts; sign COMPONENT VERSION signs
+	// trust FILE enforce|warn|off writes a trust policy with one key for all artefacts. sign COMPONENT VERSION signs
 	// with that key, as cosign does.
 	"trust": command((*scenario).trust),
 	"sign":  command((*scenario).sign),
-	// install CLUSTER istio|gateway-api creates the definitions of gateways and routes as these projects release them,
-	// and waits until they are served; uninstall deletes them, and with them all objects.
+	// install CLUSTER istio|gateway-api creates the CRDs of gateways and routes as these projects release them, and
+	// waits until they are served. uninstall deletes the CRDs with all their objects.
 	"install":   command((*scenario).install),
 	"uninstall": command((*scenario).uninstall),
-	// guide CLUSTER PAGE creates or changes what is in the YAML blocks of a page of docs/guide.
+	// guide CLUSTER PAGE creates or changes the objects in the YAML blocks of a page of docs/guide.
 	"guide": command((*scenario).guide),
-	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and the login, by default the
-	// right one.
+	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and a login. The default is
+	// the correct login.
 	"login": command((*scenario).login),
 
-	// What people do.
+	// Actions of users.
 
-	// enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY] puts the module into the Kyma in the
-	// runtime; what it said of that module before is replaced.
+	// enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY] adds the module to the Kyma in the
+	// runtime. It replaces an existing entry of the module.
 	"enable": command((*scenario).enable),
-	// disable RUNTIME MODULE takes it out again.
+	// disable RUNTIME MODULE removes the module from the Kyma in the runtime.
 	"disable": command((*scenario).disable),
-	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file, in which variables of the
-	// script are replaced if asked to. OWNER is the field manager.
+	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file. With -expand, it replaces
+	// variables of the script in the file. OWNER is the field manager.
 	"apply": command((*scenario).apply),
-	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has its spec, in which variables of
-	// the script are replaced.
+	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has the spec of the Manifest.
+	// Variables of the script are replaced in the file.
 	"manifest": command((*scenario).manifest),
-	// patch [-status] OBJECT JSON merges.
+	// patch [-status] OBJECT JSON sends a merge patch.
 	"patch": command((*scenario).patch),
-	// delete [-foreground] OBJECT… asks for deletion and does not wait. With -foreground what they own goes first.
+	// delete [-foreground] OBJECT… sends DELETE requests and does not wait. With -foreground, dependents are deleted
+	// first.
 	"delete": command((*scenario).delete),
 
-	// What is seen.
+	// Observations.
 
-	// until OBJECT CLAIM… waits until the object is there and all claims hold at the same time.
+	// until OBJECT CLAIM… waits until the object exists and all claims are true at the same time.
 	"until": command((*scenario).until),
-	// check OBJECT CLAIM… fails if they do not hold now.
+	// check OBJECT CLAIM… fails if one of the claims is false now.
 	"check": command((*scenario).check),
-	// gone OBJECT… waits until none of them is there. never OBJECT… fails if one is there now.
+	// gone OBJECT… waits until none of the objects exists. never OBJECT… fails if one of them exists now.
 	"gone":  command((*scenario).gone),
 	"never": command((*scenario).never),
-	// remember VARIABLE OBJECT PATH sets the variable to a value of an object.
+	// remember VARIABLE OBJECT PATH sets the variable to the value at a path of an object.
 	"remember": command((*scenario).remember),
-	// event OBJECT REGEXP waits until there is an event of the object whose "TYPE REASON MESSAGE" matches.
+	// event OBJECT REGEXP waits until an event of the object has a matching "TYPE REASON MESSAGE".
 	"event": command((*scenario).event),
-	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML without what differs from run to run.
+	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML. Fields that differ from run to run are left
+	// out.
 	"show": command((*scenario).show),
-	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster with the label of what the manager made;
-	// with -unrecorded only those that no Manifest has in its inventory, and only with -catalog those of the catalog.
+	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster that has the manager's label. Objects of
+	// the catalog are only included with -catalog. With -unrecorded it prints only objects that are in no Manifest's
+	// inventory.
 	"ours": command((*scenario).ours),
 
-	// What is counted.
+	// Counts.
 
-	// mark waits until the manager has nothing to do, and begins to count anew.
+	// mark waits until the manager has no work, and then starts a new count.
 	"mark": command((*scenario).mark),
-	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has worked so many times since the mark
-	// and has nothing to do any more.
+	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has reconciled N times since the mark
+	// and has no more work.
 	"passes": command((*scenario).awaitPasses),
-	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change something, one a line, in the order
-	// of their answers; of the manager, or of whoever has that user agent. Leases and events are left out. requests
-	// prints reads too, users the names of the users.
+	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change an object, one per line, in the
+	// order of their answers. It prints requests of the manager, or of the user agent AGENT. Leases and events are left
+	// out. requests also prints reads. users prints the names of the users.
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),
-	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, as requests prints
-	// them.
+	// underway CLUSTER N REGEXP waits until N requests of the manager since the mark match REGEXP, in the format of
+	// requests.
 	"underway": command((*scenario).underway),
 	// pulls [-charts] prints the requests to the registry, or to the chart repository, since the mark.
 	"pulls": command((*scenario).printPulls),
-	// order REGEXP… fails unless in the last output every line that matches an expression comes before all that match
-	// the next; each has to match.
+	// order REGEXP… checks the last output. All lines that match an expression must come before all lines that match
+	// the next expression. Each expression must match at least one line.
 	"order": command((*scenario).order),
-	// once REGEXP fails if lines of the last output that match are the same, or none match.
+	// once REGEXP checks the lines of the last output that match. It fails if two of them are equal, or if there is
+	// none.
 	"once": command((*scenario).once),
-	// metric VALUE NAME [LABEL=VALUE…] waits until the series of the manager's metric with these labels have that sum.
+	// metric VALUE NAME [LABEL=VALUE…] waits until the sum of the series of a manager's metric with these labels is
+	// VALUE.
 	"metric": command((*scenario).metric),
 	// lines MAX fails if the last output has more lines.
 	"lines": command((*scenario).lines),
@@ -253,7 +263,7 @@ func (c *call) flag(name string) string {
 // has reports whether a flag was given.
 func (c *call) has(name string) bool { return len(c.flags[name]) > 0 }
 
-// want fails unless there are between least and most arguments.
+// want returns an error unless the number of arguments is from least to most.
 func (c *call) want(least, most int, usage string) error {
 	if len(c.args) < least || len(c.args) > most {
 		return fmt.Errorf("usage: %s", usage)
@@ -261,7 +271,7 @@ func (c *call) want(least, most int, usage string) error {
 	return nil
 }
 
-// print makes the lines, of which there may be none, the output of the command.
+// print sets the output of the command. There may be no lines.
 func (c *call) print(lines ...string) {
 	out := c.script.Stdout()
 	for _, line := range lines {
@@ -269,7 +279,7 @@ func (c *call) print(lines ...string) {
 	}
 }
 
-// output returns the lines that the last command printed.
+// output returns the output of the last command.
 func (c *call) output() []string {
 	text := strings.TrimSuffix(c.script.ReadFile("stdout"), "\n")
 	if text == "" {
@@ -278,7 +288,7 @@ func (c *call) output() []string {
 	return strings.Split(text, "\n")
 }
 
-// command makes a command of a script out of a method. Arguments that begin with a dash, before all others, are flags.
+// command makes a command of a script from a method. Leading arguments that begin with a dash are flags.
 func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, negated bool, args []string) {
 		said := strings.Join(args, " ")
@@ -302,7 +312,7 @@ func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool,
 	}
 }
 
-// poll looks again and again until look says yes. When waitTimeout ends it fails with what look said last.
+// poll calls look until look returns true. After waitTimeout it fails with the last text that look returned.
 func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 	var last string
 	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, waitTimeout, true,
@@ -357,7 +367,7 @@ func (s *scenario) metric(c *call) error {
 	})
 }
 
-// mark begins to count.
+// mark starts a new count.
 func (s *scenario) mark(c *call) error {
 	if err := c.want(0, 0, "mark"); err != nil {
 		return err
@@ -382,7 +392,7 @@ func (s *scenario) mark(c *call) error {
 	return nil
 }
 
-// controllers are the manager's, by name.
+// controllers lists the names of the manager's controllers.
 var controllers = []string{"kyma", "manifest", "watcher"}
 
 func (s *scenario) managerRuns() bool {
@@ -394,15 +404,15 @@ func (s *scenario) managerRuns() bool {
 	}
 }
 
-// passesOf returns how often a controller has worked since the manager started.
+// passesOf returns the number of reconciles of a controller since the manager started.
 func (s *scenario) passesOf(ctx context.Context, controller string) (float64, error) {
 	return s.land.Metric(ctx, "controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
 }
 
-// calm is longer than the manager gathers changes before it begins to work on them.
+// calm is longer than the time for which the manager collects changes before a reconcile.
 const calm = 500 * time.Millisecond
 
-// settle waits until the manager's queues are empty, nobody works, and nothing was done for a while.
+// settle waits until the manager's queues are empty and no reconcile has run for the time calm.
 func (s *scenario) settle() error {
 	before, since := -1.0, time.Now()
 	return s.poll(func(ctx context.Context) (bool, string) {
@@ -425,7 +435,7 @@ func (s *scenario) settle() error {
 	})
 }
 
-// awaitPasses waits until a controller has worked some times since the mark.
+// awaitPasses waits until a controller has reconciled a number of times since the mark.
 func (s *scenario) awaitPasses(c *call) error {
 	if err := c.want(2, 2, "passes CONTROLLER N"); err != nil {
 		return err

@@ -21,10 +21,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// agent is the user agent of the manager.
+// agent is the User-Agent of the manager.
 const agent = "lifecycle-manager"
 
-// noKind reports whether an error says that a kind is not served.
+// noKind reports whether an error means that a kind is not served.
 func noKind(err error) bool { return meta.IsNoMatchError(err) }
 
 // seen returns the requests of an agent to a cluster since the mark, without leases and events.
@@ -46,12 +46,12 @@ func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	}), nil
 }
 
-// isWrite reports whether a request is meant to change something.
+// isWrite reports whether a request may change an object.
 func isWrite(r cluster.Request) bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
 
-// line returns a request as text: verb, resource, what it is about, and the status if it is no success.
+// line formats a request: verb, resource, object, and the status if the request failed.
 func line(r cluster.Request) string {
 	of := r.Resource
 	if of == "" {
@@ -250,13 +250,12 @@ func (s *scenario) ours(c *call) error {
 	return nil
 }
 
-// ofCatalog reports whether an object is one of the catalog, which every runtime has as well.
+// ofCatalog reports whether an object belongs to the catalog copy that every runtime has.
 func ofCatalog(identity string) bool {
 	return strings.HasPrefix(identity, "ModuleTemplate.") || strings.HasPrefix(identity, "ModuleReleaseMeta.")
 }
 
-// oursIn returns every object of a cluster that carries the label of what the manager made, as "Kind.group
-// namespace/name", sorted.
+// oursIn returns every object of a cluster with the manager's label, as "Kind.group namespace/name", sorted.
 func (s *scenario) oursIn(ctx context.Context, name string) ([]string, error) {
 	of := s.land.Clusters[name]
 	if of == nil {
@@ -310,7 +309,7 @@ func identity(group, kind, namespace, name string) string {
 	return kind + " " + name
 }
 
-// recorded returns what is in the inventory of any Manifest.
+// recorded returns the objects in the inventories of all Manifests.
 func (s *scenario) recorded() (map[string]bool, error) {
 	list := &v1beta2.ManifestList{}
 	if err := s.land.Clients[landscape.ControlPlane].List(

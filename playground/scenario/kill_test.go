@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// fragile is a module without an operator; each version has something that the other one has not.
+// fragile is a module without an operator. Each of its versions has an object that the other version lacks.
 const fragile = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -46,10 +46,11 @@ kind: ServiceAccount
 metadata: {name: fragile-VERSION, namespace: kyma-system}
 `
 
-// fragileCR switches it on.
+// fragileCR is the custom resource that activates the module fragile.
 const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata: {name: fragile, namespace: kyma-system}}`
 
-// The steps of the stories, as the controllers have them. That none is missing is checked against the metric of steps.
+// Steps of the controllers in each part of the life cycle. The test compares these lists with the metric of steps, so
+// that no step is missing.
 var (
 	kymaInstall = []string{"adopt", "assume", "connect", "sync", "remember", "resolve", "install", "remove",
 		"catalog", "settle", "watchlist", "agent", "requeue", "publish"}
@@ -59,34 +60,34 @@ var (
 	manifestDelete = []string{"connect", "blockers", "resource", "teardown", "release"}
 )
 
-// chapter is a part of the story: what people do, and the steps that the manager then takes.
+// chapter is a part of the life cycle: actions of users, and the steps that the manager then takes.
 type chapter struct {
 	name       string
 	controller string
-	steps      []string                    // after which the manager is killed; with :2 after the second time
-	do         func(context.Context) error // also while the manager is away
-	reached    func(context.Context) bool  // the end is near, so that it is worth a closer look
-	end        string                      // what it leads to; chapters with the same end leave the same behind
+	steps      []string                    // the manager is killed after each of these steps; :2 means after its second occurrence
+	do         func(context.Context) error // the actions of users; they also work while the manager is not running
+	reached    func(context.Context) bool  // a cheap check that the end state is almost reached
+	end        string                      // name of the end state; chapters with the same name lead to the same picture
 }
 
-// picture is all that is left in both clusters by a chapter.
+// picture is the state of both clusters after a chapter.
 type picture struct {
-	Ours       []string       // objects in the runtime with the label of what the manager made
-	Unrecorded []string       // those of them that no inventory has
-	Objects    map[string]any // the module's, without what differs from run to run
-	Kymas      map[string]any // status of the copies
+	Ours       []string       // objects in the runtime with the manager's label
+	Unrecorded []string       // the objects of Ours that are in no inventory
+	Objects    map[string]any // objects of the module, without fields that differ from run to run
+	Kymas      map[string]any // status of the two copies of the Kyma
 	Manifests  map[string]any
 }
 
-// killing is the test that kills.
+// killing is the state of TestKilledAtEveryStep.
 type killing struct {
 	*scenario
-	ends  map[string]picture           // how each chapter ends when nobody is killed, by end
-	specs map[string]*v1beta2.Manifest // as the Kyma controller writes them, by version
+	ends  map[string]picture           // the picture after a chapter without a kill, by end state
+	specs map[string]*v1beta2.Manifest // Manifests as the Kyma controller writes them, by version
 }
 
-// TestKilledAtEveryStep runs the life cycle of a module and of a Kyma again and again, and kills the manager after each
-// of its steps once. Started again, it comes to the same end as the one that was never killed.
+// TestKilledAtEveryStep repeats the life cycle of a module and of a Kyma, and kills the manager once after each of its
+// steps. The restarted manager must reach the same end state as a manager that was not killed.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	k := &killing{scenario: bringUp(t, alive...), ends: map[string]picture{}, specs: map[string]*v1beta2.Manifest{}}
@@ -124,11 +125,11 @@ func TestKilledAtEveryStep(t *testing.T) {
 	rounds(enable, upgrade, disable)
 }
 
-// alive are the flags of the manager. There is one at a time, so that nobody has to wait for the lease of one that was
-// killed; and nobody sets the state of the module's custom resource.
+// alive holds the flags of the manager. Only one manager runs at a time, so leader election is off and no manager waits
+// for the lease of a killed one. The check of the custom resource's state is off, because no operator sets it.
 var alive = []string{"--leader-elect=false", "--custom-state-check=false"}
 
-// bringUp starts a landscape with runtime-a, which goes with the test.
+// bringUp starts a landscape with runtime-a. The landscape is removed when the test ends.
 func bringUp(t testing.TB, flags ...string) *scenario {
 	t.Helper()
 	slots <- struct{}{}
@@ -155,7 +156,7 @@ func bringUp(t testing.TB, flags ...string) *scenario {
 	return s
 }
 
-// prepare publishes the module and makes the runtime known.
+// prepare publishes the module and registers the runtime.
 func (k *killing) prepare() error {
 	for _, version := range []string{"1.0.0", "2.0.0"} {
 		if err := k.land.Publish(k.ctx, landscape.Module{
@@ -172,8 +173,8 @@ func (k *killing) prepare() error {
 	return k.land.SetAccess(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
 }
 
-// chapters returns the story. What the other controller does first is done here, where a step has a namesake in another
-// story: with the manager away, nobody else can.
+// chapters returns the parts of the life cycle. Some steps have the same name in both controllers. There, the test does
+// the work of the other controller, because no manager is running.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
 	want := func(modules ...v1beta2.Module) error {
 		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
@@ -218,7 +219,8 @@ func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) 
 
 func (k *killing) kcp() client.Client { return k.land.Clients[landscape.ControlPlane] }
 
-// order lets the Manifest ask for a version as the Kyma controller does. In the first telling, it does.
+// order sets the version in the Manifest as the Kyma controller does. In the first run, the Kyma controller itself does
+// it.
 func (k *killing) order(ctx context.Context, version string) error {
 	want := k.specs[version]
 	if want == nil {
@@ -233,7 +235,8 @@ func (k *killing) order(ctx context.Context, version string) error {
 	return k.kcp().Patch(ctx, is, client.MergeFrom(before))
 }
 
-// isAt reports whether both copies of the Kyma are Ready with so many modules, which have that version.
+// isAt returns a function that reports whether both copies of the Kyma are Ready with this number of modules in this
+// version.
 func (k *killing) isAt(ready, version string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		for name, key := range k.copies() {
@@ -252,19 +255,20 @@ func (k *killing) isAt(ready, version string) func(context.Context) bool {
 	}
 }
 
-// isGone reports whether there is no Kyma any more.
+// isGone reports whether the Kyma no longer exists.
 func (k *killing) isGone(ctx context.Context) bool {
 	return apierrors.IsNotFound(k.kcp().Get(ctx, k.copies()[landscape.ControlPlane], &v1beta2.Kyma{}))
 }
 
-// copies are where the two copies of the Kyma are, by cluster.
+// copies returns the names of the two copies of the Kyma, by cluster.
 func (k *killing) copies() map[string]client.ObjectKey {
 	_, remote := k.land.RequestKey("runtime-a")
 	return map[string]client.ObjectKey{landscape.ControlPlane: {Namespace: k.land.Namespace(), Name: "runtime-a"},
 		"runtime-a": remote}
 }
 
-// play runs a chapter without a fault. The first time, its end is what others with that end have to come to.
+// play runs a chapter without a kill. The first picture of an end state is the one that later chapters with the same
+// end must reach.
 func (k *killing) play(c chapter) error {
 	if err := c.do(k.ctx); err != nil {
 		return err
@@ -272,8 +276,9 @@ func (k *killing) play(c chapter) error {
 	return k.await(c)
 }
 
-// playKilled runs a chapter with a manager that is killed after a step, which is CONTROLLER/STEP, and then with another
-// one. What the first one has installed is in the inventory when it dies. Without a step nobody is killed.
+// playKilled runs a chapter with a manager that is killed after a step, and then starts another manager. The step has
+// the form CONTROLLER/STEP. All objects that the first manager has installed must be in the inventory when it is
+// killed. If step is empty, no manager is killed.
 func (k *killing) playKilled(c chapter, step string) error {
 	if step == "" {
 		return k.play(c)
@@ -306,16 +311,15 @@ func (k *killing) playKilled(c chapter, step string) error {
 	return k.await(c)
 }
 
-// checkRecorded fails if the manager that was killed has left something of a module in the runtime that is in no
-// inventory.
+// checkRecorded fails if an object that the killed manager left in the runtime for a module is in no inventory.
 func (k *killing) checkRecorded() error {
-	if err := k.land.Manager.Kill(); err != nil { // it has ended; this marks its end as expected
+	if err := k.land.Manager.Kill(); err != nil { // the process has already ended; this marks its end as expected
 		return err
 	}
 	var left picture
 	err := k.poll(func(ctx context.Context) (bool, string) {
 		var err error
-		left, err = k.look(ctx) // a kind may go while we look
+		left, err = k.look(ctx) // a kind may disappear during the check
 		return err == nil, fmt.Sprint(err)
 	})
 	if err != nil {
@@ -329,7 +333,7 @@ func (k *killing) checkRecorded() error {
 	return nil
 }
 
-// await waits until a chapter has come to its end.
+// await waits until a chapter has reached its end state.
 func (k *killing) await(c chapter) error {
 	if err := k.poll(func(ctx context.Context) (bool, string) {
 		return c.reached(ctx),
@@ -354,7 +358,7 @@ func (k *killing) await(c chapter) error {
 	})
 }
 
-// remember takes the end of a chapter as the one to come to.
+// remember records the picture after a chapter as the expected picture of its end state.
 func (k *killing) remember(c chapter) error {
 	got, err := k.look(k.ctx)
 	if err != nil {
@@ -371,7 +375,7 @@ func (k *killing) remember(c chapter) error {
 	return nil
 }
 
-// look takes a picture.
+// look returns a picture of the present state.
 func (k *killing) look(ctx context.Context) (p picture, err error) {
 	if p.Ours, err = k.oursIn(ctx, "runtime-a"); err != nil {
 		return p, err
@@ -421,7 +425,7 @@ func (k *killing) look(ctx context.Context) (p picture, err error) {
 	return p, nil
 }
 
-// checkSteps fails if the steps that the manager took are others than the ones it will be killed after.
+// checkSteps fails if the manager's steps differ from the steps after which it will be killed.
 func (k *killing) checkSteps() error {
 	for controller, lists := range map[string][][]string{"kyma": {kymaInstall, kymaDelete},
 		"manifest": {manifestInstall, manifestDelete}} {
@@ -451,7 +455,7 @@ func (k *killing) checkSteps() error {
 	return nil
 }
 
-// generic returns v as JSON has it.
+// generic converts v to its generic JSON form.
 func generic(v any) (out any) {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -463,7 +467,7 @@ func generic(v any) (out any) {
 	return out
 }
 
-// still returns v without what differs from run to run, or with how often something was asked for.
+// still returns v without fields that differ from run to run, and without counts of requests.
 func still(v any) any {
 	v = steady(v)
 	var walk func(any)
