@@ -17,14 +17,14 @@
 //
 // A slow source blocks no worker: after two seconds the reconcile ends, and the answer is used by the next one.
 //
-// Between reconciles, the controller remembers per Manifest what was sent to the runtime and what the runtime answered.
-// So an object is sent once per change, and an event that was caused by an own write is recognised. Losing that memory
-// costs requests, not correctness.
+// Between reconciles, the controller keeps the requests to the runtime and their results in memory, for each Manifest.
+// An object is therefore sent once per change, and events caused by own writes are recognized. Losing this memory only
+// costs requests and has no effect on correctness.
 //
 // # What it does not do
 //
-// No step waits for a runtime: what is not finished is named in the status and observed again later. Removing a module
-// needs neither registry nor template, only the inventory.
+// No step blocks until a runtime is ready: the status reports unfinished work, and a later reconcile observes the runtime
+// again. The deletion of a module needs only the inventory, and neither registry nor template.
 package manifest
 
 import (

@@ -395,7 +395,7 @@ func TestFailingWebhooksArePurged(t *testing.T) {
 	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
 		t.Errorf("recorded %q, want nothing", e)
 	}
-	// Then the purge goes on, and what is deleted is not reported again.
+	// Then the purge continues, and deletions are not reported again.
 	s.hook = ""
 	r.reconcile(t)
 	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||

@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// bench is one reconcile of a Watcher with an HTTPRoute, and an API server that adds a default which we do not know.
+// bench is one reconcile of a Watcher with an HTTPRoute. Its API server adds a default that the controller does not
+// set.
 type bench struct {
 	*run
 	server *fake.FakeDynamicClient
@@ -53,7 +54,7 @@ func (b *bench) verbs() []string {
 	return all
 }
 
-// refresh sets the route to what the server has, changed.
+// refresh sets the route to the object in the server, edited by change.
 func (b *bench) refresh(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	u, err := b.server.Resource(b.route.gvr).Namespace("kcp-system").Get(t.Context(), "w", metav1.GetOptions{})

@@ -13,7 +13,7 @@
 // its content by a digest is resolved without a request. A tag or a range of versions costs one request, whose answer
 // is shared by all Manifests that send the same request at the same time.
 //
-// Shared work has a deadline of its own and goes on when the caller that started it is cancelled. A caller waits for an
+// Shared work has its own deadline and continues if the caller that started it is cancelled. A caller waits for an
 // answer for at most two seconds. Then it returns loop.Later. The next call of the same caller returns the answer.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
