@@ -163,7 +163,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
-	// After a restart, another client has changed an ignored field. This is not a conflict.
+	// After a restart, another manager owns an ignored field and another field. Only the other field is taken over.
 	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
 	result, sent := s.apply(c, newer, nil)
 	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath,
