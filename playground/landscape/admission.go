@@ -28,11 +28,12 @@ const (
 	Allow Admission = "allow"
 	// Refuse rejects every request.
 	Refuse Admission = "refuse"
-	// Hang never responds. API servers time out after a second.
+	// Hang never responds. The timeout of API servers for this webhook is one second.
 	Hang Admission = "hang"
 )
 
-// Admit configures a webhook of a cluster for ConfigMaps whose name begins with "guarded". "" removes the webhook.
+// Admit configures a webhook in a cluster for ConfigMaps whose name begins with "guarded". The argument says is the
+// behaviour of the webhook. "" removes the webhook.
 func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) error {
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}
@@ -74,7 +75,7 @@ func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) e
 // ServeHTTP handles an AdmissionReview.
 func (a Admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a == Hang {
-		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client has gone
+		_, _ = io.Copy(io.Discard, r.Body) // the server detects the end of the client only after the body was read
 		<-r.Context().Done()
 		return
 	}
@@ -86,5 +87,5 @@ func (a Admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: a == Allow,
 		Result: &metav1.Status{Message: "refused for a test"}}
 	review.Request = nil
-	_ = json.NewEncoder(w).Encode(review) // the API server may have gone
+	_ = json.NewEncoder(w).Encode(review) // the API server may have disconnected
 }

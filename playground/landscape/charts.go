@@ -44,7 +44,7 @@ func (s *chartRepository) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// startCharts serves a chart repository on loopback: one path is public, one requires the login.
+// startCharts serves a chart repository on loopback. One path is public. The other path requires the login.
 func (l *Landscape) startCharts() {
 	l.charts = &chartRepository{entries: map[string][]chartVersion{}, files: map[string][]byte{}}
 	mux := http.NewServeMux()
@@ -73,12 +73,13 @@ func (l *Landscape) AddChart(name, version string, archive []byte) {
 	l.charts.files["/"+file] = archive
 }
 
-// ChartRequests returns the requests to the chart repository as method and path, without the first n.
+// ChartRequests returns all requests to the chart repository except the first n, as method and path.
 func (l *Landscape) ChartRequests(n int) []string { return l.chartsFront.since(n) }
 
-// BreakCharts makes the chart repository respond to every request with 503 Service Unavailable, until it is called with
-// false.
+// BreakCharts makes the chart repository respond to every request with 503 Service Unavailable. BreakCharts(false) ends
+// this.
 func (l *Landscape) BreakCharts(down bool) { l.chartsFront.close(down) }
 
-// SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. nil ends it.
+// SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. If data is
+// nil, it serves the original bytes again.
 func (l *Landscape) SwapChart(file string, data []byte) { l.chartsFront.swap(file, data) }

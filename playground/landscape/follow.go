@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Row is one module of one runtime, as seen in the control plane.
+// Row is the state of one module of one runtime, as the control plane shows it.
 type Row struct {
 	Runtime, Module, Channel, Version string
 	State                             v1beta2.State
@@ -48,8 +48,8 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
-// Follow prints the table of rows whenever it changes, until done returns true. When the context ends, it returns the
-// cause and the rows that were not Ready.
+// Follow prints the table of rows each time it changes, until done returns true. If the context ends first, Follow
+// returns the cause and the rows that were not Ready.
 func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) bool) error {
 	begin, last := time.Now(), ""
 	var rows []Row

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Fault is what a Gate does to a request: one of the constants, or an HTTP status to respond with, such as 429.
+// Fault is the action of a Gate on a request: one of the constants, or the HTTP status of the response, such as 429.
 type Fault string
 
 // Faults of a request.
@@ -30,12 +30,11 @@ const (
 	Cut Fault = "cut"
 	// Lose forwards the request to the API server and closes the connection instead of responding.
 	Lose Fault = "lose"
-	// Hold delays the request until the gate is opened. It is then forwarded, unless it is dropped.
+	// Hold delays the request until the gate is opened. The request is then forwarded or dropped.
 	Hold Fault = "hold"
 )
 
-// Gate is another address of a cluster, at which faults can be injected into single requests. Its clients have all
-// rights.
+// Gate is another address of a cluster that can inject faults into single requests. Its clients have all permissions.
 type Gate struct {
 	name   string
 	server *httptest.Server
@@ -44,20 +43,20 @@ type Gate struct {
 	mu     sync.Mutex // guards what follows
 	faults []*fault
 	now    *period
-	met    int // requests that met a fault since it was opened
+	met    int // number of injected faults since the gate was opened
 }
 
 // period is the time between two calls of Open.
 type period struct {
 	end     chan struct{} // closed when the gate is opened
-	dropped bool          // what was held is not to go on; read after end
+	dropped bool          // whether held requests are dropped; read only after end is closed
 }
 
 // fault is a fault and the requests that it affects.
 type fault struct {
 	like *regexp.Regexp
 	what Fault
-	left int // requests; negative: any number
+	left int // remaining number of requests; negative means any number
 }
 
 // connection is the context key of the connection of a request.
@@ -79,10 +78,10 @@ func (l *Landscape) Gate(name string) (*Gate, error) {
 	}
 	g := &Gate{name: name, now: &period{end: make(chan struct{})}}
 	g.proxy = &httputil.ReverseProxy{
-		Transport: transport, ErrorLog: discard, FlushInterval: -1, // answers of watches have no end
+		Transport: transport, ErrorLog: discard, FlushInterval: -1, // responses to watches have no end
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.Header.Del("Authorization") // the transport has the rights
+			r.Out.Header.Del("Authorization") // the transport has its own credentials
 		},
 	}
 	g.server = httptest.NewUnstartedServer(g)
@@ -117,7 +116,8 @@ func (g *Gate) Kubeconfig() ([]byte, error) {
 	return data, nil
 }
 
-// Inject injects a fault into the next requests whose METHOD PATH matches; times 0 means all of them.
+// Inject injects a fault into the next requests whose METHOD PATH matches like. times is the number of these requests.
+// 0 means all.
 func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	if times == 0 {
 		times = -1
@@ -144,7 +144,7 @@ func (g *Gate) Open(drop bool) {
 	g.now = &period{end: make(chan struct{})}
 }
 
-// fault returns the fault for a request, "" for none, and the current period.
+// fault returns the fault for a request and the current period. The fault is "" if there is none.
 func (g *Gate) fault(r *http.Request) (Fault, *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,7 +183,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// breakConnection closes the connection of a request, and with it all other requests on that connection.
+// breakConnection closes the connection of a request. This also ends all other requests on that connection.
 func breakConnection(r *http.Request) {
 	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
 		_ = c.Close()
@@ -191,7 +191,8 @@ func breakConnection(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// refuse responds like an API server; for 502 like a proxy in front of it.
+// refuse responds with an error in the same form as an API server. For 502, it responds like a proxy in front of an API
+// server.
 func refuse(w http.ResponseWriter, what string) {
 	code, err := strconv.Atoi(what)
 	if err != nil || code == http.StatusBadGateway {

@@ -37,14 +37,15 @@ const forwardedCertificate = "X-Forwarded-Client-Cert"
 // eventsService is the destination of the VirtualService for the manager's own Watcher.
 const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
 
-// ingress is the part of an ingress gateway of a mesh that the manager depends on. It terminates TLS with client
-// certificates from the manager's roots, and forwards requests to the destinations of the VirtualServices in the
-// control plane, with the certificate in a header. Its own certificate is in the Secret that the manager maintains.
-// Services have no address here, so the backend of each Service is registered with it.
+// ingress has the features of an ingress gateway of a service mesh that the manager depends on. It terminates TLS and
+// verifies client certificates with the roots of the manager. It forwards a request, with the certificate in a header,
+// to the destination that the VirtualServices in the control plane give. The certificate of the gateway is in a Secret
+// that the manager maintains. Services have no address in this landscape, so the backend of each Service is registered
+// with the gateway.
 type ingress struct {
 	land   *Landscape
 	server *httptest.Server
-	behind string // where the manager listens for what comes through it
+	behind string // address on which the manager receives the requests from the gateway
 
 	mu       sync.Mutex // guards what follows
 	services map[string]http.Handler
@@ -55,13 +56,14 @@ type ingress struct {
 type Received struct {
 	// Runtime is the common name of the certificate in the header.
 	Runtime string
-	// Method and Path are those of the request.
+	// Method and Path are the HTTP method and the path of the request.
 	Method, Path string
 	// Body is the body of the request.
 	Body []byte
 }
 
-// startIngress starts the gateway. It reads its certificate for each handshake, because the manager creates it later.
+// startIngress starts the gateway. The gateway reads its certificate at each handshake, because the manager creates the
+// certificate later.
 func (l *Landscape) startIngress() error {
 	behind, err := cluster.FreeAddress()
 	if err != nil {
@@ -83,7 +85,7 @@ func (l *Landscape) startIngress() error {
 	return nil
 }
 
-// configure reads certificate and roots from the Secret that the Gateway refers to.
+// configure reads the certificate and the roots from the Secret in the Gateway.
 func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	s, err := g.land.secret(hello.Context(), "klm-istio-gateway")
 	if err != nil {
@@ -121,13 +123,13 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nobody is behind "+service, http.StatusServiceUnavailable)
 	default:
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.TLS.PeerCertificates[0].Raw})
-		// replaces what the client says
+		// replaces a header from the client
 		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`)
 		to.ServeHTTP(w, r)
 	}
 }
 
-// route returns the destination of a path by the current VirtualServices as host:port, "" if there is none.
+// route returns the destination of a path as host:port, or "" if there is none. It uses the current VirtualServices.
 func (g *ingress) route(ctx context.Context, host, path string) (string, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1",
@@ -153,7 +155,7 @@ func (g *ingress) route(ctx context.Context, host, path string) (string, error) 
 	return "", nil
 }
 
-// leadsTo returns the destination of one route of a VirtualService, "" if it does not match the path.
+// leadsTo returns the destination of one route of a VirtualService, or "" if the route does not match the path.
 func leadsTo(route map[string]any, path string) string {
 	matches, _, _ := unstructured.NestedSlice(route, "match")
 	fits := slices.ContainsFunc(matches, func(m any) bool {
@@ -169,8 +171,8 @@ func leadsTo(route map[string]any, path string) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Receive registers a component as the backend of a Service in the manager's namespace; it records the requests that it
-// receives. The landscape needs Options.Ingress.
+// Receive registers a component as the backend of a Service in the namespace of the manager. The component records the
+// requests that it receives. The landscape needs Options.Ingress.
 func (l *Landscape) Receive(name string, port int) {
 	service := fmt.Sprintf("%s.%s.svc.cluster.local:%d", name, l.Namespace(), port)
 	l.ingress.mu.Lock()
@@ -197,8 +199,8 @@ func (l *Landscape) Received(name string) []Received {
 	return slices.Clone(l.ingress.received[name])
 }
 
-// runtimeOf parses the header like the Kyma project's listener: the certificate follows the first "Cert=", and its
-// common name is the runtime.
+// runtimeOf returns the runtime in the header. It parses the header like the listener of the Kyma project: the
+// certificate follows the first "Cert=", and the common name of the certificate is the runtime.
 func runtimeOf(header string) (string, error) {
 	_, encoded, found := strings.Cut(header, "Cert=")
 	if end := strings.IndexAny(encoded, ";,"); end >= 0 {
@@ -244,8 +246,8 @@ func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Sign issues a certificate with the newest root of the manager, as anybody could who can read its Secret. It fills in
-// the serial number.
+// Sign issues a certificate with the newest root of the manager. Everybody who can read the Secret with the roots can
+// do this. Sign sets the serial number.
 func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
 	s, err := l.secret(ctx, authority)
 	if err != nil {
@@ -276,8 +278,8 @@ func newest(s *corev1.Secret) (*x509.Certificate, crypto.Signer, error) {
 	return root, key.(crypto.Signer), nil
 }
 
-// SignWith issues a certificate with a new key, signed by a root, or self-signed without one. It fills in the serial
-// number.
+// SignWith issues a certificate with a new key. The root signs the certificate. If root is nil, the certificate is
+// self-signed. SignWith sets the serial number.
 func SignWith(root *x509.Certificate, rootKey crypto.Signer, template *x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -56,53 +56,55 @@ type Options struct {
 	Bin string
 	// Runtimes are the names of the runtimes. Leave it empty with InCluster.
 	Runtimes []string
-	// InCluster runs the manager in in-cluster mode: Kyma and modules are on the control plane itself.
+	// InCluster runs the manager in in-cluster mode: the Kyma and its modules are on the control plane itself.
 	InCluster bool
-	// Deployed leaves the deployment of CRDs, roles and manager to the caller: the manager runs in pods with
+	// Deployed means that the caller deploys the CRDs, the roles and the manager. The manager then runs in pods with
 	// ManagerImage.
 	Deployed bool
-	// Ingress starts the ingress gateway of a mesh in front of the listener: agents report to it, and it routes by the
-	// VirtualServices of the control plane.
+	// Ingress starts the ingress gateway of a service mesh in front of the listener. Agents send their reports to this
+	// gateway. The gateway routes requests by the VirtualServices in the control plane.
 	Ingress bool
-	// ManagerArgs are added to the manager's flags.
+	// ManagerArgs are additional flags of the manager.
 	ManagerArgs []string
-	// Say is called with each step. nil discards them.
+	// Say is called with a message about each step. nil discards the messages.
 	Say func(format string, args ...any)
 }
 
 // Landscape is a running landscape.
 type Landscape struct {
 	Options
-	// Host runs the clusters; Clusters are by name.
+	// Host runs the clusters. Clusters has them by name.
 	Host     *cluster.Host
 	Clusters map[string]*cluster.Cluster
-	// Clients have all rights, by name of the cluster.
+	// Clients has a client with all permissions for each cluster, by the name of the cluster.
 	Clients map[string]client.WithWatch
-	// Registry is the registry for modules, and RegistryHost its address for the manager. LockedRegistryHost is another
-	// address of the same registry, which requires LoginUser and LoginPassword. Both begin with http://.
+	// Registry is the registry for modules. RegistryHost is the address of the registry for the manager.
+	// LockedRegistryHost is another address of the same registry. It requires LoginUser and LoginPassword. Both
+	// addresses begin with http://.
 	Registry                         *registry.Registry
 	RegistryHost, LockedRegistryHost string
-	// ChartsURL is a chart repository, and LockedChartsURL the same repository behind the login.
+	// ChartsURL is the URL of a chart repository. LockedChartsURL is another URL of the same repository that requires
+	// the login.
 	ChartsURL, LockedChartsURL string
-	// Manager is the manager's process.
+	// Manager is the process of the manager.
 	Manager *Process
-	// HealthAddress and MetricsAddress are the manager's addresses on loopback.
+	// HealthAddress and MetricsAddress are the addresses of the manager on the loopback interface.
 	HealthAddress, MetricsAddress string
-	// ListenerAddress is the address for agents, if there are agents: a relay to the listener of the replica that was
-	// started last.
+	// ListenerAddress is the address to which agents send their reports, if there are agents. It is the address of a
+	// relay to the listener of the most recently started replica.
 	ListenerAddress string
 	// Replica is the process of a second replica of the manager; nil if there is none.
 	Replica *Process
 
-	servers     []*httptest.Server // of registry, charts and gates
-	images      front              // to the registry
+	servers     []*httptest.Server // servers of registry, charts and gates
+	images      front              // proxy in front of the registry
 	charts      *chartRepository   // the chart repository
-	chartsFront front              // to the chart repository
-	gates       map[string]*Gate   // by cluster
+	chartsFront front              // proxy in front of the chart repository
+	gates       map[string]*Gate   // the key is the name of the cluster
 	relay       *relay             // in front of the listeners; nil without agents
 	ingress     *ingress           // nil without Options.Ingress
-	granted     []string           // the values of the chart that the manager's rights are those of
-	metrics     *http.Client       // logged in to the metrics endpoint; made when first asked for
+	granted     []string           // the chart values from which the permissions of the manager were rendered
+	metrics     *http.Client       // has the token for the metrics endpoint; created at the first use
 }
 
 // Namespace returns the namespace of Kymas, templates and Secrets.
@@ -113,7 +115,7 @@ func (l *Landscape) Namespace() string {
 	return v1beta2.ControlPlaneNamespace
 }
 
-// Up starts a landscape. If it fails, it stops what it has started.
+// Up starts a landscape. If it fails, it stops all parts that it has started.
 func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -166,7 +168,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	return l, l.StartManager(ctx)
 }
 
-// Close stops and removes everything that was started or created.
+// Close stops all parts that were started and removes all files that were created.
 func (l *Landscape) Close() error {
 	var errs []error
 	for _, p := range []*Process{l.Manager, l.Replica} {
@@ -184,7 +186,7 @@ func (l *Landscape) Close() error {
 		l.metrics.CloseIdleConnections()
 	}
 	for _, server := range l.servers {
-		server.CloseClientConnections() // some wait for somebody who does not come any more
+		server.CloseClientConnections() // some connections wait for a peer that has ended
 		server.Close()
 	}
 	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
@@ -214,12 +216,13 @@ func (l *Landscape) startCluster(ctx context.Context, name string) error {
 	return nil
 }
 
-// Kubeconfig returns the path of a cluster's kubeconfig.
+// Kubeconfig returns the path of the kubeconfig of a cluster.
 func (l *Landscape) Kubeconfig(name string) string {
 	return filepath.Join(l.Dir, name+".kubeconfig")
 }
 
-// StartManager starts the manager as a process with the rights of its service account. Agents report to it.
+// StartManager starts the manager as a process with the permissions of its service account. Agents send their reports
+// to it.
 func (l *Landscape) StartManager(ctx context.Context) error {
 	var err error
 	if l.HealthAddress, err = cluster.FreeAddress(); err != nil {
@@ -232,8 +235,8 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	return err
 }
 
-// StartReplica starts another replica of the manager, which takes over when the first one ends. Agents report to it at
-// once.
+// StartReplica starts another replica of the manager. It becomes the leader when the first replica ends. Agents send
+// their reports to it immediately.
 func (l *Landscape) StartReplica(ctx context.Context) error {
 	health, err := cluster.FreeAddress()
 	if err != nil {
@@ -243,7 +246,7 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 	return err
 }
 
-// startReplica starts a process of the manager, and directs agents to it.
+// startReplica starts a process of the manager and connects the relay for agents with it.
 func (l *Landscape) startReplica(ctx context.Context, name, health, metrics string) (*Process, error) {
 	if err := l.grantManager(ctx); err != nil {
 		return nil, err

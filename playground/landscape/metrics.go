@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// scraper is the service account that can read the manager's metrics, and nothing else.
+// scraper is the service account that can read only the metrics of the manager.
 const scraper = `
 apiVersion: v1
 kind: ServiceAccount
@@ -29,8 +29,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lifecycl
 subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
 `
 
-// Metric returns the sum of the series of a metric of the manager that have all of the labels, each as name="value"; 0
-// if there is none.
+// Metric returns the sum of all series of a metric of the manager that have all given labels. A label has the form
+// name="value". Metric returns 0 if there is no such series.
 func (l *Landscape) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	if err := l.createMetricsClient(ctx); err != nil {
 		return 0, err

@@ -11,8 +11,8 @@ import (
 	"path"
 )
 
-// Pack returns a tar archive of the regular files of a folder, optionally compressed with gzip. top is the folder in
-// the archive that contains the files, "" for none. Equal folders give equal bytes.
+// Pack returns a tar archive of the regular files of a folder. With compress, the archive is compressed with gzip. top
+// is the folder in the archive that contains the files. "" means no such folder. Equal folders result in equal bytes.
 func Pack(folder fs.FS, top string, compress bool) ([]byte, error) {
 	var b bytes.Buffer
 	var out io.WriteCloser = nopCloser{&b}

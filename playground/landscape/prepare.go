@@ -16,7 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
 )
 
-// prepareControlPlane installs the CRDs and everything that the manager is deployed with, except the manager itself.
+// prepareControlPlane installs the CRDs and all other objects of a deployment of the manager, except the manager
+// itself.
 func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	kcp := l.Clients[ControlPlane]
 	all := crds.All()
@@ -40,8 +41,8 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// grantManager grants the manager the rights of a deployment with the same flags, unless it has them already: a script
-// may have changed them.
+// grantManager grants the manager the permissions of a deployment with the same flags. It does nothing if they were
+// granted before, because a script may have changed them since.
 func (l *Landscape) grantManager(ctx context.Context) error {
 	o := deploy.Options{Namespace: l.Namespace(), Set: []string{"namespace.create=true", "crds.install=false"}}
 	if l.InCluster {
@@ -61,7 +62,7 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 		return err
 	}
 	isNamespace := func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" }
-	if i := slices.IndexFunc(objects, isNamespace); i > 0 { // first: others are in it
+	if i := slices.IndexFunc(objects, isNamespace); i > 0 { // the namespace must be first, because other objects are in it
 		objects[0], objects[i] = objects[i], objects[0]
 	}
 	for _, object := range objects {

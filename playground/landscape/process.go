@@ -18,10 +18,10 @@ var discard = log.New(io.Discard, "", 0)
 // Process is a child process.
 type Process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read after done
+	done chan struct{} // closed when the process has ended
+	err  error         // result of the process; read only after done is closed
 
-	asked atomic.Bool // Stop or Kill was called
+	asked atomic.Bool // whether Stop or Kill was called
 }
 
 // start starts a program with its output in log. The process ends with its parent.
@@ -46,7 +46,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err returns the error that the process ended with: nil if it succeeded, or has not ended yet.
+// Err returns the error with which the process has ended. It returns nil if the process succeeded or has not ended yet.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -56,7 +56,7 @@ func (p *Process) Err() error {
 	}
 }
 
-// Asked reports whether Stop or Kill was called, so that its end is expected.
+// Asked reports whether Stop or Kill was called. The end of the process is then expected.
 func (p *Process) Asked() bool { return p.asked.Load() }
 
 // Stop terminates the process and kills it after 15 s. It does nothing if the process has ended already.
@@ -78,7 +78,7 @@ func (p *Process) Stop() error {
 	}
 }
 
-// Kill kills the process, like a crash, and waits for its end.
+// Kill ends the process like a crash and waits for its end.
 func (p *Process) Kill() error {
 	p.asked.Store(true)
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

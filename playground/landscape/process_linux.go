@@ -2,7 +2,8 @@ package landscape
 
 import "syscall"
 
-// endsWithParent lets a child end when we do, even when we are killed.
+// endsWithParent returns attributes with which a child process ends when this process ends, even if this process is
+// killed.
 func endsWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

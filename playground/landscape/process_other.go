@@ -4,5 +4,6 @@ package landscape
 
 import "syscall"
 
-// endsWithParent keeps a child out of our terminal's signals; it is stopped by Close.
+// endsWithParent returns attributes with which a child process does not receive the signals of our terminal. Close
+// stops the child process.
 func endsWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -19,13 +19,14 @@ import (
 
 // Module is one version of a module, as its author provides it.
 type Module struct {
-	// Name and Version identify it; Component is its name in the registry.
+	// Name and Version identify the version of the module. Component is the name of the module in the registry.
 	Name, Version, Component string
-	// Manifest is the content to install and DefaultCR the default custom resource; "" for none.
+	// Manifest is the content to install. DefaultCR is the default custom resource. If one of them is empty, the module
+	// has none.
 	Manifest, DefaultCR []byte
 	// Tar packs Manifest into a tar layer, as module tools do.
 	Tar bool
-	// Manager is the workload that decides about readiness.
+	// Manager is the workload whose readiness is the readiness of the module.
 	Manager *v1beta2.Manager
 }
 
@@ -89,7 +90,8 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	return nil
 }
 
-// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime, and its cluster.
+// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime. It also returns the name of the
+// cluster with this Kyma.
 func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKey) {
 	if l.InCluster {
 		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Register registers a runtime: it creates an access Secret, and a Kyma with the given channel. In-cluster there is no
-// Secret, and the Kyma is the one of the control plane itself.
+// Register registers a runtime: it creates an access Secret, and a Kyma with the given channel. In in-cluster mode
+// there is no Secret, and the Kyma is the one of the control plane itself.
 func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 	if !l.InCluster {
 		if err := l.SetAccess(ctx, name, l.Clusters[name].Kubeconfig()); err != nil {
@@ -44,8 +44,8 @@ func (l *Landscape) SetAccess(ctx context.Context, name string, kubeconfig []byt
 	return nil
 }
 
-// Grant returns a kubeconfig with all rights for a new user of a cluster: the service account of that name in namespace
-// default.
+// Grant creates a service account with the name user in the namespace default of a cluster. It returns a kubeconfig
+// with all permissions for this service account.
 func (l *Landscape) Grant(ctx context.Context, clusterName, user string) ([]byte, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: "default"}}
 	all := &rbacv1.ClusterRoleBinding{

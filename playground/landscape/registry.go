@@ -36,10 +36,10 @@ type front struct {
 	mu       sync.Mutex // guards what follows
 	requests []string
 	down     bool
-	swapped  map[string][]byte // by the last element of the path: what is served in its place
+	swapped  map[string][]byte // replaced content; the key is the last element of the path
 }
 
-// ServeHTTP records a request and forwards it, unless the server is to be down or to serve wrong data.
+// ServeHTTP records a request and forwards it, unless a fault is injected: the server is down or serves wrong data.
 func (d *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	d.requests = append(d.requests, r.Method+" "+r.URL.Path)
@@ -55,7 +55,7 @@ func (d *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// since returns the requests without the first n.
+// since returns all recorded requests except the first n.
 func (d *front) since(n int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +81,7 @@ func (d *front) swap(file string, data []byte) {
 	d.swapped[file] = data
 }
 
-// locked requires the login.
+// locked returns a handler that requires the login.
 func locked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != LoginUser || password != LoginPassword {
@@ -93,7 +93,7 @@ func locked(next http.Handler) http.Handler {
 	})
 }
 
-// startRegistry serves a registry on loopback: one address is public, one requires the login.
+// startRegistry serves a registry on loopback. One address is public. The other address requires the login.
 func (l *Landscape) startRegistry() error {
 	l.images.next = ociregistry.New(ociregistry.Logger(discard))
 	open, login := httptest.NewServer(&l.images), httptest.NewServer(locked(&l.images))
@@ -107,13 +107,14 @@ func (l *Landscape) startRegistry() error {
 	return nil
 }
 
-// PushLayer pushes bytes as a layer of a repository and returns the layer's digest. With a tag, it also pushes an image
-// with this one layer; without, the layer can be pulled by its digest only.
+// PushLayer pushes bytes as a layer of a repository and returns the digest of the layer. If tag is not "", it also
+// pushes an image with this one layer. Otherwise the layer can be pulled only by its digest.
 func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data []byte) (string, error) {
 	return l.pushLayer(ctx, repository, tag, empty.Image, static.NewLayer(data, "application/octet-stream"))
 }
 
-// PushChart pushes a packaged chart as Helm does. Its name is the last element of the repository, its version the tag.
+// PushChart pushes a packaged chart as Helm does. The name of the chart is the last element of the repository. The
+// version of the chart is the tag.
 func (l *Landscape) PushChart(ctx context.Context, repository, version string, archive []byte) error {
 	config := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
 		"application/vnd.cncf.helm.config.v1+json")
@@ -151,13 +152,14 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 	return digest.String(), nil
 }
 
-// RegistryRequests returns the requests to the registry as method and path, without the first n. It includes those of
-// [Landscape.Publish], but not those without the login.
+// RegistryRequests returns all requests to the registry except the first n, as method and path. It includes the
+// requests of [Landscape.Publish]. It does not include requests without the login.
 func (l *Landscape) RegistryRequests(n int) []string { return l.images.since(n) }
 
-// BreakRegistry makes the registry respond to every request with 503 Service Unavailable, until it is called with
-// false.
+// BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) ends
+// this.
 func (l *Landscape) BreakRegistry(down bool) { l.images.close(down) }
 
-// SwapBlob makes the registry serve other bytes for the blob with the digest, like a compromised registry. nil ends it.
+// SwapBlob makes the registry serve other bytes for the blob with the digest, like a compromised registry. If data is
+// nil, the registry serves the original bytes again.
 func (l *Landscape) SwapBlob(digest string, data []byte) { l.images.swap(digest, data) }

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// relay is the address that agents report to. It forwards connections to the listener of one replica of the manager,
-// like a TCP load balancer.
+// relay is a TCP proxy. Agents connect to its address. It forwards connections to the listener of one replica of the
+// manager, like a TCP load balancer.
 type relay struct {
 	listener net.Listener
 
@@ -20,8 +20,8 @@ type relay struct {
 	up, down atomic.Int64 // bytes to and from the listeners
 }
 
-// Relayed returns the number of bytes sent from agents to the listener and back so far, including TLS, excluding TCP
-// headers. The landscape needs agents, and no ingress gateway.
+// Relayed returns the number of bytes that were sent so far from agents to the listener (up) and from the listener to
+// agents (down). It includes TLS and excludes TCP headers. The landscape needs agents and must have no ingress gateway.
 func (l *Landscape) Relayed() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
 
 // counter counts written bytes.
@@ -53,13 +53,13 @@ func (l *Landscape) startRelay() error {
 	return nil
 }
 
-// aim closes all connections, so that clients reconnect to the new target.
+// aim sets a new target. It closes all connections, so that clients reconnect to the new target.
 func (r *relay) aim(target string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.target = target
 	for c := range r.open {
-		_ = c.Close() // whoever reads from it notices
+		_ = c.Close() // the reader of the connection receives an error
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// StartAnother starts another replica of the manager with additional flags, and with its own kubeconfig and log of that
-// name. Agents report to it from now on. The caller stops it.
+// StartAnother starts another replica of the manager with additional flags. The replica has its own kubeconfig and its
+// own log, both with the given name. From now on, agents send their reports to it. The caller must stop it.
 func (l *Landscape) StartAnother(ctx context.Context, name string, args ...string) (*Process, error) {
 	health, err := cluster.FreeAddress()
 	if err != nil {

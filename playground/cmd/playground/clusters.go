@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// startTimeout bounds the start of each cluster; it takes 3 seconds on an idle machine.
+// startTimeout is the timeout for the start of each cluster. A start takes 3 seconds on an idle machine.
 const startTimeout = 2 * time.Minute
 
-// clusters is the verb that starts clusters and nothing else.
+// clusters is the command that only starts clusters.
 type clusters struct {
 	Names  []string
 	Dir    string
@@ -56,7 +56,7 @@ with the same folder then finds the clusters with their objects and addresses.`,
 	return command
 }
 
-// options checks what the user has given, before anything is made.
+// options checks the flags and arguments before anything is created.
 func (v *clusters) options() (cluster.Options, error) {
 	options := cluster.Options{Dir: filepath.Join(v.Dir, "data"), Images: map[string]cluster.Image{}}
 	seen := map[string]bool{}

@@ -17,11 +17,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// controlSocket is the file in the folder of a running playground by which other calls of this program reach it. Only
-// its owner can.
+// controlSocket is the name of a Unix socket in the folder of a running playground. Other calls of this program connect
+// to it. Only the owner of the socket can connect.
 const controlSocket = "control.sock"
 
-// treatments are what can be done to a running cluster, by verb.
+// treatments are the actions on a running cluster, by verb.
 var treatments = map[string]struct {
 	says string
 	do   func(ctx context.Context, c *cluster.Cluster, delay time.Duration) error
@@ -50,7 +50,7 @@ var treatments = map[string]struct {
 	}},
 }
 
-// serveControl lets other calls of this program treat the clusters, until the returned function is called.
+// serveControl accepts actions on the clusters from other calls of this program until stop is called.
 func serveControl(dir string, clusters map[string]*cluster.Cluster) (stop func() error, err error) {
 	path := filepath.Join(dir, controlSocket)
 	listener, err := net.Listen("unix", path)
@@ -86,7 +86,7 @@ func serveControl(dir string, clusters map[string]*cluster.Cluster) (stop func()
 	return server.Close, nil
 }
 
-// controlCommands are the verbs that treat a cluster of a running playground.
+// controlCommands returns the commands for actions on a cluster of a running playground.
 func controlCommands() []*cobra.Command {
 	var commands []*cobra.Command
 	for verb, treatment := range treatments {
@@ -111,7 +111,7 @@ func controlCommands() []*cobra.Command {
 	return commands
 }
 
-// control asks a running playground to treat a cluster.
+// control requests an action on a cluster from a running playground.
 func control(ctx context.Context, dir, verb, name string, delay time.Duration) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
 		_ string) (net.Conn, error) {

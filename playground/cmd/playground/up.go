@@ -19,10 +19,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// readyTimeout bounds up --until=ready, from the start of the manager to all modules being Ready.
+// readyTimeout is the timeout of up --until=ready. It begins at the start of the manager. All modules must be Ready
+// before it ends.
 const readyTimeout = 5 * time.Minute
 
-// up is the verb that brings everything up.
+// up is the command that starts a complete landscape.
 type up struct {
 	Dir       string
 	Bin       string
@@ -114,8 +115,8 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// install publishes the sample module in its versions, registers the runtimes and enables the module on each, as an
-// admin would: in the runtime.
+// install publishes the versions of the sample module and registers the runtimes. It then enables the module in each
+// runtime, as the admin of the runtime would.
 func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	for _, version := range sample.Versions() {
 		if err := l.Publish(ctx, landscape.Module{
@@ -156,13 +157,14 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 	return nil
 }
 
-// channels lets regular lag behind: it has the oldest version of the sample module, fast the newest.
+// channels returns the versions of the channels of the sample module. The channel regular has the oldest version. The
+// channel fast has the newest version.
 func channels() map[string]string {
 	all := sample.Versions()
 	return map[string]string{v1beta2.DefaultChannel: all[0].Version, "fast": all[len(all)-1].Version}
 }
 
-// why adds what the control plane says about a runtime to an error.
+// why adds the state of a runtime in the control plane to an error.
 func (v *up) why(ctx context.Context, l *landscape.Landscape, name string, err error) error {
 	k := &v1beta2.Kyma{}
 	if l.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, k) == nil {
@@ -180,7 +182,7 @@ func allReady(rows []landscape.Row) bool {
 	return len(rows) > 0
 }
 
-// whatNext prints what to try, with commands that work as they stand.
+// whatNext returns a text with commands to try next. The commands work without changes.
 func (v *up) whatNext(l *landscape.Landscape) string {
 	kubectl := filepath.Join(v.Bin, "kubectl")
 	if !strings.Contains(kubectl, "/") {
@@ -211,7 +213,8 @@ The table is printed again when something changes. Ctrl-C stops and removes ever
 `, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outage())
 }
 
-// outage prints how to take a runtime away and bring it back; in-cluster there is none to take.
+// outage returns a text about how to make a runtime unreachable and reachable again. In in-cluster mode there is no
+// such runtime.
 func (v *up) outage() string {
 	if v.InCluster {
 		return ""
