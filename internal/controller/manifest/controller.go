@@ -9,13 +9,13 @@
 //
 // A Manifest is installed, deleted, or handed over to the user. [run.reconcile] has the list of steps for each of them.
 //
-// An installation first resolves the sources of the module (package source) and computes the digest of everything that
-// decides which objects the runtime should have (plan.go). If the status has this digest as applied, and no event was
-// received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and rendered, the
-// inventory is saved, the objects are applied, one source after the other, and then the module's custom resource.
-// Objects that only the former version had are deleted, and readiness is observed.
+// An installation first resolves the sources of the module (package source). It computes the digest of all inputs that
+// determine the objects in the runtime (plan.go). If the status shows this digest as applied, and no event was
+// received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and rendered. The
+// inventory is saved. The objects are applied, one source after the other. Then the module's custom resource is created.
+// Objects that only the former version had are deleted. At the end, the readiness of the module is read.
 //
-// A slow source blocks no worker: after two seconds the reconcile ends, and the answer is used by the next one.
+// A slow source blocks no worker. After two seconds the reconcile ends, and the next reconcile uses the answer.
 //
 // Between reconciles, the controller keeps the requests to the runtime and their results in memory, for each Manifest.
 // An object is therefore sent once per change, and events caused by own writes are recognized. Losing this memory only
@@ -23,7 +23,7 @@
 //
 // # What it does not do
 //
-// No step blocks until a runtime is ready: the status reports unfinished work, and a later reconcile observes the runtime
+// No step blocks until a runtime is ready. The status reports unfinished work, and a later reconcile reads the runtime
 // again. The deletion of a module needs only the inventory, and neither registry nor template.
 package manifest
 
