@@ -16,12 +16,12 @@ const (
 	bare = `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"team","labels":{"a":"LABEL"}}}`
 )
 
-// object fills in an object.
+// object returns an object with the given values.
 func object(template, spec, status, label string) string {
 	return strings.NewReplacer("SPEC", spec, "STATUS", status, "LABEL", label).Replace(template)
 }
 
-// called is an AdmissionReview.
+// called returns an AdmissionReview.
 func called(operation, subresource, before, after string, more ...string) string {
 	r := `{"uid":"123","kind":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},` +
 		`"resource":{"group":"operator.kyma-project.io","version":"v1beta2","resource":"kymas"},"name":"default","operation":"` + operation + `"`

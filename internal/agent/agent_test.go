@@ -44,8 +44,8 @@ func get(client *http.Client, url string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// TestRun runs all parts together, with an API server that has only a ConfigMap. Package playground/agent uses a real
-// API server.
+// TestRun runs all parts of the agent together. The API server of the test serves only a ConfigMap. Package
+// playground/agent uses a real API server.
 func TestRun(t *testing.T) {
 	config := make(chan string, 10)
 	object := func(version int, data string) string {
@@ -162,7 +162,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunPortTaken checks that an agent that cannot serve ends with an error.
+// TestRunPortTaken checks that Run returns an error if a port is not available.
 func TestRunPortTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -34,7 +34,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// issue makes a certificate for 127.0.0.1, signed by the parent, or by itself. Both are PEM.
+// issue makes a certificate for 127.0.0.1. The certificate is signed by the parent, or self-signed. The certificate and
+// the key are in PEM format.
 func issue(t testing.TB, name string, parent *tls.Certificate) (certificate, key []byte, pair tls.Certificate) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -76,7 +77,7 @@ func event(name string) protocol.Event {
 	}
 }
 
-// remote is a listener.
+// remote is a listener that records requests.
 type remote struct {
 	*httptest.Server
 	root     tls.Certificate
@@ -90,7 +91,7 @@ type request struct{ path, contentType, body, client, connection string }
 
 func newRemote(t *testing.T, version uint16) *remote { return newRemoteFor(t, version, true) }
 
-// newRemoteHTTP1 returns a listener without HTTP/2, like that of the lifecycle manager.
+// newRemoteHTTP1 returns a listener without HTTP/2. The listener of the lifecycle manager has no HTTP/2 either.
 func newRemoteHTTP1(t *testing.T) *remote { return newRemoteFor(t, 0, false) }
 
 func newRemoteFor(t *testing.T, version uint16, http2 bool) *remote {
@@ -141,7 +142,7 @@ func (l *remote) give(t *testing.T, dir, name string) {
 	}
 }
 
-// agentFor makes an agent with certificates for the listener; it does not run.
+// agentFor returns an agent with certificates for the listener. The agent is not running.
 func agentFor(t *testing.T, l *remote) (a *Agent, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -457,7 +458,7 @@ func TestHeartbeatInterval(t *testing.T) {
 	}
 }
 
-// TestBeatClosesConnections checks that no connection stays open until a heartbeat that is far away.
+// TestBeatClosesConnections checks that connections are closed if the next heartbeat is sent much later.
 func TestBeatClosesConnections(t *testing.T) {
 	for _, c := range []struct {
 		next string

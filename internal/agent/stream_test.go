@@ -23,10 +23,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// deadline bounds every wait.
+// deadline is the timeout of every wait in the tests.
 const deadline = 20 * time.Second
 
-// fakeAPI is an API server of one resource, things.example.com/v1, whose answers can be changed.
+// fakeAPI is an API server that serves one resource, things.example.com/v1. Tests can change its answers.
 type fakeAPI struct {
 	*httptest.Server
 
@@ -66,7 +66,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	return f
 }
 
-// write answers with JSON, or with the status that everything has.
+// write sends a JSON answer, or the configured status if there is one.
 func (f *fakeAPI) write(w http.ResponseWriter, body string) {
 	f.mu.Lock()
 	status := f.status
@@ -152,7 +152,7 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// set changes an object. If status is true, its generation stays.
+// set changes an object. If status is true, the generation of the object does not change.
 func (f *fakeAPI) set(name string, labels map[string]string, status bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *fakeAPI) changedLocked(kind string, o *metav1.PartialObjectMetadata) {
 	f.tick = make(chan struct{})
 }
 
-// forget makes the API server forget all changes so far, and closes all connections.
+// forget removes the history of changes from the API server and closes all connections.
 func (f *fakeAPI) forget(late bool) {
 	f.mu.Lock()
 	f.expired, f.late, f.changes = f.version, late, nil
@@ -206,7 +206,7 @@ func (f *fakeAPI) answer(status int) {
 	f.CloseClientConnections()
 }
 
-// stage is an agent without a listener that records the events it would send.
+// stage is an agent without a listener. It records the events that the agent would send.
 type stage struct {
 	*streams
 	api *fakeAPI
@@ -260,7 +260,7 @@ func (s *stage) apply(t *testing.T, watches ...protocol.Watch) {
 	}
 }
 
-// await waits until exactly these events were delivered since the last call, in any order.
+// await waits until exactly the given events were delivered since the last call, in any order.
 func (s *stage) await(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -280,7 +280,7 @@ func (s *stage) await(t *testing.T, want ...string) {
 	t.Fatal(diff)
 }
 
-// awaitProblem waits until the text of the problems begins like this; "" is no problem.
+// awaitProblem waits until the text of the problems has the given prefix. "" means that there is no problem.
 func (s *stage) awaitProblem(t *testing.T, want string) {
 	t.Helper()
 	got := ""
@@ -369,8 +369,8 @@ func TestStreamIntroduces(t *testing.T) {
 	}
 }
 
-// TestStreamMissed checks that only differences are reported after an interruption whose changes the API server has
-// forgotten.
+// TestStreamMissed checks the reports after an interruption if the API server no longer has the history of changes:
+// only differences are reported.
 func TestStreamMissed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("Late", late), func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestStreamMissed(t *testing.T) {
 	}
 }
 
-// TestStreamCut checks that no list is needed after an interruption whose changes the API server remembers.
+// TestStreamCut checks that no list is needed after an interruption if the API server still has the history of changes.
 func TestStreamCut(t *testing.T) {
 	s := newStage(t)
 	s.api.set("t1", nil, false)
@@ -465,7 +465,7 @@ func TestStreamRetriesWithNewList(t *testing.T) {
 		<-time.After(50 * time.Millisecond)
 	}
 	s.api.answer(0)
-	<-time.After(1100 * time.Millisecond) // what discovery remembers is too old then
+	<-time.After(1100 * time.Millisecond) // the cached answers of discovery are then expired
 	more := things
 	more.Manager = "more"
 	s.apply(t, things, more)

@@ -22,7 +22,7 @@ func TestKubeconfig(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		data   string
-		code   string // "" if it is good
+		code   string // "" if the kubeconfig is valid
 		says   string // part of the message
 	}{
 		"Token":    {"a token is enough", kubeconfig(server, "token: t"), "", ""},

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// server is the API server of a runtime: it knows one token and counts requests.
+// server is the API server of a runtime. It accepts one token and counts requests.
 type server struct {
 	*httptest.Server
 	token    atomic.Pointer[string]
@@ -84,7 +84,8 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	return pool, kcp
 }
 
-// TestGetIfOpen checks that it does not make the first connection, and returns errors of the access Secret.
+// TestGetIfOpen checks that GetIfOpen does not make the first connection, and that it returns errors of the access
+// Secret.
 func TestPeek(t *testing.T) {
 	s := newServer(t)
 	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
@@ -114,7 +115,7 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-// codeOf returns the code of an Error, "" of anything else.
+// codeOf returns the code of an Error, or "" for any other error.
 func codeOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -194,7 +195,7 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	}
 }
 
-// TestCloseIdleConnections closes a connection that is not in use; the next request opens another one.
+// TestCloseIdleConnections checks that an idle TCP connection is closed, and that the next request opens another one.
 func TestCloseIdleConnections(t *testing.T) {
 	s := newServer(t)
 	closed := make(chan struct{}, 8)
@@ -249,7 +250,7 @@ func TestBreaker(t *testing.T) {
 		t.Errorf("%d requests reached a runtime with an open breaker, want none but a probe", sent)
 	}
 	s.token.Store(new("first"))
-	<-events // a probe found out
+	<-events // a probe has detected this
 	if got, err := pool.Get(t.Context(), "a"); err != nil || got != rt {
 		t.Errorf("after the runtime is back, Get gives %v, want the same connection", err)
 	}

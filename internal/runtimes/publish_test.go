@@ -37,8 +37,8 @@ func object(namespace, name string, labels map[string]string) *metav1.PartialObj
 		Name: name, Labels: labels}}
 }
 
-// TestReplayMissed checks that events from before the subscription are not lost for subscribers that rely on an older
-// state.
+// TestReplayMissed checks that a subscriber with an older state is notified of events that were published before it
+// subscribed.
 func TestReplayMissed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -125,7 +125,7 @@ func TestPublish(t *testing.T) {
 			subscribe("first", deployments)
 			subscribe("second", oneMap, deployments)
 			p.Publish("a", c.event)
-			p.Publish("b", c.event) // it has no subscribers
+			p.Publish("b", c.event) // runtime b has no subscribers
 			slices.Sort(got)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)

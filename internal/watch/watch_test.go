@@ -83,7 +83,7 @@ func (s *server) get(ctx context.Context, q url.Values) (io.ReadCloser, error) {
 
 func constant(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// TestRunFaults has a row for each fault, and counts the requests of ten minutes.
+// TestRunFaults counts the requests of ten minutes for each kind of fault.
 func TestRunFaults(t *testing.T) {
 	cases := map[string]struct {
 		reason           string
@@ -295,7 +295,7 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
-// TestRunDelays checks what shortens a delay: Retry, and failures that sent no request.
+// TestRunDelays checks that two cases shorten a delay: a value of Retry, and failures that sent no request.
 func TestRunDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unsent := errors.New("unsent")
@@ -330,7 +330,7 @@ func TestRunDelays(t *testing.T) {
 	})
 }
 
-// TestRunTimeouts checks that a request that is never answered, and a watch that never ends, are given up.
+// TestRunTimeouts checks that Run cancels a request that is never answered, and closes a watch that never ends.
 func TestRunTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var first, second time.Time
@@ -375,7 +375,7 @@ func TestRunTimeouts(t *testing.T) {
 	})
 }
 
-// TestClientSource checks events of client-go.
+// TestClientSource checks that ClientSource converts events of client-go.
 func TestClientSource(t *testing.T) {
 	object := func(name, version string) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// sink is a listener in the same process that records deliveries.
+// sink is a listener in the test process that records deliveries.
 type sink struct {
 	*Queue
 	answer func(manager string, e protocol.Event) Result // nil accepts all events
@@ -63,7 +63,7 @@ func (s *sink) deliver(_ context.Context, manager string, e protocol.Event) Resu
 	return Result{Delivered: true}
 }
 
-// set changes the answer and forgets the deliveries so far.
+// set changes the answer and removes the recorded deliveries.
 func (s *sink) set(answer func(string, protocol.Event) Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +125,8 @@ func TestQueueCoalesces(t *testing.T) {
 	})
 }
 
-// TestQueueNewerWhileSending checks that an event that is added while the former one is being sent is delivered after
-// it, with its own sequence number.
+// TestQueueNewerWhileSending checks an event that is added while the former event about the object is being sent. The
+// newer event is delivered after the former event, with its own sequence number.
 func TestQueueNewerWhileSending(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestQueueNewerWhileSending(t *testing.T) {
 			for _, g := range s.all() {
 				got = append(got, fmt.Sprintf("%d:%s", g.event.Sequence, g.event.Object.ResourceVersion))
 			}
-			want := []string{"1:3"} // it did not arrive: the newest state goes under its number
+			want := []string{"1:3"} // event 1 was not delivered: the newest state is sent with its number
 			if delivered {
 				want = []string{"1:1", "2:3"}
 			}
@@ -244,7 +244,7 @@ func TestQueueHeartbeatEndsPause(t *testing.T) {
 	})
 }
 
-// TestQueuePoison checks that an event that always fails does not delay others, and is sent again without end.
+// TestQueuePoison checks that an event that always fails does not delay other events, and is retried forever.
 func TestQueuePoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -474,8 +474,8 @@ func TestQueueRedelivers(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversAfterOutage checks that events from before an outage are delivered again after it, however long it
-// lasted.
+// TestQueueRedeliversAfterOutage checks that events from before an outage are delivered again after the outage, even
+// after a long one.
 func TestQueueRedeliversAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -497,8 +497,8 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversResource checks that deliveries that were forgotten early are replaced by an event about their
-// resource.
+// TestQueueRedeliversResource checks that an event about the resource replaces the deliveries whose records were
+// removed early.
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 50)
@@ -579,7 +579,7 @@ func TestQueueLanes(t *testing.T) {
 	})
 }
 
-// TestQueueEnd checks that pending events are sent when the queue ends, for a limited time.
+// TestQueueEnd checks that pending events are sent for a limited time when the queue ends.
 func TestQueueEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
