@@ -12,7 +12,7 @@
 // An installation first resolves the sources of the module (package source). It computes the digest of all inputs that
 // determine the objects in the runtime (plan.go). If the status shows this digest as applied, and no event was
 // received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and rendered. The
-// inventory is saved. The objects are applied, one source after the other. Then the module's custom resource is created.
+// inventory is saved. The objects are applied, one source after the other. Then the custom resource is created.
 // Objects that only the former version had are deleted. At the end, the readiness of the module is read.
 //
 // A slow source blocks no worker. After two seconds the reconcile ends, and the next reconcile uses the answer.
