@@ -10,49 +10,52 @@
 //
 // # What a cluster is
 //
-// A kube-apiserver with everything that it has by default: RBAC, ServiceAccount tokens bound to objects, admission with
-// webhooks and policies, CustomResourceDefinitions with CEL, server-side apply, aggregated discovery, the watch cache.
-// The controllers for namespaces, garbage collection, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs,
-// CronJobs, ServiceAccounts and their tokens, endpoints and aggregated ClusterRoles. The scheduler. One node that is
-// always Ready. All clusters of a Host share one etcd, each with a prefix of its own. Each has its own certificate
-// authority and its own key for tokens, so credentials of one are worth nothing to another.
+// A cluster has a kube-apiserver with all default features: RBAC, ServiceAccount tokens bound to objects, admission
+// with webhooks and policies, CustomResourceDefinitions with CEL, server-side apply, aggregated discovery and the watch
+// cache. It has the controllers for namespaces, garbage collection, Deployments, ReplicaSets, StatefulSets, DaemonSets,
+// Jobs, CronJobs, ServiceAccounts and their tokens, endpoints and aggregated ClusterRoles. It has the scheduler, and
+// one node that is always Ready. All clusters of a Host share one etcd, and each cluster has its own prefix in it. Each
+// cluster has its own certificate authority and its own key for tokens, so the credentials of one cluster are not valid
+// in another.
 //
-// Clients reach a cluster through a TCP proxy whose address never changes, so that a cluster can be stopped (Stop), cut
-// off (Cut), slowed (Slow) and healed (Mend, Start) under clients that know nothing of it. The cluster's own parts and
-// its pods go past the proxy. With Options.Audit a cluster remembers every request as the server saw it (Mark,
-// Requests).
+// Clients reach a cluster through a TCP proxy whose address never changes. A cluster can therefore be stopped (Stop),
+// cut off (Cut), slowed (Slow) and healed (Mend, Start) without a change of its clients. The cluster's own parts and
+// its pods do not use the proxy. With Options.Audit, a cluster records every request that its API server receives
+// (Mark, Requests).
 //
 // # Pods
 //
-// Most pods are simulated: no process runs, yet they are scheduled, become Running and Ready, have an address, are
-// found by Services, terminate, and count their restarts. Pods that end by nature (restartPolicy Never or OnFailure,
-// init containers) end well. The last element of an image's repository can ask for trouble:
+// Most pods are simulated, so no process runs. They are scheduled, become Running and Ready, have an address, are found
+// by Services, terminate, and count their restarts. Simulated containers that are expected to end (restartPolicy Never
+// or OnFailure, init containers) end with success. The last element of the repository of an image can select a failure:
 //
-//	crash              exits with code 1 at once, and goes into CrashLoopBackOff
+//	crash              exits with code 1 immediately, and goes into CrashLoopBackOff
 //	never-starts       cannot be pulled, and goes into ImagePullBackOff
 //	slow-start:10s     is Ready after the time in its tag
 //
-// so that "kubectl set image deployment/x *=crash:1" shows how a failure looks.
+// For example, "kubectl set image deployment/x *=crash:1" shows a failure.
 //
-// Pods whose image is in Options.Images run as processes on this machine, with the rights of the user who runs the
-// Host. A process gets the arguments and the environment of its container; its volumes as files in a private folder,
-// with the mount paths in arguments and variables replaced to match; in KUBECONFIG a kubeconfig with its own
-// ServiceAccount's token, which is renewed in time; and POD_NAMESPACE. Its readiness probe is asked if it is an
-// httpGet. It is restarted with back-off when it ends, and ended with SIGTERM, then SIGKILL. It does not outlive the
-// Host (on Linux not even one that is killed). Its output is in Dir/logs, and "kubectl logs" shows it.
+// Pods whose image is in Options.Images run as processes on this machine, with the permissions of the user who runs the
+// Host. A process gets the arguments and the environment of its container, and the variable POD_NAMESPACE. Its volumes
+// are files in a private folder, and the mount paths in arguments and variables are replaced by paths in this folder.
+// KUBECONFIG is a kubeconfig with the token of its own ServiceAccount. The token is renewed before it expires. The
+// readiness probe is called if it is an httpGet. A process that ends is restarted with back-off. A process is stopped
+// with SIGTERM, then SIGKILL. It ends at the latest together with the Host (on Linux even if the Host is killed). Its
+// output is in Dir/logs, and "kubectl logs" shows it.
 //
-// All processes share this machine's ports. So that they do not meet, a pod that has the address 10.x.y.z in its status
-// has the address 127.x.y.z on this machine: its process gets that one as status.podIP, and an argument or variable
-// that says "all addresses", as in --metrics-bind-address=:8443, is given it too. API servers know this, so webhooks
-// behind a Service work. No two clusters on a machine have the same addresses, also not those of different programs.
+// All processes share the ports of this machine. To avoid conflicts, a pod with the address 10.x.y.z in its status has
+// the address 127.x.y.z on this machine. Its process gets 127.x.y.z as status.podIP. An argument or variable that means
+// "all addresses", as in --metrics-bind-address=:8443, is changed to this address. API servers convert the addresses,
+// so webhooks behind a Service work. Two clusters on a machine never have the same addresses, even if they are in
+// different programs.
 //
 // # What it does not do
 //
-// Services have no reachable address and there is no DNS: only API servers find the pods behind a Service. Volumes
-// other than Secret, ConfigMap, projected and downwardAPI are empty folders that go with the pod; claims for storage
-// stay Pending. There is no exec, attach or port-forward. Liveness and startup probes, and readiness probes other than
-// httpGet, are not asked. Resource limits, security contexts, quota and disruption budgets have no effect, and images
-// are never pulled. Processes that insist on the in-cluster configuration (KUBERNETES_SERVICE_HOST) find none. Data
-// outlives the process but not a crash of the machine. The log of Kubernetes is one for the whole process: with two
-// Hosts, the younger has it. Nothing here is meant for production.
+// Services have no reachable address, and there is no DNS. Only API servers find the pods behind a Service. Volumes
+// other than Secret, ConfigMap, projected and downwardAPI are empty folders that are deleted with the pod. Claims for
+// storage stay Pending. There is no exec, attach or port-forward. Liveness probes, startup probes, and readiness probes
+// other than httpGet are not called. Resource limits, security contexts, quota and disruption budgets have no effect,
+// and images are never pulled. Processes that require the in-cluster configuration (KUBERNETES_SERVICE_HOST) do not
+// find it. Data survives the end of the process, but not a crash of the machine. Kubernetes has one log for the whole
+// process: with two Hosts, the Host that was opened later receives it. This package is not for production.
 package cluster

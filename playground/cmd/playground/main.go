@@ -1,6 +1,6 @@
-// Command playground runs Kubernetes on this machine for trying out and testing Lifecycle Manager: real API servers in
-// one process, with no container engine and nothing to install. The verbs clusters and up run until Ctrl-C or SIGTERM,
-// and then take away what they made; the others treat a cluster of a playground that runs.
+// Command playground runs Kubernetes on this machine to try out and test Lifecycle Manager. It runs real API servers in
+// one process, and needs no container engine and no installation. The verbs clusters and up run until Ctrl-C or
+// SIGTERM, and then remove everything that they have created. The other verbs act on a cluster of a running playground.
 package main
 
 import (
