@@ -25,25 +25,26 @@ import (
 
 var verbose = flag.Bool("answers", false, "print the answers of the real API server")
 
-// step is a request that is made to a simulated cluster and to a real API server.
+// step is a request that the test sends to a simulated cluster and to a real API server.
 type step struct {
 	name string
-	// do is METHOD PATH. In it and in send, {uid NAME} and {version NAME} are what a step that keeps NAME was answered.
+	// do is METHOD PATH. In do and in send, {uid NAME} and {version NAME} are replaced by the UID and the
+	// resourceVersion in the answer to an earlier step that keeps NAME.
 	do string
-	// send is the body, and kind how it is sent: "apply", "merge", "json-patch", "strategic", or a content type. "" is
-	// JSON.
+	// send is the body. kind is its format: "apply", "merge", "json-patch", "strategic", or a content type. An empty
+	// kind is JSON.
 	send, kind string
-	// accept is asked for; "" is JSON, "metadata" the metadata only.
+	// accept is the requested format. "" is JSON, and "metadata" is metadata only.
 	accept string
 	keep   string
-	// until is a text that the answer has in the end; the request is repeated until then.
+	// until is a text that the final answer contains. The request is repeated until then.
 	until string
-	// raw compares nothing but status and content type, for the reason that why gives.
+	// raw limits the comparison to status and content type. why gives the reason.
 	raw bool
 	why string
 }
 
-// server is one of the two.
+// server is the simulated cluster or the real API server.
 type server struct {
 	base   string
 	client *http.Client
@@ -67,7 +68,7 @@ func (s *server) fill(text string) string {
 	})
 }
 
-// ask makes the request of a step once.
+// ask sends the request of a step once.
 func (s *server) ask(ctx context.Context, one step) (a answer, data []byte, err error) {
 	method, path, _ := strings.Cut(s.fill(one.do), " ")
 	req, err := http.NewRequestWithContext(ctx, method, s.base+path, strings.NewReader(s.fill(one.send)))
@@ -102,7 +103,7 @@ func (s *server) ask(ctx context.Context, one step) (a answer, data []byte, err 
 		Warnings: resp.Header.Values("Warning")}, data, err
 }
 
-// answer is what is compared.
+// answer holds the parts of an answer that are compared.
 type answer struct {
 	Code        int
 	ContentType string
@@ -110,7 +111,7 @@ type answer struct {
 	Body        any
 }
 
-// run makes the request until the answer is as the step says.
+// run repeats the request until the answer contains the text until.
 func (s *server) run(ctx context.Context, one step) (answer, error) {
 	for {
 		a, data, err := s.ask(ctx, one)
@@ -176,7 +177,7 @@ var (
 	controller = []string{"kube-controller-manager", "kube-apiserver", "fleet.test"}
 )
 
-// normalise drops what differs between any two API servers.
+// normalise removes fields that differ between any two API servers.
 func normalise(key string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -234,7 +235,7 @@ func normalise(key string, v any) any {
 	return v
 }
 
-// TestConformance makes the same requests to a simulated cluster and to a real API server, and compares the answers.
+// TestConformance sends the same requests to a simulated cluster and to a real API server, and compares the answers.
 func TestConformance(t *testing.T) {
 	t.Parallel() // it waits, mostly
 	simulated, actual := servers(t)
@@ -263,7 +264,7 @@ func TestConformance(t *testing.T) {
 	t.Run("engine", func(t *testing.T) { compareEngine(t, simulated, actual) })
 }
 
-// servers starts both.
+// servers starts the simulated cluster and the real API server.
 func servers(t *testing.T) (simulated, actual *server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

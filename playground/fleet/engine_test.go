@@ -74,7 +74,7 @@ metadata: {name: one, namespace: engine}
 spec: {size: 1}
 `
 
-// recorder notes which requests are made.
+// recorder records the requests.
 type recorder struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -88,7 +88,8 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// drive lets the apply engine install, check, heal and remove a module, and returns what it says and what it asks.
+// drive makes the apply engine install, check, heal and remove a module. It returns the engine's results and its
+// requests.
 func drive(ctx context.Context, s *server) (story []string, requests []string, err error) {
 	r := &recorder{next: s.client.Transport, seen: map[string]bool{}}
 	c, err := apply.New(&rest.Config{Host: s.base}, &http.Client{Transport: r}, apply.ClusterOptions{})
@@ -184,7 +185,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// compareEngine lets the apply engine do the same at both servers.
+// compareEngine runs the apply engine against both servers and compares the results and the requests.
 func compareEngine(t *testing.T, simulated, actual *server) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

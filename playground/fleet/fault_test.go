@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// clientOf returns a client with the credentials that a cluster has now.
+// clientOf returns a client with the present credentials of a cluster.
 func clientOf(t *testing.T, c *Cluster) *http.Client {
 	t.Helper()
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(c.Kubeconfig())
@@ -35,7 +35,7 @@ func clientOf(t *testing.T, c *Cluster) *http.Client {
 	return client
 }
 
-// get asks a cluster for a path and returns the code, 0 for no answer.
+// get sends a GET for a path to a cluster and returns the status code. The code is 0 if there is no answer.
 func get(client *http.Client, c *Cluster, path string, timeout time.Duration) (
 	code int, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -262,7 +262,7 @@ func TestOperator(t *testing.T) {
 	waitFor(t, func() bool { return state() == "Ready" })
 }
 
-// watchEvents reads events until there are as many as wanted, or none comes any more.
+// watchEvents reads events until it has want events or no more events arrive.
 func watchEvents(t *testing.T, c *Cluster, query string, want int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

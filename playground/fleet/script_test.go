@@ -22,7 +22,7 @@ const deployments = "/apis/apps/v1/namespaces/work/deployments"
 const widgets = "/apis/example.com/v1/namespaces/conform/widgets"
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// script is what is asked, in order: later steps build on earlier ones.
+// script lists the steps in order. Later steps depend on earlier steps.
 var script = []step{
 	{name: "healthz", do: "GET /healthz"},
 	{name: "readyz", do: "GET /readyz"},

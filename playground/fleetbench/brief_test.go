@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// TestMain lets the test binary be the control plane as well, in a process of its own.
+// TestMain makes the test binary also serve as the control plane, in a separate process.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == rolePlane {
 		if err := servePlane(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// limit is what a figure of the small run may be at most.
+// limit is the maximum of a figure in the run of TestBrief.
 type limit struct {
 	figure string
-	// usual is what it was, on a quiet machine and on a busy one, and margin how much more it may be before something
-	// has become worse: a share of it. The limit is usual × (1 + margin).
+	// usual is the measured figure, which is the same on a quiet and on a busy machine. margin is the permitted
+	// increase, as a share of usual. The limit is usual × (1 + margin).
 	usual, margin float64
 	value         func(r *Run) (float64, bool)
 }
@@ -76,7 +76,7 @@ var limits = []limit{
 	{"delete: connections to runtimes that are left open", 0, 0, valueOf("delete", connectionsLeft)},
 }
 
-// TestBrief runs all scenarios, shortened, with a few clusters, and fails when something costs more than it did.
+// TestBrief runs all scenarios with --brief and a few clusters. It fails if a figure exceeds its limit.
 func TestBrief(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "lifecycle-manager")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/lifecycle-manager")

@@ -79,7 +79,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestPage checks that the tables are put between their lines, and nothing else is touched.
+// TestPage checks that the tables are written between the marker lines, and that the rest of the page is unchanged.
 func TestPage(t *testing.T) {
 	one := Result{Machine: Machine{Processor: "a processor", CPUs: 2},
 		Runs: []Run{example(100, 50, 4), example(1000, 40, 3), example(1000, 40, 3)}}

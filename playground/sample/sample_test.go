@@ -85,7 +85,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestTypes holds the Go types and the newest CRD together.
+// TestTypes checks that the Go types match the newest CRD.
 func TestTypes(t *testing.T) {
 	versions := Versions()
 	objects := parse(t, versions[len(versions)-1].Manifest)
@@ -113,7 +113,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestPermissions keeps the operator from asking for more than it needs.
+// TestPermissions checks that the operator has no permission that it does not need.
 func TestPermissions(t *testing.T) {
 	for _, v := range Versions() {
 		for _, o := range parse(t, v.Manifest) {

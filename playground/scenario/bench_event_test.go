@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// edits is how often BenchmarkEvent changes the Kyma.
+// edits is the number of changes of the Kyma in BenchmarkEvent.
 const edits = 500
 
-// listened is how long BenchmarkHeartbeat counts.
+// listened is the time for which BenchmarkHeartbeat counts.
 const listened = time.Minute
 
 // BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports
@@ -58,7 +58,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// hearRuntime registers runtime-a and waits until its agent is heard and nothing is to be done.
+// hearRuntime registers runtime-a. It waits until the agent is connected and the manager has no more work.
 func (s *scenario) hearRuntime(b *testing.B) {
 	b.Helper()
 	if err := s.land.Register(s.ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
@@ -83,8 +83,8 @@ func (s *scenario) hearRuntime(b *testing.B) {
 	}
 }
 
-// edit changes the Kyma in the runtime and returns how long it took until the manager read it: after we saw the answer
-// to the change, and after the API server got it.
+// edit changes the Kyma in the runtime. It returns two times until the manager reads the Kyma: from the answer to the
+// change, and from the time at which the API server received the change.
 func (s *scenario) edit(where string, key types.NamespacedName, i int) (
 	fromAnswer, fromArrival time.Duration, err error) {
 	mark := s.land.Clusters[where].Mark()
@@ -112,8 +112,8 @@ func (s *scenario) edit(where string, key types.NamespacedName, i int) (
 	return fromAnswer, fromArrival, err
 }
 
-// load returns how busy the machine is, as the system says: averages of one, five and fifteen minutes. "" where it does
-// not say.
+// load returns the load averages of the system for one, five and fifteen minutes. It returns "" if the system provides
+// none.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -165,7 +165,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// heard returns how many heartbeats the manager has heard, and how many bytes went to and from its listener.
+// heard returns the number of heartbeats that the manager has received, and the bytes to and from its listener.
 func (s *scenario) heard() (heartbeats float64, up, down int64, err error) {
 	heartbeats, err = s.land.Metric(s.ctx, "lifecycle_mgr_watcher_heard_total", `what="heartbeat"`)
 	up, down = s.land.Relayed()

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// claim is something that a script says about an object, such as "state=Ready".
+// claim is a condition that a script checks for an object, such as "state=Ready".
 type claim struct {
 	text string
-	path []string // how to get to the value, see fieldPath
+	path []string // path to the value, see fieldPath
 	want string
-	like *regexp.Regexp // instead of want
+	like *regexp.Regexp // used in place of want if not nil
 	not  bool
 }
 
-// shortcuts are names for what scripts ask often.
+// shortcuts has short names for paths that scripts use often.
 var shortcuts = map[string]string{
 	"state":     "status.state",
 	"ready":     "status.conditions[type=Ready].status",
@@ -33,9 +33,9 @@ var shortcuts = map[string]string{
 var moduleField = regexp.MustCompile(
 	`^([a-z][a-z-]*)\.(name|state|reason|message|version|channel|fqdn|ocmComponentName|template\..*|manifest\..*|resource\..*)$`)
 
-// parseClaim reads PATH=VALUE, PATH!=VALUE or PATH~REGEXP. A path has a name for each level, as in spec.replicas; [KEY]
-// gets a key of a map that has dots in it, and [FIELD=VALUE] the element of a list whose field has the value.
-// MODULE.FIELD is short for status.modules[name=MODULE].FIELD; other shortcuts are in [shortcuts].
+// parseClaim parses PATH=VALUE, PATH!=VALUE or PATH~REGEXP. A path has a name for each level, as in spec.replicas.
+// [KEY] selects a key of a map that contains dots. [FIELD=VALUE] selects the element of a list whose field has the
+// value. MODULE.FIELD is short for status.modules[name=MODULE].FIELD. [shortcuts] has further short forms.
 func parseClaim(s string) (claim, error) {
 	depth, at := 0, -1
 	for i, r := range s {
@@ -103,7 +103,7 @@ func fieldPath(s string) ([]string, error) {
 	return steps, nil
 }
 
-// holds reports whether the claim is true of an object, and what its value is.
+// holds reports whether the claim is true for an object. It also returns the present value.
 func (c claim) holds(object map[string]any) (bool, string) {
 	got := value(object, c.path)
 	switch {
@@ -116,8 +116,8 @@ func (c claim) holds(object map[string]any) (bool, string) {
 	}
 }
 
-// value returns what is at the end of a path as text: "" if there is nothing, the elements of a list with spaces
-// between them.
+// value returns the value at the end of a path as text. It returns "" if there is no value. The elements of a list are
+// separated by spaces.
 func value(at any, path []string) string {
 	for _, step := range path {
 		switch is := at.(type) {

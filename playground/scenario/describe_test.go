@@ -17,11 +17,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// logLines is how much of the manager's log a failure shows, without what is said again and again.
+// logLines is the number of lines of the manager's log that a failure shows. Repeated lines are not counted.
 const logLines = 40
 
-// describe returns what there is to see when a scenario has failed: Kymas, Manifests, the end of the manager's log, and
-// at last the command that failed.
+// describe returns the description of a failed scenario: Kymas, Manifests, the end of the manager's log, and the
+// command that failed.
 func (s *scenario) describe() string {
 	if s.land == nil {
 		return ""
@@ -59,8 +59,8 @@ func (s *scenario) describe() string {
 	return b.String()
 }
 
-// condense makes lines for a reader of a log in JSON: time, message, and the values that identify an object. What was
-// said of the same object before is left out, but for the last time, with the number of times.
+// condense converts a log in JSON to readable lines: time, message, and the values that identify an object. Of equal
+// messages for the same object, it keeps only the last one, with the number of repetitions.
 func condense(log string) []string {
 	var said []string
 	var times, last = map[string]int{}, map[string]string{}

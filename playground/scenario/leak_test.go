@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// small is a module without an operator: a cycle of it takes moments.
+// small is a module without an operator, so that a cycle is short.
 const small = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -41,21 +41,21 @@ spec:
 `
 
 const (
-	// cycles is how often the module comes and goes.
+	// cycles is the number of times that the module is enabled and disabled.
 	cycles = 20
-	// warm is the cycle after which the manager has all that it keeps: connections, watches, caches.
+	// warm is the cycle after which the manager has all resources that it keeps: connections, watches, caches.
 	warm = 3
 )
 
-// usage is what the manager and its clusters have in use.
+// usage is the number of resources that the manager and its clusters use.
 type usage struct {
-	Goroutines, Files, Connections float64  // of the manager
-	Runtime                        []string // objects of ours in the runtime
-	Manifests                      int      // in the control plane
+	Goroutines, Files, Connections float64  // counts of the manager
+	Runtime                        []string // objects in the runtime with the manager's label
+	Manifests                      int      // number of Manifests in the control plane
 }
 
-// TestNothingLeaks enables and disables a module many times, each time with another credential for the runtime. What is
-// in use afterwards is what was in use after the first few times.
+// TestNothingLeaks enables and disables a module many times, each time with another credential for the runtime. The
+// usage at the end must equal the usage after the first few cycles.
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
 	s := bringUp(t)
@@ -113,8 +113,8 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		return err
 	}
 	t.Logf("after %d cycles: %+v; after %d: %+v", warm, before, cycles, after)
-	// A few goroutines and files more or less are requests and connections that come and go. A leak of one a cycle is
-	// more.
+	// Requests and connections cause small differences in goroutines and files. A leak of one per cycle is a larger
+	// difference.
 	const some = (cycles - warm) / 2
 	if after.Goroutines > before.Goroutines+some || after.Files > before.Files+some {
 		t.Errorf("the manager has %v goroutines and %v files, it had %v and %v", after.Goroutines, after.Files,
@@ -127,7 +127,7 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 	return nil
 }
 
-// rotate gives the manager another credential for the runtime.
+// rotate replaces the manager's credential for the runtime.
 func (s *scenario) rotate(ctx context.Context, i int) error {
 	kubeconfig, err := s.land.Grant(ctx, "runtime-a", fmt.Sprintf("user-%d", i+1))
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *scenario) rotate(ctx context.Context, i int) error {
 	return s.land.SetAccess(ctx, "runtime-a", kubeconfig)
 }
 
-// seeReady waits until the Kyma in the runtime is Ready and has so many modules, as in 1/1.
+// seeReady waits until the Kyma in the runtime is Ready and has this number of modules, as in 1/1.
 func (s *scenario) seeReady(modules string) error {
 	where, key := s.land.RequestKey("runtime-a")
 	return s.poll(func(ctx context.Context) (bool, string) {
@@ -148,7 +148,7 @@ func (s *scenario) seeReady(modules string) error {
 	})
 }
 
-// usage waits until the manager has nothing to do, and counts.
+// usage waits until the manager has no work, and returns the present usage.
 func (s *scenario) usage(ctx context.Context) (u usage, err error) {
 	if err := s.settle(); err != nil {
 		return usage{}, err

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// kinds are the kinds of objects that scripts speak of, by their word for it.
+// kinds has the kinds of objects in scripts, by their short names.
 var kinds = map[string]schema.GroupVersionKind{
 	"kyma":               v1beta2.GroupVersion.WithKind("Kyma"),
 	"manifest":           v1beta2.GroupVersion.WithKind("Manifest"),
@@ -57,10 +57,10 @@ var kinds = map[string]schema.GroupVersionKind{
 	"crd":            {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 }
 
-// clusterScoped are those of them that are in no namespace.
+// clusterScoped lists the short names of the cluster-scoped kinds.
 var clusterScoped = []string{"namespace", "clusterrole", "clusterrolebinding", "crd", "webhooks"}
 
-// object is where an object is.
+// object is the location of an object.
 type object struct {
 	cluster string
 	client  client.Client
@@ -68,7 +68,7 @@ type object struct {
 	key     client.ObjectKey
 }
 
-// object reads [CLUSTER:]KIND/[NAMESPACE/]NAME.
+// object parses [CLUSTER:]KIND/[NAMESPACE/]NAME.
 func (s *scenario) object(text string) (object, error) {
 	if s.land == nil {
 		return object{}, fmt.Errorf("there is no landscape yet: say up first")
@@ -103,7 +103,7 @@ func (s *scenario) object(text string) (object, error) {
 	return o, nil
 }
 
-// read returns the object; nil if it, or its kind, is not there.
+// read returns the object. It returns nil if the object or its kind does not exist.
 func (o object) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(o.gvk)
@@ -114,10 +114,10 @@ func (o object) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	return u, err
 }
 
-// absent reports whether an error says that an object or its kind is not there.
+// absent reports whether an error means that an object or its kind does not exist.
 func absent(err error) bool { return apierrors.IsNotFound(err) || noKind(err) }
 
-// empty returns the object with nothing but its name.
+// empty returns an object with only its kind and name.
 func (o object) empty() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(o.gvk)
@@ -126,7 +126,7 @@ func (o object) empty() *unstructured.Unstructured {
 	return u
 }
 
-// claims reads an object and claims.
+// claims parses an object and its claims.
 func (s *scenario) claims(c *call) (object, []claim, error) {
 	if err := c.want(1, 100, "OBJECT CLAIM…"); err != nil {
 		return object{}, nil, err
@@ -146,7 +146,7 @@ func (s *scenario) claims(c *call) (object, []claim, error) {
 	return o, claims, nil
 }
 
-// judge reports whether all claims hold of an object, and how it is.
+// judge reports whether all claims are true for an object. It also returns the present values as text.
 func judge(ctx context.Context, o object, claims []claim) (bool, string) {
 	u, err := o.read(ctx)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *scenario) never(c *call) error {
 	return nil
 }
 
-// volatile are fields that differ from run to run.
+// volatile lists the fields that differ from run to run.
 var volatile = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true,
 	"lastTransitionTime": true, "lastUpdateTime": true,
@@ -291,7 +291,7 @@ func (s *scenario) show(c *call) error {
 	return nil
 }
 
-// steady returns v without what differs from run to run.
+// steady returns v without fields that differ from run to run.
 func steady(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -325,7 +325,7 @@ func (s *scenario) patch(c *call) error {
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(c.args[1]))
 	var refused error
-	// a kind that has just come may be served by fits and starts
+	// The API server may serve a new kind only intermittently at first.
 	err = s.poll(func(ctx context.Context) (bool, string) {
 		if c.has("status") {
 			refused = o.client.Status().Patch(ctx, o.empty(), patch)

@@ -29,12 +29,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// flooders is how many connections a flood has: one fewer than a runtime may have, for its agent has one.
+// flooders is the number of connections of a flood. A runtime may have one more, and its agent uses that one.
 const flooders = 15
 
-// flood is somebody who posts the same again and again.
+// flood is a client that posts the same event repeatedly.
 type flood struct {
-	done  atomic.Int64 // answers so far
+	done  atomic.Int64 // number of answers
 	end   chan struct{}
 	group sync.WaitGroup
 
@@ -100,7 +100,7 @@ func (s *scenario) certificateOf(runtime string) (tls.Certificate, error) {
 	return tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
 }
 
-// poster returns a client of the listener with a certificate, and the header that says that it speaks for another one.
+// poster returns a client of the listener that uses a certificate, and the header that names another certificate.
 func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 	roots, err := s.land.Roots(s.ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}, Timeout: 30 * time.Second}, header, nil
 }
 
-// send posts once and returns the status and the message of the answer.
+// send posts one event, and returns the status and the message of the answer.
 func (s *scenario) send(by *http.Client, header http.Header, manager string, body []byte) (string, error) {
 	to := "https://" + s.land.ListenerAddress + "/v2/" + cmp.Or(manager, "lifecycle-manager") + "/event"
 	r, err := http.NewRequestWithContext(s.ctx, http.MethodPost, to, bytes.NewReader(body))
@@ -188,7 +188,7 @@ func (s *scenario) flood(c *call) error {
 	return nil
 }
 
-// run posts until the flood ends.
+// run posts events until the flood ends.
 func (f *flood) run(ctx context.Context, post func() string) {
 	for ctx.Err() == nil {
 		select {

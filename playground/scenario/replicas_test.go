@@ -23,7 +23,8 @@ import (
 const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | shared N | holder VARIABLE " +
 	"RUNTIME | alone RUNTIME…"
 
-// replicas plays with several replicas that work. Their names are those of --pod-name; that of the first is one.
+// replicas controls several replicas that work at the same time. Their names are the values of --pod-name. The first
+// replica has the name one.
 func (s *scenario) replicas(c *call) error {
 	if err := c.want(2, 20, usageReplicas); err != nil {
 		return err
@@ -54,7 +55,7 @@ func (s *scenario) replicas(c *call) error {
 	return fmt.Errorf("usage: %s", usageReplicas)
 }
 
-// signal ends a replica, stops it for a while, or lets it go on.
+// signal ends, pauses or continues a replica.
 func (s *scenario) signal(what, name string) error {
 	p := s.others[name]
 	if name == "one" {
@@ -74,7 +75,7 @@ func (s *scenario) signal(what, name string) error {
 	return syscall.Kill(p.PID(), syscall.SIGCONT)
 }
 
-// closeReplicas ends all replicas but the first, those too that are stopped.
+// closeReplicas ends all replicas except the first one. It also ends paused replicas.
 func (s *scenario) closeReplicas() error {
 	var errs []error
 	for _, p := range s.others {
@@ -83,7 +84,8 @@ func (s *scenario) closeReplicas() error {
 	return errors.Join(errs...)
 }
 
-// leases returns who holds which shard, "" for nobody, and the names of the replicas that have a Lease of their own.
+// leases returns the holder of each shard, "" if there is none, and the names of the replicas with a Lease of their
+// own.
 func (s *scenario) leases(ctx context.Context) (holders map[int]string, there map[string]bool, err error) {
 	var list coordinationv1.LeaseList
 	if err := s.land.Clients[landscape.ControlPlane].List(ctx, &list, client.InNamespace(s.land.Namespace()),
@@ -108,7 +110,7 @@ func (s *scenario) leases(ctx context.Context) (holders map[int]string, there ma
 	return holders, there, nil
 }
 
-// shared waits until so many replicas hold all shards as they should.
+// shared waits until n replicas hold all shards, evenly distributed.
 func (s *scenario) shared(n int) error {
 	return s.poll(func(ctx context.Context) (bool, string) {
 		holders, there, err := s.leases(ctx)
@@ -126,7 +128,7 @@ func (s *scenario) shared(n int) error {
 	})
 }
 
-// holder waits until somebody holds the shard of a runtime who is there, and sets a variable to his name.
+// holder waits until a running replica holds the shard of a runtime, and sets a variable to the name of this replica.
 func (s *scenario) holder(c *call, variable, runtime string) error {
 	return s.poll(func(ctx context.Context) (bool, string) {
 		holders, there, err := s.leases(ctx)
@@ -139,9 +141,9 @@ func (s *scenario) holder(c *call, variable, runtime string) error {
 	})
 }
 
-// alone fails unless, since the mark, each write for one of these runtimes, in the control plane and in the runtime,
-// was of the replica that had written the Lease of its shard last: one never works before it has the shard, or after
-// another one got it. It fails, too, if nobody wrote.
+// alone checks all writes since the mark for these runtimes, in the control plane and in the runtimes. Each write must
+// come from the replica that has last written the Lease of the runtime's shard. So no replica works before it holds a
+// shard, or after another replica has acquired the shard. alone also fails if there was no write.
 func (s *scenario) alone(runtimes []string) error {
 	for _, name := range runtimes {
 		all := slices.Clone(s.land.Clusters[landscape.ControlPlane].Requests(0))
@@ -184,8 +186,8 @@ func (s *scenario) alone(runtimes []string) error {
 	return nil
 }
 
-// isAbout reports whether a request to the control plane changes a Kyma or one of its Manifests, other than by its
-// label.
+// isAbout reports whether a request to the control plane changes a Kyma or one of its Manifests. A Manifest belongs to
+// the Kyma by name, not by label.
 func isAbout(r cluster.Request, kyma string) bool {
 	return r.Resource == "kymas" && r.Name == kyma || r.Resource == "manifests" && strings.HasPrefix(r.Name, kyma+"-")
 }

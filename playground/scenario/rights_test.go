@@ -23,7 +23,8 @@ import (
 // of its control plane in all scenarios is put together here: nothing of that may be forbidden, and no right may be
 // there for nothing.
 
-// unasked are rights that no scenario needs, "VERB RESOURCE", each with the reason why the manager has it all the same.
+// unasked lists rights that the manager has although no scenario needs them. The key is "VERB RESOURCE", and the value
+// is the reason.
 var unasked = map[string]string{
 	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion " +
 		"needs it where OwnerReferencesPermissionEnforcement is on",
@@ -32,7 +33,7 @@ var unasked = map[string]string{
 	"update configmaps": "a tombstone may be there already, from a try that was interrupted",
 }
 
-// rights is what was asked for in all scripts so far.
+// rights holds the rights that the manager has used in all scripts.
 var rights struct {
 	sync.Mutex
 	scripts int
@@ -73,7 +74,7 @@ func (s *scenario) recordRights() error {
 	return nil
 }
 
-// right returns "VERB RESOURCE[/SUBRESOURCE]" of a request.
+// right returns the right that a request needs, as "VERB RESOURCE[/SUBRESOURCE]".
 func right(r cluster.Request) string { return rightOf(r.Verb, r.Group, r.Resource, r.Subresource) }
 
 func rightOf(verb, group, resource, subresource string) string {
@@ -125,7 +126,7 @@ func checkRights(t *testing.T) {
 	}
 }
 
-// rightsIn lists what a rule allows.
+// rightsIn lists the rights that a rule grants.
 func rightsIn(rule rbacv1.PolicyRule) []string {
 	var all []string
 	for _, group := range rule.APIGroups {

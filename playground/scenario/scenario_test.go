@@ -26,9 +26,9 @@ var failures struct {
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots bounds the number of landscapes to two, which mostly wait. starting lets one start at a time: each has two or
-// three API servers, which fill two cores while they start, and an API server that cannot start in half a minute ends
-// the process.
+// slots limits the number of landscapes to two. They mostly wait. starting makes the landscapes start one after the
+// other: each has two or three API servers, and these use two cores while they start. An API server that does not start
+// within half a minute ends the process.
 var (
 	slots    = make(chan struct{}, 2)
 	starting = make(chan struct{}, 1)
@@ -68,7 +68,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// TestScenarios runs the scripts of testdata.
+// TestScenarios runs the scripts in testdata.
 func TestScenarios(t *testing.T) {
 	t.Cleanup(func() { checkRights(t) })
 	testscript.Run(t, testscript.Params{
