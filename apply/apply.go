@@ -243,7 +243,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 	return a.result, nil
 }
 
-// application is the state of one call of Apply.
+// applyCall is the state of one call of Apply.
 type applyCall struct {
 	*Cluster
 	set   Set
@@ -285,7 +285,7 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 //	its CRD is in this bundle and its kind is not served yet   CRDNotEstablished
 //	it is a workload, and a CRD was rejected                   DependencyFailed
 //	it is a workload, and configuration or a binding failed    DependencyFailed
-//	it is a webhook, and an object that it calls failed        DependencyFailed
+//	it is a webhook, and one of these or a workload failed     DependencyFailed
 func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -132,7 +132,7 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 	return result, failed
 }
 
-// deletion is the state of one call of Delete.
+// deleteCall is the state of one call of Delete.
 type deleteCall struct {
 	*Cluster
 	progress *DeletionProgress

@@ -203,9 +203,9 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	return s
 }
 
-// applied records the response of the API server after an object was applied; fields are the fields that we own. If
-// another client has written the object since, or if Forget was called during the request, applied forgets the object
-// and returns false.
+// recordApplied records the response of the API server after an object was applied; fields are the fields that we own.
+// If another client has written the object since, or if Forget was called during the request, recordApplied forgets the
+// object and returns false.
 func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
