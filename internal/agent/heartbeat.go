@@ -161,7 +161,7 @@ func (p *problems) text() string {
 	return cut(text, maxProblemBytes-len(more)) + more
 }
 
-// cause returns the text of an error without the URL of the request. The URL is long, and every reader knows it.
+// cause returns the text of an error without the URL of the request, because the URL is long and not needed.
 func cause(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err.Error()

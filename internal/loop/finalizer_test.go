@@ -166,7 +166,7 @@ func TestPatchMetadata(t *testing.T) {
 	stored, k, patches := newStored(t, metav1.ObjectMeta{
 		Labels: map[string]string{"kept": "1", "changed": "1"}, Annotations: map[string]string{"removed": "1"},
 	})
-	// Somebody else writes meanwhile, which is no conflict as long as no finalizer is changed.
+	// Another writer changes the object. This is no conflict as long as no finalizer is changed.
 	theirs := k.DeepCopy()
 	theirs.Labels["theirs"] = "1"
 	if err := stored.Update(t.Context(), theirs); err != nil {

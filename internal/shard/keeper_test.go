@@ -336,7 +336,7 @@ func TestSplitBrain(t *testing.T) {
 		if err := post(); err == nil || sent != 1 {
 			t.Errorf("a pass wrote when its Lease was no longer valid")
 		}
-		f.watch(7 * time.Second) // the other one takes over meanwhile
+		f.watch(7 * time.Second) // the other replica takes over in this time
 		if f.alive[1].Holds(mine) != true {
 			t.Error("the other one did not take over")
 		}
@@ -362,8 +362,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOpen checks that no reconcile starts before a slow or failing Open has returned, and that a shard that is lost
-// meanwhile is closed.
+// TestOpen checks that no reconcile starts before Open has returned, also if Open is slow or fails. It also checks that
+// a shard that is lost before Open has returned is closed.
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5)
