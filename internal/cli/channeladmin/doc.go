@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// klm channel set asks package channel for every runtime of the channel what the change would mean, shows that, and
-// then writes one field of the ModuleReleaseMeta.
+// For every runtime of the channel, klm channel set determines the effect of the change with package channel. It shows
+// the effects, and then writes one field of the ModuleReleaseMeta.
 //
 // # What it does not do
 //

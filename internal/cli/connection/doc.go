@@ -1,5 +1,5 @@
-// Package connection connects klm to a control plane or a runtime, and reads what several commands need from there: a
-// Kyma, the catalog.
+// Package connection connects klm to a control plane or a runtime, and reads the objects that several commands
+// need: a Kyma and the catalog.
 //
 // # Use
 //

@@ -1,5 +1,5 @@
-// Package console is what all commands of klm share that does not need a cluster: the frame of a command, its output,
-// its questions and its errors.
+// Package console has the parts of the commands of klm that need no cluster: the frame of a command, its output, its
+// questions and its errors.
 //
 // # Use
 //
@@ -10,8 +10,8 @@
 //
 // # How it works
 //
-// A command returns an error made by [Fail], which has an exit code; the root command prints it. What a command has
-// found is a [Report], which [App.Print] writes in the format of -o: as a [Page] for people, or encoded for programs.
+// A command returns an error made by [Fail], which has an exit code; the root command prints it. The result of a
+// command is a [Report], which [App.Print] writes in the format of -o: as a [Page] for people, or encoded for programs.
 //
 // # What it does not do
 //

@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// There is one file for each command. A command that changes something checks first, changes only the field that is
-// meant, and waits until the status says that it is done.
+// There is one file for each command. A command that changes an object first checks the change. It then writes only
+// the field in question, and waits until the status shows that the change is done.
 //
 // # What it does not do
 //

@@ -6,11 +6,12 @@
 //
 // # How it works
 //
-// A fleet is read in pages of 500. A page is cut into its objects without decoding them (json.go), what is not needed
-// is left out, and the rest is decoded on all processors into [Member], which has only the fields that are shown.
+// A fleet is read in pages of 500. A page is split into its objects without decoding them (json.go). Fields that
+// are not needed are removed. The rest is decoded on all processors into [Member], which has only the fields that are
+// shown.
 // While one page is decoded, the next one is requested.
 //
 // # What it does not do
 //
-// It keeps nothing: the caller keeps what it shows.
+// It stores no Kymas: the caller stores those that it shows.
 package fleetlist

@@ -1,4 +1,4 @@
-// Package runtimeadmin has the commands of klm for the admin of a runtime: which modules it has.
+// Package runtimeadmin has the commands of klm for the admin of a runtime, who selects its modules.
 //
 // # Use
 //
