@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// moduleObjects are ten objects of about 2 kB, as a manager applies them, each with its path. %[1]s is the cluster,
-// %[2]d the module.
+// moduleObjects returns ten objects of about 2 kB, as a manager applies them, each with its path. %[1]s is the cluster,
+// and %[2]d is the module.
 func moduleObjects(cluster string, module int) []request {
 	pad := strings.Repeat("configuration ", 100)
 	meta := func(name string) string {
@@ -169,8 +169,8 @@ func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
 }
 
-// TestMemory holds the memory per cluster, in bytes: empty, with 5 modules of 10 objects, and for an open connection
-// with a watch.
+// TestMemory limits the memory per cluster, in bytes: for an empty cluster, for a cluster with 5 modules of 10 objects,
+// and for an open connection with a watch.
 func TestMemory(t *testing.T) {
 	const many, n = 3000, 200
 	fill(t, open(t, Options{Clusters: 1}).clusters[0], 5) // whatever is made once in a process

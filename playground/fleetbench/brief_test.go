@@ -36,10 +36,10 @@ type limit struct {
 	value         func(r *Run) (float64, bool)
 }
 
-// limits are about counts and ratios, and about no time. The usual is that of 100 clusters × 1 module × 10 objects,
-// where what every runtime gets whatever its modules (catalog, agent) is a good part. What is 0 is 0 at any time; what
-// counts as work has a margin for passes that a busy machine splits in two, and processor time one for caches that
-// others use too. Who makes something cheaper lowers the usual.
+// limits covers counts and ratios, but no times. usual is measured with 100 clusters × 1 module × 10 objects. In this
+// run, a large part of the work does not depend on modules (catalog, agent). A figure of 0 is always 0. Counts of work
+// have a margin, because a busy machine may split a reconcile in two. Processor time has a margin, because other
+// programs use the same caches. A change that reduces a figure should also reduce its usual.
 var limits = []limit{
 	{"install: requests to runtimes for a module", 56, 0.3,
 		of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},

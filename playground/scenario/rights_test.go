@@ -40,7 +40,8 @@ var rights struct {
 	used    []cluster.Request
 }
 
-// recordRights remembers what the manager has asked of its control plane, and returns what it may not do.
+// recordRights records the rights that the manager has used in its control plane, and returns the refused ones as an
+// error.
 func (s *scenario) recordRights() error {
 	rights.Lock()
 	defer rights.Unlock()
