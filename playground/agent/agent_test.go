@@ -29,12 +29,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// deadline bounds every wait; what is waited for takes a few seconds at most.
+// deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
 var (
 	host *cluster.Host
-	// shared by the tests that leave the API server alone; each has a namespace of its own
+	// shared by the tests that do not change the API server; each test has its own namespace
 	api *cluster.Cluster
 )
 
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// world is a runtime with an agent in it, and the control plane that it talks to.
+// world is a runtime with an agent, and the control plane that the agent connects to.
 type world struct {
 	*listener
 	authority  *authority
@@ -70,8 +70,8 @@ type world struct {
 	options    agent.Options
 }
 
-// newWorld makes all but the agent. Its user may list and watch the rules' resources, and its watch list, and nothing
-// else.
+// newWorld creates everything except the agent. The user of the agent may only list and watch the resources in the
+// rules, and its watch list.
 func newWorld(t testing.TB, c *cluster.Cluster, name string, list protocol.Watchlist,
 	rules ...rbacv1.PolicyRule) *world {
 	t.Helper()
@@ -128,7 +128,7 @@ func newWorld(t testing.TB, c *cluster.Cluster, name string, list protocol.Watch
 	return w
 }
 
-// client returns a client without a limit of its own.
+// client returns a client without a rate limit.
 func client(c *cluster.Cluster) *kubernetes.Clientset {
 	cfg := c.Config()
 	cfg.QPS = -1
@@ -153,7 +153,7 @@ func (w *world) start(t *testing.T) {
 	})
 }
 
-// allow replaces what the agent may list and watch.
+// allow replaces the resources that the agent may list and watch.
 func (w *world) allow(t testing.TB, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}, Rules: rules}
@@ -219,7 +219,7 @@ func (w *world) remove(t *testing.T, name string) {
 	}
 }
 
-// eventually waits until check has nothing to say.
+// eventually waits until check returns "".
 func eventually(t testing.TB, check func() string) {
 	t.Helper()
 	end := time.Now().Add(deadline)
@@ -271,7 +271,7 @@ func line(e received) string {
 	return text
 }
 
-// inForce waits until the agent says that it has the watch list.
+// inForce waits until the agent reports that it uses the watch list.
 func (w *world) inForce(t testing.TB, list protocol.Watchlist) {
 	t.Helper()
 	eventually(t, func() string {
@@ -381,8 +381,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestListenerDown: changes while the listener is away are reported when it is back; recent reports are repeated if
-// another process answers.
+// TestListenerDown: changes while the listener is down are reported when it is up again. If another process responds,
+// recent reports are repeated.
 func TestListenerDown(t *testing.T) {
 	t.Parallel()
 	const name, objects = "down", 200
@@ -464,8 +464,8 @@ func TestCertificates(t *testing.T) {
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap certificates/late")
 }
 
-// TestRights: list and watch of what is watched is all that the agent needs; without it, the heartbeat reports a
-// problem, until it is granted again.
+// TestRights: the agent needs only the permissions to list and watch the watched resources. Without them, the heartbeat
+// reports a problem until they are granted again.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	const name = "rights"
@@ -503,8 +503,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestDefinitions: what is not defined yet is watched a few seconds after it is; what is not defined any more, and
-// comes back, is not forgotten.
+// TestDefinitions: a resource without a CRD is watched a few seconds after the CRD was created. A resource whose CRD
+// was deleted is watched again when the CRD comes back.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
 	const name = "definitions"

@@ -37,7 +37,7 @@ func newAuthority(t testing.TB) *authority {
 	return a
 }
 
-// sign makes a certificate; with no authority it signs itself.
+// sign creates a certificate. Without an authority, the certificate is self-signed.
 func sign(t testing.TB, by *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -150,7 +150,7 @@ func (l *listener) up(t testing.TB) {
 	go func(s *http.Server) { _ = s.ServeTLS(socket, "", "") }(l.server)
 }
 
-// down stops to listen and cuts all connections.
+// down stops listening and closes all connections.
 func (l *listener) down() {
 	l.mu.Lock()
 	s := l.server
