@@ -59,10 +59,11 @@ type Cluster struct {
 	shared    *Kinds // nil if no kinds are shared
 
 	mu        sync.Mutex
-	kinds     map[schema.GroupVersionKind]resource  // kinds that are missing or different in shared; guarded by mu
-	differing map[schema.GroupVersionKind]bool      // kinds that are not served as stored in shared; guarded by mu
-	unserved  map[schema.GroupVersionKind]time.Time // kinds that are not served, with the time of discovery; guarded by mu
-	cached    cachedCapabilities                    // guarded by mu
+	kinds     map[schema.GroupVersionKind]resource // kinds that are missing or different in shared; guarded by mu
+	differing map[schema.GroupVersionKind]bool     // kinds that are not served as stored in shared; guarded by mu
+	// kinds that are not served, with the time of discovery; guarded by mu
+	unserved map[schema.GroupVersionKind]time.Time
+	cached   cachedCapabilities // guarded by mu
 }
 
 // New returns a Cluster for cfg. hc is the HTTP client; if hc is nil, New creates an HTTP client from cfg. The limits

@@ -19,8 +19,9 @@ import (
 // only reads the object afterwards. Use one DeletionProgress for each deletion of an inventory. DeletionProgress is in
 // memory; if it is lost, Delete sends one more DELETE for each object. The zero value is ready to use.
 type DeletionProgress struct {
-	mu      sync.Mutex
-	deleted map[Ref]bool // by Ref.identity; an entry means that a DELETE was sent, true that the object is deleted; guarded by mu
+	mu sync.Mutex
+	// by Ref.identity; an entry means that a DELETE was sent, true that the object is deleted; guarded by mu
+	deleted map[Ref]bool
 }
 
 // status returns whether a DELETE was sent for an object, and whether the object is deleted.
@@ -162,7 +163,8 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 			return err
 		}
 		for _, other := range refs {
-			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // if the plural is unknown, keep all CRDs of the group
+			// if the plural is unknown, keep all CRDs of the group
+			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) {
 				d.kept[other.identity()] = true
 			}
 		}
@@ -260,7 +262,8 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case answer.Metadata.DeletionTimestamp == nil: // the response is a Status of success or, for some kinds, the deleted object
+	case answer.Metadata.DeletionTimestamp == nil:
+		// the response is a Status of success or, for some kinds, the deleted object
 		return nil, nil
 	}
 	return remainingOf(ref, &answer.Metadata), nil

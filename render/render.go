@@ -1,5 +1,6 @@
-// Package render renders the artefact of a module to a Bundle, which contains the objects to apply, each encoded once. An
-// artefact is a set of manifests, a Helm chart or a Kustomize directory. The package detects the kind by the content.
+// Package render renders the artefact of a module to a Bundle, which contains the objects to apply, each encoded once.
+// An artefact is a set of manifests, a Helm chart or a Kustomize directory. The package detects the kind by the
+// content.
 //
 //	artefact, err := render.Load(layer, render.Limits{}) // or LoadFolder(root.FS(), render.Limits{})
 //	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}

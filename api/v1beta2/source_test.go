@@ -183,7 +183,8 @@ func TestDecodeSource(t *testing.T) {
 		})
 	}
 	_, err := DecodeSource(runtime.RawExtension{Raw: []byte(`{"type":"foo"}`)})
-	if want := `source.type: "foo" is not a type; use "oci-ref", "oci-dir", "helm-chart" or "kustomize"`; err.Error() != want {
+	if want := `source.type: "foo" is not a type; use "oci-ref", "oci-dir", "helm-chart" or "kustomize"`; err.Error() !=
+		want {
 		t.Errorf("got error %q, want %q", err, want)
 	}
 }

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	pageSize            = 200              // number of objects in one page of a list
-	maxListPages        = 5_000            // maximum number of pages of one list
-	maxRetryDelay       = 5 * time.Second  // after a failed request; short, because a missing CRD may be created at any time
+	pageSize     = 200   // number of objects in one page of a list
+	maxListPages = 5_000 // maximum number of pages of one list
+	// after a failed request; short, because a missing CRD may be created at any time
+	maxRetryDelay       = 5 * time.Second
 	defaultProblemDelay = 5 * time.Second  // after this time, a temporary failure is a problem
 	maxRecords          = 60_000           // maximum number of records of all streams together
 	maxMetadataBytes    = 12 << 10         // maximum size of the metadata in an event

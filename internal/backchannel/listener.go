@@ -297,8 +297,8 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// ServingAddress returns the host:port of Address. If the configured port is 0, it returns the actual port. It returns ""
-// while the listener does not serve TLS.
+// ServingAddress returns the host:port of Address. If the configured port is 0, it returns the actual port. It returns
+// "" while the listener does not serve TLS.
 func (l *Listener) ServingAddress() string {
 	if address := l.serving.Load(); address != nil {
 		return *address

@@ -114,14 +114,15 @@ type Runtime struct {
 // entry is the state of one runtime in the pool: the subscribers, and the connection if there is one. Pool.mu guards
 // all fields.
 type entry struct {
-	subscribers    map[string]Subscriber // by Key
-	runtime        *Runtime              // nil without a connection
-	published      bool                  // an event was published; subscribers that are added later have missed that event
-	agentConnected bool                  // true until SetAgentConnected reports otherwise
-	getFailed      bool                  // a Get failed since the last connection: subscribers wait for a connection
-	batch          []Event               // delayed events
-	outbox         []Event               // events to deliver, in order
-	delivering     bool                  // a goroutine is delivering the outbox
+	subscribers map[string]Subscriber // by Key
+	runtime     *Runtime              // nil without a connection
+	// an event was published; subscribers that are added later have missed that event
+	published      bool
+	agentConnected bool    // true until SetAgentConnected reports otherwise
+	getFailed      bool    // a Get failed since the last connection: subscribers wait for a connection
+	batch          []Event // delayed events
+	outbox         []Event // events to deliver, in order
+	delivering     bool    // a goroutine is delivering the outbox
 }
 
 // New returns an empty Pool. When ctx ends, all watches of the Pool end.

@@ -202,7 +202,8 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
-			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease) // the watch receives a renewal; a failed deletion is retried
+			// the watch receives a renewal; a failed deletion is retried
+			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease)
 		})
 	}
 	return next

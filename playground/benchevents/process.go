@@ -240,7 +240,8 @@ func look(l *backchannel.Listener, delivered int64) report {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return report{
-		Address: l.ServingAddress(), CPU: cpu, Mallocs: m.Mallocs, Bytes: m.TotalAlloc, InUse: m.HeapAlloc + m.StackInuse,
+		Address: l.ServingAddress(), CPU: cpu, Mallocs: m.Mallocs, Bytes: m.TotalAlloc,
+		InUse:     m.HeapAlloc + m.StackInuse,
 		Delivered: delivered,
 	}
 }

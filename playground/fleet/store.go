@@ -93,7 +93,8 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 	if found {
 		c.objects[i] = o
 	} else {
-		if len(c.objects) == cap(c.objects) { // small steps save memory: there are thousands of clusters with few objects each
+		// small steps save memory: there are thousands of clusters with few objects each
+		if len(c.objects) == cap(c.objects) {
 			c.objects = slices.Grow(c.objects, max(4, len(c.objects)/8))
 		}
 		c.objects = slices.Insert(c.objects, i, o)
@@ -145,7 +146,8 @@ func (c *Cluster) trimLocked(n int) {
 		return
 	}
 	c.forgotten = c.log[n-1].version
-	c.log = append([]event(nil), c.log[n:]...) // a new array, because the old one would keep the removed events in memory
+	// a new array, because the old one would keep the removed events in memory
+	c.log = append([]event(nil), c.log[n:]...)
 }
 
 // shareLocked returns equal values of a recently changed object if there are any, and v otherwise. So the objects of a

@@ -341,7 +341,8 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 		body = alignVersions(body, live, from)
 	}
 	body = c.fleet.tokenizeStrings(body, from)
-	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) { // in managedFields that the client read and sent back
+	// in managedFields that the client read and sent back
+	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) {
 		for i, value := range from.vars {
 			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...),
 				append(bytes.Clone(nested), varTokenOf(i)...))

@@ -62,7 +62,8 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 		return err
 	}
 	isNamespace := func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" }
-	if i := slices.IndexFunc(objects, isNamespace); i > 0 { // the namespace must be first, because other objects are in it
+	// the namespace must be first, because other objects are in it
+	if i := slices.IndexFunc(objects, isNamespace); i > 0 {
 		objects[0], objects[i] = objects[i], objects[0]
 	}
 	for _, object := range objects {

@@ -64,10 +64,11 @@ var (
 type chapter struct {
 	name       string
 	controller string
-	steps      []string                    // the manager is killed after each of these steps; :2 means after its second occurrence
-	do         func(context.Context) error // the actions of users; they also work while the manager is not running
-	reached    func(context.Context) bool  // a cheap check that the end state is almost reached
-	end        string                      // name of the end state; chapters with the same name lead to the same picture
+	// the manager is killed after each of these steps; :2 means after its second occurrence
+	steps   []string
+	do      func(context.Context) error // the actions of users; they also work while the manager is not running
+	reached func(context.Context) bool  // a cheap check that the end state is almost reached
+	end     string                      // name of the end state; chapters with the same name lead to the same picture
 }
 
 // picture is the state of both clusters after a chapter.

@@ -14,8 +14,9 @@ type ModuleList []ModuleRow
 
 // ModuleRow is the row of one module in the Kyma of a runtime.
 type ModuleRow struct {
-	Name     string                       `json:"name"`
-	Channel  string                       `json:"channel,omitempty"` // the channel that is followed; "" if the module is pinned
+	Name string `json:"name"`
+	// the channel that is followed; "" if the module is pinned
+	Channel  string                       `json:"channel,omitempty"`
 	Pinned   string                       `json:"pinned,omitempty"`  // the version that the module is pinned to
 	Version  string                       `json:"version,omitempty"` // the installed version
 	State    v1beta2.State                `json:"state"`

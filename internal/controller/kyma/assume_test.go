@@ -89,7 +89,8 @@ func TestAssume(t *testing.T) {
 			k.Annotations = map[string]string{v1beta2.AnnotationPaused: "why"}
 		}, false, false},
 		"Missing": {"a requested module is not installed", func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
-			k.Annotations = map[string]string{v1beta2.AnnotationLastRequest: `{"channel":"regular","modules":[{"name":"a"}]}`}
+			k.Annotations = map[string]string{
+				v1beta2.AnnotationLastRequest: `{"channel":"regular","modules":[{"name":"a"}]}`}
 		}, false, false},
 		"Left": {"a module that is not requested is installed", func(k *v1beta2.Kyma, _ *Options, _ *agentState) {
 			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "a", State: v1beta2.StateReady}}

@@ -306,7 +306,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
 			loop.Step{Name: "release", Do: n.release})
 	case kyma.SkipsReconciliation():
-		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportNotReconciled})
+		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma,
+			Report: n.reportNotReconciled})
 	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
 		return reconcile.Result{}, nil // the admission enqueues the Kyma later
 	}
