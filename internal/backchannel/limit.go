@@ -11,7 +11,7 @@ type rate struct {
 // Limits for one runtime, in addition to the limit for its events. An agent that works correctly reaches no limit.
 var (
 	// heartbeats limits the heartbeats of one runtime. The limit is separate from the limit for events, so that a
-	// runtime that sends too many events stays alive.
+	// runtime that sends too many events still counts as connected.
 	heartbeats = rate{time.Second / 2, 10}
 	// notifications limits the calls of Changed and of Missed for one runtime.
 	notifications = rate{15 * time.Second, 5}

@@ -76,7 +76,7 @@ func (r *race) late(n int) []int {
 	return all
 }
 
-// times returns the times of the clusters that have finished.
+// times returns how long each finished cluster took.
 func (r *race) times() []time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
