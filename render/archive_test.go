@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive packs entries, given as name and content in turns.
+// archive packs entries into an archive. The arguments are alternately names and contents.
 func archive(t testing.TB, entries ...string) []byte {
 	t.Helper()
 	var headers []*tar.Header
@@ -264,7 +264,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead builds an archive from the fuzzer's choices, damages it, and holds Read to its limits.
+// FuzzRead builds an archive from fuzzer input, damages the archive, and checks that Read respects its limits.
 func FuzzRead(f *testing.F) {
 	f.Add("a.yaml", "", byte('0'), []byte(object("a", "")), uint16(0), byte(0), uint16(1000))
 	f.Add("../a.yaml", "/x", byte('2'), []byte("x"), uint16(300), byte(1), uint16(1))

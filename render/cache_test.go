@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// bundleOf makes a bundle of n ConfigMaps with about size bytes each.
+// bundleOf returns a bundle of n ConfigMaps. Each ConfigMap has about size bytes.
 func bundleOf(t testing.TB, n, size int) *Bundle {
 	var text strings.Builder
 	for i := range n {
@@ -87,11 +87,12 @@ func TestCacheErrors(t *testing.T) {
 	}
 }
 
-// TestCacheShares: of many callers at once, one works. If that one gives up, another does.
+// TestCacheShares checks that one of many concurrent callers builds the bundle. If the context of this caller ends,
+// another caller builds the bundle.
 func TestCacheShares(t *testing.T) {
 	bundle := bundleOf(t, 1, 1)
 	cases := map[string]struct {
-		first error // what the first one comes to
+		first error // the error of the first caller
 		made  int32
 		fail  bool
 	}{
@@ -115,14 +116,14 @@ func TestCacheShares(t *testing.T) {
 						return bundle, tc.first
 					})
 					if errors.Is(err, context.Canceled) {
-						return // the first one's own answer
+						return // the error of the first caller
 					}
 					if tc.fail != (err != nil) || got == nil {
 						t.Errorf("got %v, %v", got, err)
 					}
 				}
 				wg.Go(get)
-				synctest.Wait() // it is at work
+				synctest.Wait() // the first caller is building the bundle
 				for range 50 {
 					wg.Go(get)
 				}
@@ -146,7 +147,7 @@ func TestCacheShares(t *testing.T) {
 	}
 }
 
-// TestCacheMemory: 500 distinct bundles stay under the limit, in fact and not only by the cache's own account.
+// TestCacheMemory checks that 500 different bundles stay under the limit, both in measured memory and in Cache.Usage.
 func TestCacheMemory(t *testing.T) {
 	const limit = 8 << 20
 	c := &Cache{MaxBytes: limit}
@@ -191,7 +192,7 @@ func BenchmarkChartFirst(b *testing.B) {
 	}
 }
 
-// again returns what renders a chart of 100 objects another time: the digest of what is asked for, and a look into the
+// again returns a function that renders a chart of 100 objects again. The function computes the digest and reads the
 // cache.
 func again(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
@@ -208,7 +209,7 @@ func again(t testing.TB, a *Artefact) func() *Bundle {
 	}
 }
 
-// BenchmarkChartAgain renders it a second time.
+// BenchmarkChartAgain renders the same chart a second time.
 func BenchmarkChartAgain(b *testing.B) {
 	render := again(b, chart100(b))
 	render()
@@ -218,8 +219,8 @@ func BenchmarkChartAgain(b *testing.B) {
 	}
 }
 
-// TestChartAgain: a second rendering of 100 objects takes less than a millisecond, and allocates nothing that grows
-// with them.
+// TestChartAgain checks that a second rendering of 100 objects takes less than a millisecond. It also checks that the
+// number of allocations does not depend on the number of objects.
 func TestChartAgain(t *testing.T) {
 	render := again(t, chart100(t))
 	if n := len(render().Objects); n != 100 {

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// folder makes a file system of names and contents in turns.
+// folder returns a file system. The arguments are alternately names and contents.
 func folder(entries ...string) fstest.MapFS {
 	fsys := fstest.MapFS{}
 	for i := 0; i < len(entries); i += 2 {
@@ -27,7 +27,7 @@ func folder(entries ...string) fstest.MapFS {
 	return fsys
 }
 
-// chartOf makes a chart of templates and other files, with a Chart.yaml unless there is one.
+// chartOf returns a chart of templates and other files. If there is no Chart.yaml, chartOf adds it.
 func chartOf(t testing.TB, entries ...string) *Artefact {
 	t.Helper()
 	fsys := folder(entries...)
@@ -49,7 +49,7 @@ func configMap(value string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  v: " + value + "\n"
 }
 
-// reasonOf returns the reason of an error, as a caller finds it.
+// reasonOf returns the reason of an error.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -198,13 +198,13 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// fails is a thing that cannot be rendered.
+// fails is a test case with a chart that cannot be rendered.
 type fails struct {
-	reason   string // why the case is there
+	reason   string // reason for the test case
 	files    []string
 	settings Settings
-	want     string   // the error's reason
-	says     []string // what its text has to say
+	want     string   // expected reason of the error
+	says     []string // expected parts of the error's text
 }
 
 func TestChartFails(t *testing.T) {
@@ -542,7 +542,7 @@ func TestChartHooks(t *testing.T) {
 	}
 }
 
-// TestResourcePolicy: package apply keeps the objects that Helm keeps.
+// TestResourcePolicy checks that package apply keeps the objects that Helm keeps.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct{ reason, annotations, want string }{
 		"Keep":  {"", "helm.sh/resource-policy: keep", "keep"},
@@ -607,7 +607,7 @@ func TestAsks(t *testing.T) {
 	}
 }
 
-// TestSettingsDigest: the digest changes with everything that the rendering depends on, and with nothing else.
+// TestSettingsDigest checks that the digest changes with every input of the rendering, and with nothing else.
 func TestSettingsDigest(t *testing.T) {
 	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n",
 		"templates/a.yaml", configMap(`{{ .Capabilities.APIVersions.Has "a/v1" }}`))
@@ -661,8 +661,8 @@ func TestSettingsDigest(t *testing.T) {
 	}
 }
 
-// TestUnqueriedIsHidden: a template cannot see what CapabilityQueries does not return, so that the digest covers all it
-// can depend on.
+// TestUnqueriedIsHidden checks that templates can read only the properties that CapabilityQueries returns. Therefore
+// the digest covers every property that the output can depend on.
 func TestUnqueriedIsHidden(t *testing.T) {
 	a := chartOf(t, "templates/a.yaml", configMap(
 		`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
@@ -679,7 +679,7 @@ func TestUnqueriedIsHidden(t *testing.T) {
 	}
 }
 
-// TestChartIsReusable: rendering changes nothing that the next rendering sees.
+// TestChartIsReusable checks that a rendering does not change the input of the next rendering.
 func TestChartIsReusable(t *testing.T) {
 	a := chartOf(t, "Chart.yaml",
 		"apiVersion: v2\nname: a\nversion: 1.0.0\ndependencies: [{name: b, version: 1.0.0, condition: b.enabled}]\n",
@@ -698,7 +698,7 @@ func TestChartIsReusable(t *testing.T) {
 	}
 }
 
-// TestRenderTimeout: endless templates are stopped.
+// TestRenderTimeout checks that endless templates are stopped.
 func TestRenderTimeout(t *testing.T) {
 	for name, template := range map[string]string{
 		"Range":     `{{ range 9000000000000000 }}{{ end }}`,

@@ -55,7 +55,7 @@ data:
 	// {"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"by":"example"},"name":"corner","namespace":"default"},"data":{"monitored":"true","replicas":"2"}}
 }
 
-// A config layer says with what the charts of a module are rendered.
+// A config layer contains the settings for the charts of a module.
 func ExampleParseConfig() {
 	configs, err := render.ParseConfig([]byte(`
 configs:

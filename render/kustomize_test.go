@@ -273,7 +273,7 @@ func TestKustomizeFails(t *testing.T) {
 	}
 }
 
-// FuzzKustomize looks for a kustomization that gets Kustomize to run git, which the build would do from PATH.
+// FuzzKustomize searches for a kustomization that makes Kustomize run git. The build would find git in PATH.
 func FuzzKustomize(f *testing.F) {
 	bin := f.TempDir()
 	trap := filepath.Join(bin, "called")

@@ -11,7 +11,7 @@ import (
 	"testing/fstest"
 )
 
-// copyInto adds the files of one file system to another.
+// copyInto copies the files of one file system to another file system.
 func copyInto(to fstest.MapFS, from fs.FS) error {
 	return fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

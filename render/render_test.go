@@ -160,8 +160,8 @@ func anys(m map[string]string) map[string]any {
 	return out
 }
 
-// TestRoundTrip holds the promise of AppendJSON for any object: it decodes to the artefact's object plus options and
-// overlay.
+// TestRoundTrip checks AppendJSON with random objects. The decoded output must be the object of the artefact with
+// options and overlay.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -427,7 +427,7 @@ func TestObjectAccessors(t *testing.T) {
 	}
 }
 
-// largeDeployment is as large as a typical operator's.
+// largeDeployment is a Deployment with the size of a typical operator's Deployment.
 func largeDeployment() string {
 	var env []string
 	for i := range 40 {

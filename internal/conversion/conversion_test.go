@@ -102,7 +102,7 @@ func (c *controlPlane) crd(t *testing.T, name string) *apiextensionsv1.CustomRes
 	return crd
 }
 
-// clock is a time that a test sets.
+// clock is a clock whose time the test sets.
 type clock struct{ time.Time }
 
 func newWebhook(t *testing.T, c *controlPlane, at *clock, change func(*Options)) *Webhook {
@@ -319,7 +319,7 @@ func update(t *testing.T, c *controlPlane, o client.Object) {
 	}
 }
 
-// TestRace checks that of two replicas that start at once one makes the certificate and both use it.
+// TestRace starts two replicas at the same time. It checks that one replica creates the certificate and both use it.
 func TestRace(t *testing.T) {
 	c := newControlPlane(t)
 	winner := newWebhook(t, c, nil, nil)
@@ -349,7 +349,7 @@ func (r *lateReader) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 	return err
 }
 
-// TestMissingVersion checks that CRDs without v1alpha1 are not changed, and that the others are.
+// TestMissingVersion checks that CRDs without v1alpha1 are not changed, and that CRDs with v1alpha1 are changed.
 func TestMissingVersion(t *testing.T) {
 	c := newControlPlane(t)
 	old := c.crd(t, crds[0])

@@ -33,7 +33,7 @@ func installed(name string) *v1beta2.Manifest {
 	return m
 }
 
-// TestTransform: equal values of two Manifests are kept once, and the content of both stays the same.
+// TestTransform checks that equal values of two Manifests are stored once, and that the content of both stays the same.
 func TestTransform(t *testing.T) {
 	transform := Transform()
 	through := func(m *v1beta2.Manifest) *v1beta2.Manifest {
@@ -74,7 +74,7 @@ func TestTransform(t *testing.T) {
 	}
 }
 
-// TestTransformKeepsDifferentValuesApart: values that differ in any field are not shared.
+// TestTransformKeepsDifferentValuesApart checks that values that differ in a field are not shared.
 func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -118,7 +118,7 @@ func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 	}
 }
 
-// TestTransformOtherKinds: objects of other kinds lose only their managedFields.
+// TestTransformOtherKinds checks that objects of other kinds lose only their managedFields.
 func TestTransformOtherKinds(t *testing.T) {
 	in := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a",
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string][]byte{"config": []byte("x")}}
@@ -129,7 +129,7 @@ func TestTransformOtherKinds(t *testing.T) {
 	}
 }
 
-// TestShareIsBounded: values that are no longer used do not stay in memory for ever.
+// TestShareIsBounded checks that unused values do not stay in memory.
 func TestShareIsBounded(t *testing.T) {
 	var s Values
 	for i := range 3 * valuesLimit {
@@ -168,7 +168,7 @@ func kymaOf(name string) *v1beta2.Kyma {
 	return k
 }
 
-// TestTransformKyma is TestTransform for two Kymas.
+// TestTransformKyma is the same test as TestTransform, for two Kymas.
 func TestTransformKyma(t *testing.T) {
 	transform := Transform()
 	through := func(k *v1beta2.Kyma) *v1beta2.Kyma {

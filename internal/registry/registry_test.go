@@ -33,7 +33,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// server is a real registry with a counter before it, and with faults where a test wants them.
+// server is a real registry that counts requests. A test can add faults.
 type server struct {
 	*httptest.Server
 
@@ -87,7 +87,7 @@ func (s *server) setFault(f func(http.ResponseWriter, *http.Request) bool) {
 	s.fault = f
 }
 
-// clock is a time that a test moves.
+// clock is a clock whose time the test sets.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -218,7 +218,7 @@ func TestPushAndRead(t *testing.T) {
 	}
 }
 
-// TestPushLayout holds what other tools expect to find.
+// TestPushLayout checks the layout that other tools expect.
 func TestPushLayout(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: "http://" + s.host(), Subpath: "sub/path"})
@@ -398,7 +398,7 @@ func TestPushErrors(t *testing.T) {
 	wantReason(t, err, ocm.RegistryUnauthorized)
 }
 
-// TestRequests counts at the registry: many callers cost one pull, and what is known costs nothing.
+// TestRequests counts the requests. Many concurrent callers cause one pull, and cached results cause no request.
 func TestRequests(t *testing.T) {
 	s := newServer(t)
 	writer, _ := open(t, Options{Host: s.host()})
@@ -418,7 +418,7 @@ func TestRequests(t *testing.T) {
 		}
 		return nil
 	}
-	// Hold the first answer until all callers wait for it, so that none comes late by chance.
+	// Delay the first response until all callers wait for it.
 	var callers sync.WaitGroup
 	var started sync.WaitGroup
 	started.Add(100)
@@ -454,7 +454,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestFaults has the registry answer wrongly at one point of a pull.
+// TestFaults makes the registry return a wrong response to one request of a pull.
 func TestFaults(t *testing.T) {
 	answer := func(status int, body string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
@@ -556,7 +556,7 @@ func TestUnreachable(t *testing.T) {
 		"Name": {"http://no.invalid", "invalid"}} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := open(t, Options{Host: tc.host})
-			if name == "Name" { // no test asks a real name server
+			if name == "Name" { // a test must not use a real name server
 				r.opts.Transport = &http.Transport{DialContext: func(context.Context, string,
 					string) (net.Conn, error) {
 					return nil, &net.DNSError{Err: "no such host", Name: "no.invalid", IsNotFound: true}
@@ -571,7 +571,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestSlow has one caller give up while another waits for the same pull.
+// TestSlow cancels one caller while another caller waits for the same pull.
 func TestSlow(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: "http://" + s.host()})
@@ -605,7 +605,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestTimeout holds that a registry which never answers costs 30 seconds, not for ever.
+// TestTimeout checks that a pull from a registry that never responds ends after 30 seconds.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := New(Options{Host: "http://registry.example.com",
@@ -1119,7 +1119,7 @@ func TestCacheLimit(t *testing.T) {
 	}
 }
 
-// TestSignIn uses a registry that wants a password, by each of the ways there are.
+// TestSignIn uses a registry that requires a password, with each supported method of authentication.
 func TestSignIn(t *testing.T) {
 	for name, bearer := range map[string]bool{"Basic": false, "Bearer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -1223,7 +1223,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestConnections holds that failures leave no connections behind.
+// TestConnections checks that failures leave no open connections.
 func TestConnections(t *testing.T) {
 	s := newServer(t)
 	r, c := open(t, Options{Host: "http://" + s.host()})

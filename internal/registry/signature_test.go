@@ -32,7 +32,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// signing is a registry with one component version, and the means to sign it in every way.
+// signing is a registry with one component version. Its methods sign the component version in all supported ways.
 type signing struct {
 	*testing.T
 	s      *server
@@ -67,7 +67,7 @@ func resourcesOf(d map[string]any) []map[string]any {
 	return out
 }
 
-// get reads from the registry as any client would.
+// get reads from the registry with a plain HTTP client.
 func (g *signing) get(path string) []byte {
 	g.Helper()
 	response, err := http.Get(g.s.URL + "/v2/" + g.repo + "/" + path)
@@ -169,7 +169,7 @@ func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 	})
 }
 
-// bytesBy signs as cosign does.
+// bytesBy signs bytes in the same way as cosign.
 func (g *signing) bytesBy(by string, text []byte) []byte {
 	g.Helper()
 	signer, err := signature.LoadSigner(keyPairs()[by].private, crypto.SHA256)
@@ -202,14 +202,14 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 	image(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
 }
 
-// cosignTag is a good signature of the component version.
+// cosignTag is a valid signature of the component version.
 func (g *signing) cosignTag(by ...string) {
 	g.Helper()
 	payload := simpleSigning("cosign container image signature", g.digest)
 	g.signTag(g.repo, g.digest, by, payload, payload)
 }
 
-// statement returns what a bundle signs.
+// statement returns the statement that a bundle signs.
 func statement(predicate, digest string) string {
 	return `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"` + strings.TrimPrefix(
 		digest, "sha256:") + `"}}],"predicateType":"` + predicate + `","predicate":{}}`
@@ -279,8 +279,8 @@ func (g *signing) refer(bundle []byte, list bool, annotations map[string]string)
 
 const bundleV3 = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
-// TestSignatures signs a component version in one way each, and reads it under a policy that enforces and one that
-// warns.
+// TestSignatures signs a component version in each supported way. Each component version is read with mode enforce and
+// with mode warn.
 func TestSignatures(t *testing.T) {
 	referrers := []fake.Option{fake.WithReferrersSupport(true)}
 	good := func(g *signing) string { return simpleSigning("cosign container image signature", g.digest) }
@@ -566,7 +566,7 @@ func (g *signing) inSignature(old, changed string) {
 	})
 }
 
-// TestSignedImages holds that images of a component whose descriptor is signed can only be what was signed.
+// TestSignedImages checks that only signed images are used if the descriptor of a component is signed.
 func TestSignedImages(t *testing.T) {
 	g := newSigning(t)
 	g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
@@ -612,7 +612,7 @@ func TestSignedImages(t *testing.T) {
 	}
 }
 
-// TestSignedSHA512 has a layer whose signed digest is not the one it is stored by.
+// TestSignedSHA512 uses a layer whose signed digest differs from the digest in the registry.
 func TestSignedSHA512(t *testing.T) {
 	for name, content := range map[string]string{"Good": manifestYAML, "Changed": "evil"} {
 		g := newSigning(t)
@@ -647,7 +647,7 @@ func tarredSample(t *testing.T) []byte {
 	return data
 }
 
-// TestLayersByHand asks for layers as somebody does who writes a Manifest by hand.
+// TestLayersByHand fetches layers with the fields of a Manifest that a person wrote.
 func TestLayersByHand(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
@@ -719,7 +719,7 @@ func TestLayersByHand(t *testing.T) {
 	}
 }
 
-// TestVerifiedOnce counts at the registry: a signature is looked for once, for all who ask, until the policy changes.
+// TestVerifiedOnce counts the requests. All callers together read a signature only once until the policy changes.
 func TestVerifiedOnce(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
@@ -774,13 +774,13 @@ func TestVerifiedOnce(t *testing.T) {
 	if _, err := fetch(); err != nil {
 		t.Errorf("switched off: %v", err)
 	}
-	// What was fetched while the policy was off proves nothing.
+	// A layer that was fetched in mode off is not verified.
 	write(policyText(trust.Enforce, "rsa"))
 	policyClock.forward(wantPolicyPeriod)
 	_, err = fetch()
 	wantReason(t, err, ocm.SignatureInvalid)
 
-	// A restart knows nothing and comes to the same.
+	// After a restart, the caches are empty and the result is the same.
 	write(policyText(trust.Enforce, "p256"))
 	policyClock.forward(wantPolicyPeriod)
 	r, _ = open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
@@ -789,7 +789,7 @@ func TestVerifiedOnce(t *testing.T) {
 	}
 }
 
-// TestSignedLater has a module signed after it was looked at.
+// TestSignedLater signs a module after the first read.
 func TestSignedLater(t *testing.T) {
 	g := newSigning(t)
 	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(),
@@ -813,7 +813,7 @@ func TestSignedLater(t *testing.T) {
 	}
 }
 
-// TestManyVerify has many callers ask for one layer at the same time.
+// TestManyVerify fetches one layer with many concurrent callers.
 func TestManyVerify(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
@@ -838,7 +838,7 @@ func TestManyVerify(t *testing.T) {
 	}
 }
 
-// TestSignedTagMoves has a tag point to something else that is not signed.
+// TestSignedTagMoves moves a tag to an unsigned artefact.
 func TestSignedTagMoves(t *testing.T) {
 	g := newSigning(t)
 	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
@@ -870,7 +870,7 @@ func TestSignedTagMoves(t *testing.T) {
 	}
 }
 
-// TestRegistryDownWhileVerifying holds that a registry which is not well is not taken for one without signatures.
+// TestRegistryDownWhileVerifying checks that a failure of the registry is not reported as a missing signature.
 func TestRegistryDownWhileVerifying(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")

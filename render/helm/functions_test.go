@@ -7,7 +7,7 @@ import (
 	"text/template"
 )
 
-// TestInterruptible: the output of a template stays the same, on the same lines.
+// TestInterruptible checks that the output of a template and its line numbers do not change.
 func TestInterruptible(t *testing.T) {
 	for _, text := range []string{
 		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}",
@@ -48,7 +48,7 @@ func execute(text string) string {
 	return out.String()
 }
 
-// limited returns an error when too much is written.
+// limited returns an error when the output is too large.
 type limited struct {
 	to   *strings.Builder
 	left int

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPanic: a library that panics does not take the process with it.
+// TestPanic checks that a panic of a library does not end the process.
 func TestPanic(t *testing.T) {
 	_, err := Guard(t.Context(), "rendering", func() (int, error) { panic("oops") })
 	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != RefusedFeature {

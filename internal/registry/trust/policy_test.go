@@ -168,7 +168,7 @@ rules:
 	}
 }
 
-// TestReload changes the file under a running policy.
+// TestReload changes the policy file while the policy is in use.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
@@ -264,7 +264,7 @@ func checkReason(t *testing.T, err error) {
 	}
 }
 
-// testClock is a time that a test sets.
+// testClock is a clock whose time the test sets.
 type testClock struct {
 	mu sync.Mutex
 	t  time.Time
