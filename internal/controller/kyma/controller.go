@@ -291,6 +291,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		DeferSave: func() bool { return n.found.isTransient },
 		Publish:   n.publish,
 	}
+	defer func() {
+		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
+			r.starting.Withdraw(req.Name)
+		}
+	}()
 	switch {
 	case !kyma.DeletionTimestamp.IsZero():
 		defer func() {
@@ -311,11 +316,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
 		return reconcile.Result{}, nil // the admission enqueues the Kyma later
 	}
-	defer func() {
-		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
-			r.starting.Withdraw(req.Name)
-		}
-	}()
 	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.adopt},
 		loop.Step{Name: "assume", Do: n.assume},
