@@ -325,7 +325,15 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
 	"ControllerRevision": true, "ComponentStatus": true}
 
-// listAll returns all objects of the cluster. The keys of the map are UIDs.
+// createdByCluster reports whether the cluster itself creates the object in each namespace. It may do so some time after
+// it has created the namespace, so the object may be missing when the trial starts.
+func createdByCluster(r apply.Ref) bool {
+	return r.Group == "" && (r.Kind == "ConfigMap" && r.Name == "kube-root-ca.crt" ||
+		r.Kind == "ServiceAccount" && r.Name == "default")
+}
+
+// listAll returns all objects of the cluster, except those that the cluster creates in each namespace. The keys of the
+// map are UIDs.
 func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {
@@ -354,7 +362,9 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 				return nil, fmt.Errorf("listing the objects of the cluster: %w", err)
 			}
 			for _, f := range found {
-				all[f.UID] = f.String()
+				if !createdByCluster(f.Ref) {
+					all[f.UID] = f.String()
+				}
 			}
 		}
 	}
