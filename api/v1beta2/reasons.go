@@ -26,6 +26,12 @@ const (
 	ReasonPullSecretNotFound = "PullSecretNotFound"
 	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission in the message.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
+	// ReasonThrottled: the API server of the runtime asks for a delay (429, or 503 with Retry-After). Wait: it is
+	// retried; if the reason persists, check the load of the API server and its priority and fairness settings.
+	ReasonThrottled = "Throttled"
+	// ReasonServerFault: the API server of the runtime answers with an internal error (5xx). Wait: it is retried; if
+	// the reason persists, check the API server and its etcd.
+	ReasonServerFault = "ServerFault"
 )
 
 // Reasons about artifacts in the registry.
@@ -61,6 +67,22 @@ const (
 	// ReasonRefusedFeature: the source or the artefact uses a feature that is not supported. The message names an
 	// alternative.
 	ReasonRefusedFeature = "RefusedFeature"
+	// ReasonRepositoryUnreachable: the repository of a Helm chart does not answer. Check its address and its network.
+	ReasonRepositoryUnreachable = "RepositoryUnreachable"
+	// ReasonRepositoryUnauthorized: the repository of a Helm chart rejects the credentials, or requires some. Check the
+	// Secret that credSecretSelector selects.
+	ReasonRepositoryUnauthorized = "RepositoryUnauthorized"
+	// ReasonChartNotFound: the repository has no such chart, or no version of it that matches. Push it, or correct
+	// chartName or version of the source.
+	ReasonChartNotFound = "ChartNotFound"
+	// ReasonChartTooLarge: a Helm chart, or the index of its repository, is larger than allowed. Make it smaller.
+	ReasonChartTooLarge = "ChartTooLarge"
+	// ReasonInvalidIndex: the index of a chart repository, or the image of a chart in a registry, is not valid. Push
+	// the chart or the index again.
+	ReasonInvalidIndex = "InvalidIndex"
+	// ReasonArtifactExists: the registry already has this version with other content; only commands that push report
+	// it. Choose a new version, or allow the command to overwrite.
+	ReasonArtifactExists = "ArtifactExists"
 )
 
 // Reasons about signatures.
@@ -87,6 +109,35 @@ const (
 	ReasonDuplicateObject = "DuplicateObject"
 	// ReasonInvalidImage: an image is not a valid image reference. Correct it in the module.
 	ReasonInvalidImage = "InvalidImage"
+	// ReasonInvalidArchive: an archive of the module is damaged, or contains no manifest. Pack it again.
+	ReasonInvalidArchive = "InvalidArchive"
+	// ReasonInvalidChart: the Helm chart of the module is incomplete or not valid. Correct the file in the message;
+	// helm lint finds most problems.
+	ReasonInvalidChart = "InvalidChart"
+	// ReasonInvalidKustomization: the kustomization of the module cannot be built. Correct the file in the message;
+	// kustomize build shows the same problem.
+	ReasonInvalidKustomization = "InvalidKustomization"
+	// ReasonTemplateFailed: a template of the Helm chart cannot be parsed or executed. Correct the template in the
+	// message, or the values that it needs.
+	ReasonTemplateFailed = "TemplateFailed"
+	// ReasonInvalidValues: the values for a Helm chart cannot be read, do not match the schema of the chart, or are set
+	// for a source that is not a chart. Correct the values in the config layer.
+	ReasonInvalidValues = "InvalidValues"
+	// ReasonInvalidConfig: the config layer of the module is not valid. Correct the field in the message.
+	ReasonInvalidConfig = "InvalidConfig"
+	// ReasonInvalidInfo: the description of a source is incomplete or not valid. Correct the field in the message.
+	ReasonInvalidInfo = "InvalidInfo"
+	// ReasonInvalidInventory: the stored inventory of an installation cannot be read; only operators that use package
+	// manifest report it. Restore the object in the message from a backup.
+	ReasonInvalidInventory = "InvalidInventory"
+	// ReasonKubernetesTooOld: the chart does not support the Kubernetes version of the runtime. Update the runtime, or
+	// request another version of the module.
+	ReasonKubernetesTooOld = "KubernetesTooOld"
+	// ReasonRenderTimeout: rendering the module took too long and was stopped. Simplify the templates of the module.
+	ReasonRenderTimeout = "RenderTimeout"
+	// ReasonStateRuleInvalid: a rule of the ModuleTemplate that reads the state of the custom resource is not valid.
+	// Correct the rule in the message.
+	ReasonStateRuleInvalid = "StateRuleInvalid"
 )
 
 // Reasons about requested modules: which version of which module.
@@ -135,6 +186,30 @@ const (
 	// ReasonObjectConflict: an object already exists and belongs to another owner, or a field is immutable. Remove the
 	// object, or rename it in the module.
 	ReasonObjectConflict = "ObjectConflict"
+	// ReasonObjectExists: an object that has to be created exists. Delete it if it is not wanted.
+	ReasonObjectExists = "ObjectExists"
+	// ReasonObjectNotFound: an object that is needed does not exist. Create it if it is wanted.
+	ReasonObjectNotFound = "ObjectNotFound"
+	// ReasonAdmissionRefused: an admission webhook or policy of the runtime rejects an object. Correct the object in
+	// the module, or the webhook or policy in the message; it is retried.
+	ReasonAdmissionRefused = "AdmissionRefused"
+	// ReasonFieldImmutable: the new version changes a field of an object that cannot be changed. Keep the field as it
+	// was, or allow the module to delete and create the object again with the annotation operator.kyma-project.io/on-
+	// immutable: recreate.
+	ReasonFieldImmutable = "FieldImmutable"
+	// ReasonStoredVersionDropped: a CRD of the module lacks a version in which objects may still be stored. Keep that
+	// version in the module (served: false is enough) until all objects are stored in another version and it is removed
+	// from status.storedVersions.
+	ReasonStoredVersionDropped = "StoredVersionDropped"
+	// ReasonNamespaceNotFound: the namespace of an object does not exist in the runtime. Create the namespace, or add
+	// it to the module.
+	ReasonNamespaceNotFound = "NamespaceNotFound"
+	// ReasonNamespaceTerminating: the namespace of an object is being deleted. Wait until it is deleted, or remove what
+	// blocks its deletion.
+	ReasonNamespaceTerminating = "NamespaceTerminating"
+	// ReasonWebhookFailed: an admission or conversion webhook of the runtime cannot be called. Check the workload
+	// behind the webhook, or remove the webhook if it has none; it is retried.
+	ReasonWebhookFailed = "WebhookFailed"
 	// ReasonDriftDetected: objects of the module were changed in the runtime, and an annotation of the Manifest keeps
 	// such changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
 	ReasonDriftDetected = "DriftDetected"
@@ -160,6 +235,10 @@ const (
 	ReasonCustomResourceNotReady = "CustomResourceNotReady"
 	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Check its entry in status.modules.
 	ReasonModulesNotReady = "ModulesNotReady"
+	// ReasonNotObserved: the manager has not reconciled the current generation of the Kyma yet; klm shows it. Check
+	// that the manager runs; if many runtimes are new, wait, because only some get their first modules at the same time
+	// (--max-new-runtimes).
+	ReasonNotObserved = "NotObserved"
 )
 
 // Reasons about deletion.
@@ -183,9 +262,6 @@ const (
 	// ReasonPurgeBlocked, of an event: this object remains in the runtime although the grace period is over. Remove it
 	// manually.
 	ReasonPurgeBlocked = "PurgeBlocked"
-	// ReasonFinalizersRemaining: everything is removed, but a finalizer of another owner keeps the object. Find the
-	// owner of the finalizer.
-	ReasonFinalizersRemaining = "FinalizersRemaining"
 )
 
 // Reasons about certificates.

@@ -25,10 +25,25 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
+// Reasons of an Error. The reasons are stable, because conditions and events contain them.
+const (
+	// AccessSecretNotFound: no Secret has the label with the name of the Kyma.
+	AccessSecretNotFound = "AccessSecretNotFound"
+	// AccessSecretAmbiguous: several Secrets have the label with the name of the Kyma.
+	AccessSecretAmbiguous = "AccessSecretAmbiguous"
+	// KubeconfigInvalid: the access Secret contains no usable kubeconfig.
+	KubeconfigInvalid = "KubeconfigInvalid"
+	// KubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file.
+	KubeconfigRefused = "KubeconfigRefused"
+	// RuntimeUnreachable: the API server of the runtime does not answer.
+	RuntimeUnreachable = "RuntimeUnreachable"
+	// RuntimeUnauthorized: the API server of the runtime does not accept the credential.
+	RuntimeUnauthorized = "RuntimeUnauthorized"
+)
+
 // Error is the reason why a runtime cannot be reconciled.
 type Error struct {
-	// Code is the stable reason: AccessSecretNotFound, AccessSecretAmbiguous, KubeconfigInvalid, KubeconfigRefused,
-	// RuntimeUnreachable or RuntimeUnauthorized.
+	// Code is one of the reasons above.
 	Code string
 	// Runtime is the name of the Kyma.
 	Runtime string
@@ -86,11 +101,11 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller cancelled the request
 	case err != nil:
-		return &Error{Code: "RuntimeUnreachable", Runtime: b.runtime, Message: fmt.Sprintf(
+		return &Error{Code: RuntimeUnreachable, Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base,
 			cause(err))}
 	case resp.StatusCode == http.StatusUnauthorized:
-		return &Error{Code: "RuntimeUnauthorized", Runtime: b.runtime, Message: fmt.Sprintf(
+		return &Error{Code: RuntimeUnauthorized, Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s refuses the credentials of the access Secret (401): put a valid kubeconfig there", b.base)}
 	}
 	return nil

@@ -73,7 +73,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	}
 	switch len(list.Items) {
 	case 0:
-		return credential{}, &Error{Code: "AccessSecretNotFound", Runtime: kyma, Message: fmt.Sprintf(
+		return credential{}, &Error{Code: AccessSecretNotFound, Runtime: kyma, Message: fmt.Sprintf(
 			"no access Secret: create a Secret in namespace %s with label %s=%s and the kubeconfig under key %q",
 			p.opts.Namespace, kymaNameLabel, kyma, kubeconfigKey)}
 	case 1:
@@ -85,7 +85,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 			names = append(names, s.Name)
 		}
 		slices.Sort(names)
-		return credential{}, &Error{Code: "AccessSecretAmbiguous", Runtime: kyma, Message: fmt.Sprintf(
+		return credential{}, &Error{Code: AccessSecretAmbiguous, Runtime: kyma, Message: fmt.Sprintf(
 			"%d access Secrets (%s) carry label %s=%s: delete all but the one that is right",
 			len(names), strings.Join(names, ", "), kymaNameLabel, kyma)}
 	}
@@ -116,10 +116,10 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 // A kubeconfig without a current context, a server or credentials is also an error. The error is an [Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
-		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
+		return nil, &Error{Code: KubeconfigInvalid, Message: fmt.Sprintf(format, args...)}
 	}
 	refused := func(what string) (*rest.Config, error) {
-		return nil, &Error{Code: "KubeconfigRefused",
+		return nil, &Error{Code: KubeconfigRefused,
 			Message: what + " is refused: put certificates, keys and tokens inline (kubectl config view --flatten " +
 				"--minify)"}
 	}

@@ -192,7 +192,7 @@ func (p *Pool) recordFailedGet(kyma string) {
 func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	cred, err := p.credentialOf(ctx, kyma)
 	if err != nil {
-		if e, ok := errors.AsType[*Error](err); ok && e.Code == "AccessSecretNotFound" {
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == AccessSecretNotFound {
 			p.closeConnection(kyma)
 		}
 		return nil, err
@@ -270,12 +270,12 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	cfg.UserAgent = p.opts.UserAgent
 	transport, err := p.newTransport(cfg)
 	if err != nil {
-		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma,
+		return nil, &Error{Code: KubeconfigInvalid, Runtime: kyma,
 			Message: "certificates do not parse: " + oneLine(err)}
 	}
 	authenticated, err := rest.HTTPWrappersForConfig(cfg, transport)
 	if err != nil {
-		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma,
+		return nil, &Error{Code: KubeconfigInvalid, Runtime: kyma,
 			Message: "credentials cannot be used: " + oneLine(err)}
 	}
 	b := &breaker{runtime: kyma, next: authenticated, base: cfg.Host}

@@ -228,12 +228,12 @@ func (f *Facts) RuntimeBlockers() []blocker {
 	switch {
 	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
 	case k.Status.State == "":
-		add("NotObserved", time.Time{},
+		add(v1beta2.ReasonNotObserved, time.Time{},
 			"the manager has not reconciled the Kyma yet: check that it runs; if many runtimes are New (klm status), "+
 				"the Kyma waits, "+
 				"because only some of them get their first modules at the same time (--max-new-runtimes)")
 	default:
-		add("NotObserved", time.Time{}, fmt.Sprintf(
+		add(v1beta2.ReasonNotObserved, time.Time{}, fmt.Sprintf(
 			"the manager has not reconciled generation %d of the Kyma yet: check that it runs", k.Generation))
 	}
 	if !k.DeletionTimestamp.IsZero() {
