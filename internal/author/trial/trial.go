@@ -325,8 +325,8 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
 	"ControllerRevision": true, "ComponentStatus": true}
 
-// createdByCluster reports whether the cluster itself creates the object in each namespace. It may do so some time after
-// it has created the namespace, so the object may be missing when the trial starts.
+// createdByCluster reports whether the cluster itself creates the object in each namespace. It may do so some time
+// after it has created the namespace, so the object may be missing when the trial starts.
 func createdByCluster(r apply.Ref) bool {
 	return r.Group == "" && (r.Kind == "ConfigMap" && r.Name == "kube-root-ca.crt" ||
 		r.Kind == "ServiceAccount" && r.Name == "default")
