@@ -362,8 +362,8 @@ func causes(status *metav1.Status) []metav1.StatusCause {
 	return status.Details.Causes
 }
 
-// immutableWords are words by which API servers and validation rules of CustomResourceDefinitions report an immutable
-// field. The response has no code for an immutable field.
+// immutableWords are words with which API servers, and validation rules of CustomResourceDefinitions, reject the change
+// of an immutable field. The words are needed because the API server has no reason code for this rejection.
 var immutableWords = []string{"immutable", "may not change", "may not be changed", "cannot be changed", "cannot change"}
 
 func isImmutableCause(c *metav1.StatusCause) bool {

@@ -204,8 +204,8 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	return append(dst, o.data[o.tail:]...)
 }
 
-// appendMap appends `"name":{…},`. The map contains the entries of pairs and over, sorted by key. If pairs and over are
-// both empty, appendMap appends nothing.
+// appendMap appends `"name":{…},`. The JSON object has the entries of both parameters, pairs and over, sorted by key.
+// If both are empty, appendMap appends nothing.
 func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
 	if len(pairs)+len(over) == 0 {
 		return dst

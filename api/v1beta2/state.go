@@ -58,7 +58,8 @@ type Manager struct {
 	// kind is the kind of the workload, for example Deployment.
 	Kind string `json:"kind"`
 
-	// namespace is the namespace of the workload in the runtime. Empty: any namespace; clients assume kyma-system.
+	// namespace is the namespace of the workload in the runtime. If it is empty, the workload may be in any
+	// namespace, and other clients that read this field assume kyma-system.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 

@@ -87,6 +87,7 @@ func plans(list protocol.Watchlist) []plan {
 	return all
 }
 
+// scopeOf returns the objects that a watch selects within its kind.
 func scopeOf(w protocol.Watch) scope {
 	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
 }

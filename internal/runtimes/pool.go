@@ -168,7 +168,7 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 // connection yet, GetIfOpen returns nil, nil. It does not make the first connection, because that needs a read of the
 // access Secret. GetIfOpen returns the same errors as Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
-	if !p.opts.Agents || p.opts.Watch || p.openConnection(kyma) != nil {
+	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)
 	}
 	_, err := p.credentialOf(ctx, kyma)
@@ -197,7 +197,7 @@ func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 		}
 		return nil, err
 	}
-	if rt := p.openConnection(kyma); rt != nil && rt.credential == cred {
+	if rt := p.connectionIfOpen(kyma); rt != nil && rt.credential == cred {
 		return rt.ifUsable()
 	}
 	unlock, err := p.dials.lock(ctx, kyma)
@@ -205,7 +205,7 @@ func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 		return nil, err
 	}
 	defer unlock()
-	if rt := p.openConnection(kyma); rt != nil && rt.credential == cred {
+	if rt := p.connectionIfOpen(kyma); rt != nil && rt.credential == cred {
 		return rt.ifUsable() // another goroutine has made the connection in the meantime
 	}
 	rt, err := p.dial(ctx, kyma, cred)
@@ -251,8 +251,8 @@ func (p *Pool) Close(kyma string) {
 	}
 }
 
-// openConnection returns the open connection of a runtime, nil if there is none.
-func (p *Pool) openConnection(kyma string) *Runtime {
+// connectionIfOpen returns the open connection of a runtime, nil if there is none.
+func (p *Pool) connectionIfOpen(kyma string) *Runtime {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[kyma]; e != nil {

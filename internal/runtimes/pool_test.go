@@ -190,7 +190,7 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	if err := kcp.Delete(t.Context(), access); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Get(t.Context(), "a"); err == nil || pool.openConnection("a") != nil {
+	if _, err := pool.Get(t.Context(), "a"); err == nil || pool.connectionIfOpen("a") != nil {
 		t.Error("a removed Secret leaves a connection, want none")
 	}
 }

@@ -359,7 +359,7 @@ func TestCloseIsAtomic(t *testing.T) {
 	if made == nil {
 		t.Fatal("the subscriber was not notified")
 	}
-	if p.openConnection("a") != made && !made.breaker.stopped {
+	if p.connectionIfOpen("a") != made && !made.breaker.stopped {
 		t.Error("the new connection belongs to no entry and was not closed")
 	}
 }

@@ -31,10 +31,10 @@
 // If the Lease of a replica was deleted or was not renewed in time, the replica releases all shards and joins again
 // under another name.
 //
-// Two replicas never hold a shard at the same time, for three reasons. No name is used twice, so a deleted Lease of a
-// replica never exists again. One watch shows all Leases in the order of their writes. Every write is conditional on
-// the version that it replaces. The clocks of replicas may differ, as long as they run at about the same speed. A
-// replica that was suspended for an hour detects by its own clock that it has lost its shards.
+// Two replicas never hold a shard at the same time, for three reasons. No Lease gets the name of a deleted Lease. One
+// watch shows all Leases in the order of their writes. Every write is conditional on the version that it replaces. The
+// clocks of replicas may differ, as long as they run at about the same speed. A replica that was suspended for an hour
+// detects by its own clock that it has lost its shards.
 //
 // A shard moves in two steps. First, its holder starts no more reconciles, cancels the running reconciles, waits until
 // they have ended, drops the cache of the shard, and clears the holder in the Lease of the shard. Then the next holder

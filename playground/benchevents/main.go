@@ -90,7 +90,7 @@ func run(ctx context.Context, rounds int, length time.Duration, out string) erro
 		result.Rounds = append(result.Rounds, round)
 	}
 	fmt.Fprint(os.Stderr, "\r")
-	result.choose()
+	result.setBest()
 	return result.report(os.Stdout, out)
 }
 
@@ -140,9 +140,9 @@ type Load struct {
 	Allocations float64 `json:"allocationsPerRequest"`
 }
 
-// choose sets Best to the best round of each measurement. For connect and most, that is the round with the highest
+// setBest sets Best to the best round of each measurement. For connect and most, that is the round with the highest
 // rate. For the other measurements, it is the round with the shortest delay.
-func (r *Result) choose() {
+func (r *Result) setBest() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {
 		fastest(&r.Best.Connect, round.Connect)

@@ -37,6 +37,8 @@ func testScreens(t *testing.T) {
 	}
 	const state = `kubectl -n kcp-system wait kyma runtime-a --for=jsonpath='{.status.state}'=`
 	breaks := `kubectl --kubeconfig .landscape/runtime-a.kubeconfig -n kyma-system patch sample sample --type merge -p `
+	// An agent connects some time after the modules are Ready.
+	shell(`timeout 60 bash -c 'until klm status | grep -q "2 connected"; do :; done'`)
 	shell(breaks + `'{"spec":{"fail":"the disk is full"}}' && ` + state + `Error --timeout=60s`)
 	for file, command := range screens {
 		got := "$ " + command + "\n" + shell(command+" || test $? = 3")

@@ -49,9 +49,9 @@
 // NamespaceLifecycle: there are no webhooks, policies, quotas or priorities. There are no nodes, and a workload has no
 // pods or ReplicaSets. Namespaces have no default service account and no root certificate. System roles do not exist,
 // and CRDs do not create APIServices. Tables, protobuf, CBOR, OpenAPI, compression, logs, proxies, tokens, evictions
-// and reviews are not served. A list shows the present state, even if the request names an older resourceVersion. Later
-// pages of a list also show the present state. CRDs never conflict over names, and support only the conversion strategy
-// None. Services get addresses without a check for duplicates. A refused connection is first accepted and then reset,
-// unless each cluster has its own port. Events do not expire. Cached results and CRDs that were once seen stay in
-// memory.
+// and reviews are not served. A list shows the present state, even if the request names an older resourceVersion. The
+// later pages of a list are read at the time of their own request, not at that of the first page. CRDs never conflict
+// over names, and support only the conversion strategy None. Services get addresses without a check for duplicates. A
+// refused connection is first accepted and then reset, unless each cluster has its own port. Events do not expire.
+// Cached results and CRDs that were once seen stay in memory.
 package fleet

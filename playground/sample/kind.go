@@ -34,7 +34,8 @@ const (
 // ConditionReady is the type of the only condition. Its status is True in state Ready.
 const ConditionReady = "Ready"
 
-// Sample asks for a workload that carries a message.
+// Sample is the custom resource of the module sample. For each Sample, the operator creates
+// a ConfigMap with the message of the Sample, and a Deployment whose pods use the ConfigMap.
 //
 // +kubebuilder:object:root=true
 type Sample struct {
@@ -49,7 +50,7 @@ type Sample struct {
 type Spec struct {
 	// Replicas is the number of pods, 0 to 10. Unset means 1. With 0 there are no pods, so the state is Warning.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Message is the message that the workload carries. Empty means a default message of the operator.
+	// Message is the text in the ConfigMap of the workload. Empty means a default text of the operator.
 	Message string `json:"message,omitempty"`
 	// Fail, if not empty, makes the operator report Error with this text. The operator then does not change the
 	// workload.

@@ -133,7 +133,7 @@ const maxConfigBytes = 1 << 20
 // operationConfig is the first part of the text of every error about a config layer.
 const operationConfig = "reading the config layer"
 
-// asConfigError marks an error of a reader as one about the config layer.
+// asConfigError sets the operation and the code of an [input.Error] to those of the config layer.
 func asConfigError(err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		e.Operation, e.Code = operationConfig, input.InvalidConfig

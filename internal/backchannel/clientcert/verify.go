@@ -127,7 +127,7 @@ func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate
 	return c, c.Check(now)
 }
 
-// VerifyHeader verifies the certificate in a header, which [ParseHeader] parses.
+// VerifyHeader parses a header with [ParseHeader], and verifies the certificate in it.
 func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error) {
 	key := sha256.Sum256([]byte(header))
 	if c := r.cached(key); c != nil {

@@ -150,8 +150,8 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
-	remote.Generation = 1                      // the generation of every new object
-	n.agents.CompareDelivered(n.agentTarget()) // the agent may have been deleted, too
+	remote.Generation = 1                           // the generation of every new object
+	n.agents.CompareAtNextDelivery(n.agentTarget()) // the agent may have been deleted, too
 	if restored {
 		n.event(corev1.EventTypeNormal, v1beta2.EventKymaRestored,
 			"the Kyma in the runtime was deleted, and was created again with the modules that it requested last")

@@ -213,8 +213,8 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 // triggers an earlier attempt.
 const unreachableRetryDelay = 30 * time.Second
 
-// connect gets the connection to the runtime. It checks that the Kyma in the runtime still belongs to the Kyma of the
-// tombstone.
+// connect gets the connection to the runtime. It checks that the runtime still belongs to the Kyma whose objects
+// the tombstone lists.
 func (n *tombstoneRun) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),

@@ -230,9 +230,9 @@ func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	}
 }
 
-// CompareDelivered makes the next Deliver compare the objects of the agent with the runtime, because somebody may have
-// deleted the objects.
-func (a *Agents) CompareDelivered(t Target) {
+// CompareAtNextDelivery makes the next Deliver compare the objects of the agent with the runtime, because somebody may
+// have deleted the objects.
+func (a *Agents) CompareAtNextDelivery(t Target) {
 	a.edit(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
 }
 
@@ -393,7 +393,7 @@ func (a *Agents) setConnected(t Target, state backchannel.State, connected bool,
 			if t.Warn != nil {
 				t.Warn(reason, message)
 			}
-			a.CompareDelivered(t)
+			a.CompareAtNextDelivery(t)
 			metrics.AgentProblems.WithLabelValues(reason).Inc()
 		}
 	}

@@ -71,14 +71,14 @@ func (f *Finder) findVersion(
 func (f *Finder) downloadChart(
 	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
 ) (*render.Artefact, error) {
-	f.mu.Lock()
-	downloaded := f.charts[key]
-	f.mu.Unlock()
-	if time.Now().Before(downloaded.expires) {
-		return downloaded.content, nil
+	if content := f.cachedChart(key); content != nil {
+		return content, nil
 	}
 	return await(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
 		func(ctx context.Context) (*render.Artefact, error) {
+			if content := f.cachedChart(key); content != nil { // another download has ended since the first check
+				return content, nil
+			}
 			data, err := from.Fetch(ctx, chart)
 			if err != nil {
 				return nil, err
@@ -89,6 +89,16 @@ func (f *Finder) downloadChart(
 			}
 			return content, err
 		})
+}
+
+// cachedChart returns a chart from the cache, or nil if the cache does not have it.
+func (f *Finder) cachedChart(key string) *render.Artefact {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.charts[key]; time.Now().Before(c.expires) {
+		return c.content
+	}
+	return nil
 }
 
 // keepChart caches a downloaded chart and removes expired charts from the cache.
