@@ -14,6 +14,7 @@
 //	runtimeadmin               admin of a runtime: klm module list, enable, …
 //	moduleauthor               author of a module: klm module build, push, …
 //	installer                  whoever installs the manager
+//	recovery                   platform team: klm backup, klm restore
 //	supportdump                all of them
 //
 // They use console (the frame of commands, output, errors), connection (clusters), fleetlist (lists of Kymas),
@@ -50,6 +51,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/installer"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/recovery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/supportdump"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
@@ -114,6 +116,7 @@ klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
 		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a),
+			recovery.Commands(a),
 			[]*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
 	)
 	if a.Name != "klm" {

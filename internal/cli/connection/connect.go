@@ -51,6 +51,9 @@ func (c *Cluster) String() string {
 // IsControlPlane reports whether the cluster is a control plane. Only control planes serve Manifests.
 func (c *Cluster) IsControlPlane() bool { return c.Serves["manifests"] }
 
+// ServesKind reports whether the cluster serves a kind of our API group.
+func (c *Cluster) ServesKind(kind string) bool { return c.Serves[strings.ToLower(kind)+"s"] }
+
 // ControlPlane connects to a control plane.
 func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := connect(ctx, a)

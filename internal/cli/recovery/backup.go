@@ -1,0 +1,213 @@
+package recovery
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// pageSize is the number of objects in one page of a list. Manifests are large, so pages are small.
+const pageSize = 100
+
+func backupCommand(a *console.App) *cobra.Command {
+	force := false
+	c := a.Command("backup FILE [--force]", "save the objects of the control plane in one file, status included", `
+The file has the namespace of the control plane, its Secrets, ConfigMaps, catalog, Watchers, Kymas and Manifests, as YAML documents. klm restore
+writes them into a new control plane. The file holds the credentials of all runtimes and the keys of the certificate authority: only its owner
+may read it (mode 0600); keep it as safe as the control plane itself. FILE - is the standard output.
+
+Each kind is read at one point in time. Kymas are read before Manifests, and the manager need not be stopped. The manager, its CRDs, flags and
+chart values are not in the file: install them again with klm install.`, `
+klm backup control-plane.yaml
+klm backup control-plane.yaml --force
+klm backup - | age -r age1… > control-plane.yaml.age`,
+		console.Arguments("FILE"), func(cmd *cobra.Command, args []string) error {
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			return backup(cmd.Context(), a, c, args[0], force)
+		})
+	c.Flags().BoolVar(&force, "force", false, "replace FILE if it exists, once the new backup is complete")
+	return c
+}
+
+// backup writes the file, or the standard output if file is "-".
+func backup(ctx context.Context, a *console.App, c *connection.Cluster, file string, force bool) error {
+	report := backupReport{File: file, Namespace: c.Namespace, Objects: map[string]int{}}
+	if file == "-" {
+		if console.IsTerminal(a.Out) {
+			return console.Fail(console.ExitUsage, "the backup has credentials, and is not written to a terminal: "+
+				"name a file, or redirect the output")
+		}
+		if err := write(ctx, a, c, a.Out, report.Objects); err != nil {
+			return err
+		}
+		p := a.Page()
+		report.Show(p)
+		fmt.Fprint(a.Err, p.String())
+		return nil
+	}
+	out, commit, err := createFile(file, force)
+	if err != nil {
+		return err
+	}
+	err = write(ctx, a, c, out, report.Objects)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = commit()
+	}
+	if err != nil {
+		if removed := os.Remove(out.Name()); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+			fmt.Fprintf(a.Err, "%s is not complete and was not removed: %v\n", out.Name(), removed)
+		}
+		return err
+	}
+	return a.Print(report)
+}
+
+// createFile creates the file, which must not exist. With force it creates a temporary file, and commit replaces the
+// file by it. The mode of both is 0600.
+func createFile(file string, force bool) (out *os.File, commit func() error, err error) {
+	if force {
+		if out, err = os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*"); err != nil {
+			return nil, nil, console.Fail(console.ExitUsage, "writing beside %s: %v", file, err)
+		}
+		return out, func() error {
+			if err := os.Rename(out.Name(), file); err != nil {
+				return console.Fail(console.ExitFailed, "replacing %s: %v", file, err)
+			}
+			return nil
+		}, nil
+	}
+	out, err = os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the user names the file
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil, nil, console.Fail(console.ExitUsage, "%s exists already: choose another name, or add --force", file)
+	case err != nil:
+		return nil, nil, console.Fail(console.ExitUsage, "%v", err)
+	}
+	return out, func() error { return nil }, nil
+}
+
+// write writes the backup and counts its objects by kind.
+func write(ctx context.Context, a *console.App, c *connection.Cluster, to io.Writer, counts map[string]int) error {
+	out := bufio.NewWriter(to)
+	fmt.Fprintf(out, "# klm backup of %s, namespace %s, by klm %s at %s.\n"+
+		"# It holds the credentials of all runtimes. Restore it with klm restore, see docs/guide/recovery.md.\n",
+		c.Config.Host, c.Namespace, config.Version, a.Now().UTC().Format(time.RFC3339))
+	total := 0
+	for _, kind := range kinds {
+		if kind.Group == v1beta2.GroupVersion.Group && !c.ServesKind(kind.Kind) {
+			continue // only Watchers may be missing
+		}
+		err := list(ctx, c, kind, func(o *unstructured.Unstructured) error {
+			if !isSaved(o) {
+				return nil
+			}
+			data, err := encode(o)
+			if err != nil {
+				return err
+			}
+			counts[kind.Kind]++
+			total++
+			_, err = out.Write(data)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%s%s\n", lastLine, console.Count(total, "object"))
+	return out.Flush()
+}
+
+// list calls visit for each object of a kind in the namespace of the control plane. All pages of a list have the same
+// resource version.
+func list(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind,
+	visit func(*unstructured.Unstructured) error) error {
+	if kind.Kind == "Namespace" {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(kind)
+		if err := c.Get(ctx, client.ObjectKey{Name: c.Namespace}, o); err != nil {
+			return c.Explain(err, "reading namespace "+c.Namespace)
+		}
+		return visit(o)
+	}
+	for next := ""; ; {
+		page := &unstructured.UnstructuredList{}
+		page.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err := c.List(ctx, page, c.InNamespace(), client.Limit(pageSize), client.Continue(next))
+		switch {
+		case apierrors.IsResourceExpired(err):
+			return console.Fail(console.ExitFailed, "listing %ss took longer than the API server keeps a list, which "+
+				"is 5 minutes by default: try again from a place that is closer to it", kind.Kind)
+		case err != nil:
+			return c.Explain(err, "listing "+kind.Kind+"s")
+		}
+		for i := range page.Items {
+			if err := visit(&page.Items[i]); err != nil {
+				return err
+			}
+		}
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// backupReport is the report of klm backup.
+type backupReport struct {
+	File      string         `json:"file"`
+	Namespace string         `json:"namespace"`
+	Objects   map[string]int `json:"objects"` // by kind
+}
+
+func (r backupReport) Names() []string { return []string{r.File} }
+
+func (r backupReport) Show(p *console.Page) {
+	p.Line("%s has %s of namespace %s.", fileName(r.File), countKinds(r.Objects), r.Namespace)
+	p.Line("It holds the credentials of all runtimes: keep it as safe as the control plane.")
+}
+
+// fileName returns a name of the file for people.
+func fileName(file string) string {
+	if file == "-" {
+		return "the output"
+	}
+	return file
+}
+
+// countKinds returns the numbers of objects by kind, in the order of the file.
+func countKinds(counts map[string]int) string {
+	var parts []string
+	for _, kind := range kinds {
+		if n := counts[kind.Kind]; n > 0 {
+			parts = append(parts, console.Count(n, kind.Kind))
+		}
+	}
+	if len(parts) == 0 {
+		return "no objects"
+	}
+	return strings.Join(parts, ", ")
+}

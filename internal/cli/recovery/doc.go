@@ -1,0 +1,32 @@
+// Package recovery has the commands of klm that save the objects of a control plane, and write them into a new one.
+//
+// # Use
+//
+//	root.AddCommand(recovery.Commands(a)...)
+//
+// # How it works
+//
+// klm backup lists each kind page by page and writes each object as one YAML document (file.go). The order of the kinds
+// is the order in which they can be created, so that kubectl can apply the file, too. A document has no fields that
+// only hold for the former control plane: UIDs, resource versions, owner references. An owner reference with the UID of
+// a former Kyma would make the garbage collector delete a Manifest, and the manager would then remove a module.
+//
+// klm restore reads the file twice. The first pass compares it with the cluster (plan.go), so that the user sees what
+// would happen. The second pass writes (restore.go). No pass holds more than a few objects in memory.
+//
+// # What it does not do
+//
+// It reads no runtime: the runtimes keep their modules. It saves neither the manager itself, which klm install
+// installs, nor its CRDs, Leases and events.
+package recovery
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{backupCommand(a), restoreCommand(a)}
+}

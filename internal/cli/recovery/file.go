@@ -1,0 +1,240 @@
+package recovery
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// kinds are the kinds in a backup, in the order in which they are read and created. Kymas are read before Manifests:
+// the Manifests of a backup are then never older than the status of their Kyma.
+var kinds = []schema.GroupVersionKind{
+	corev1.SchemeGroupVersion.WithKind("Namespace"),
+	corev1.SchemeGroupVersion.WithKind("Secret"),
+	corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
+	v1beta2.GroupVersion.WithKind("Watcher"),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindKyma),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindManifest),
+}
+
+const (
+	// lastLine begins the last line of every backup. A file without it is not complete.
+	lastLine = "# end of the backup: "
+	// deletingLine begins the first line of an object that was being deleted.
+	deletingLine = "# was being deleted since "
+	// documentLimit is the maximum size of one object. API servers accept at most 3 MiB in a request.
+	documentLimit = 8 << 20
+)
+
+// isSaved reports whether an object belongs into a backup. Objects that the cluster or another tool makes anew are left
+// out.
+func isSaved(o *unstructured.Unstructured) bool {
+	switch o.GetKind() {
+	case "Secret":
+		kind, _, _ := unstructured.NestedString(o.Object, "type")
+		return !slices.Contains([]string{string(corev1.SecretTypeServiceAccountToken),
+			string(corev1.SecretTypeBootstrapToken), "helm.sh/release.v1"}, kind)
+	case "ConfigMap":
+		return !slices.Contains([]string{"kube-root-ca.crt", "istio-ca-root-cert", "openshift-service-ca.crt",
+			"lifecycle-manager-inventory"}, o.GetName())
+	}
+	return true
+}
+
+// portable returns a copy of an object that can be created in another cluster. Of the metadata it has the fields that
+// users and controllers set. The observed generations in the status are those that a new object has.
+func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
+	fields := maps.Clone(o.Object)
+	all, _ := o.Object["metadata"].(map[string]any)
+	meta := map[string]any{}
+	for _, key := range []string{"name", "namespace", "labels", "annotations"} {
+		if value, set := all[key]; set {
+			meta[key] = value
+		}
+	}
+	if kept := finalizersOf(o); len(kept) > 0 {
+		meta["finalizers"] = kept
+	}
+	fields["metadata"] = meta
+	out := (&unstructured.Unstructured{Object: fields}).DeepCopy()
+	switch o.GetKind() {
+	case "Namespace":
+		delete(out.Object, "spec")
+		delete(out.Object, "status")
+	case v1beta2.KindManifest:
+		// the label says the same as the owner reference, which is not portable
+		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == v1beta2.KindKyma {
+			labels := out.GetLabels()
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
+			out.SetLabels(labels)
+		}
+	}
+	if status, ok := out.Object["status"].(map[string]any); ok {
+		renewGeneration(status, o.GetGeneration())
+		conditions, _ := status["conditions"].([]any)
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok {
+				renewGeneration(c, o.GetGeneration())
+			}
+		}
+	}
+	return out
+}
+
+// finalizersOf returns the finalizers of an object. It leaves out those that a request for its deletion has set.
+func finalizersOf(o *unstructured.Unstructured) []any {
+	var kept []any
+	for _, f := range o.GetFinalizers() {
+		if f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// renewGeneration sets the field observedGeneration to 1, the generation of a new object, if it equals the generation
+// of the object. Otherwise it removes the field, because the status is outdated.
+func renewGeneration(fields map[string]any, generation int64) {
+	switch observed, ok := fields["observedGeneration"].(int64); {
+	case !ok:
+	case observed == generation:
+		fields["observedGeneration"] = int64(1)
+	default:
+		delete(fields, "observedGeneration")
+	}
+}
+
+// encode returns the document of an object, with the separator before it.
+func encode(o *unstructured.Unstructured) ([]byte, error) {
+	data, err := yaml.Marshal(portable(o).Object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s: %w", nameOf(o), err)
+	}
+	head := "---\n"
+	if since := o.GetDeletionTimestamp(); since != nil {
+		head += deletingLine + since.UTC().Format("2006-01-02T15:04:05Z") + "\n"
+	}
+	return append([]byte(head), data...), nil
+}
+
+// nameOf returns kind, namespace and name of an object.
+func nameOf(o *unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return o.GetKind() + " " + o.GetName()
+	}
+	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// document is one object of a backup.
+type document struct {
+	*unstructured.Unstructured
+	deleting bool // it was being deleted
+}
+
+// read calls visit for each object of a backup. It stops at the first error.
+func read(f io.ReadSeeker, visit func(document) error) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("reading the backup: %w", err)
+	}
+	in := bufio.NewReader(f)
+	var text bytes.Buffer
+	for number := 1; ; number++ {
+		line, err := in.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) {
+			text.Write(line)
+			if text.Len() > documentLimit {
+				break
+			}
+			line, err = in.ReadSlice('\n')
+		}
+		isEnd := errors.Is(err, io.EOF)
+		if err != nil && !isEnd && !errors.Is(err, bufio.ErrBufferFull) {
+			return fmt.Errorf("reading the backup: %w", err)
+		}
+		isSeparator := string(bytes.TrimRight(line, " \r\n")) == "---"
+		if !isSeparator {
+			text.Write(line)
+		}
+		if text.Len() > documentLimit {
+			return console.Fail(console.ExitFailed, "line %d: the object is larger than %d MiB", number,
+				documentLimit>>20)
+		}
+		if !isSeparator && !isEnd {
+			continue
+		}
+		d, err := decode(text.Bytes())
+		if err != nil {
+			return console.Fail(console.ExitFailed, "the object before line %d: %v", number, err)
+		}
+		text.Reset()
+		if d.Unstructured != nil {
+			if err := visit(d); err != nil {
+				return err
+			}
+		}
+		if isEnd {
+			return nil
+		}
+	}
+}
+
+// decode decodes one document. The result has no object if the document is empty.
+func decode(text []byte) (document, error) {
+	data, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return document{}, err
+	}
+	o := &unstructured.Unstructured{}
+	if string(data) == "null" {
+		return document{}, nil
+	}
+	if err := o.UnmarshalJSON(data); err != nil {
+		return document{}, err
+	}
+	if !slices.Contains(kinds, o.GroupVersionKind()) {
+		return document{}, fmt.Errorf("a backup of klm has no objects of kind %s", o.GroupVersionKind())
+	}
+	if o.GetName() == "" {
+		return document{}, fmt.Errorf("an object of kind %s has no name", o.GetKind())
+	}
+	return document{o, bytes.Contains(append([]byte("\n"), text...), []byte("\n"+deletingLine))}, nil
+}
+
+// checkComplete returns an error unless the file ends as klm backup ends it.
+func checkComplete(f *os.File) error {
+	const tail = 200
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("reading the backup: %w", err)
+	}
+	end := make([]byte, min(tail, info.Size()))
+	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the backup: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(end)), "\n")
+	if !strings.HasPrefix(lines[len(lines)-1], lastLine) {
+		return console.Fail(console.ExitFailed, "%s is not a complete backup of klm: its last line, %q…, is missing: "+
+			"use another backup", f.Name(), lastLine)
+	}
+	return nil
+}

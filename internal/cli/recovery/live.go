@@ -1,0 +1,64 @@
+package recovery
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// refuseLive returns an error while a manager works in the namespace: while one of its Leases is valid.
+func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) error {
+	page := &unstructured.UnstructuredList{}
+	page.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("LeaseList"))
+	if err := c.List(ctx, page, client.InNamespace(c.Namespace)); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return c.Explain(err, "looking for a manager that works")
+	}
+	for i := range page.Items {
+		l := &coordinationv1.Lease{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, l); err != nil {
+			continue
+		}
+		if isOfManager(l) && isValid(l, a.Now()) {
+			return console.Fail(console.ExitNotReady, "a manager works in namespace %s: Lease %s is held by %s until "+
+				"%s: stop it first (kubectl -n %s scale deployment lifecycle-manager --replicas=0), and wait until "+
+				"its Lease ends", c.Namespace, l.Name, *l.Spec.HolderIdentity, end(l).UTC().Format(time.RFC3339),
+				c.Namespace)
+		}
+	}
+	return nil
+}
+
+// leaderLease is the name of the Lease of the leader. The reference implementation uses the same.
+const leaderLease = "893110f7.kyma-project.io"
+
+// isOfManager reports whether a Lease belongs to a manager.
+func isOfManager(l *coordinationv1.Lease) bool {
+	return l.Name == leaderLease || l.Labels[v1beta2.LabelLease] != ""
+}
+
+// isValid reports whether a Lease has a holder and is not expired.
+func isValid(l *coordinationv1.Lease, now time.Time) bool {
+	holder := l.Spec.HolderIdentity
+	return holder != nil && *holder != "" && l.Spec.RenewTime != nil && now.Before(end(l))
+}
+
+// end returns the time at which a Lease expires unless it is renewed.
+func end(l *coordinationv1.Lease) time.Time {
+	duration := time.Minute
+	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
+		duration = time.Duration(*seconds) * time.Second
+	}
+	return l.Spec.RenewTime.Add(duration)
+}
