@@ -29,6 +29,10 @@ const (
 	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. It exists if the policy
 	// requires a signature.
 	ConditionSignature = "Signature"
+	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
+	// the registry does not answer. It does not affect the state: the state is that of the objects in the runtime.
+	// Otherwise it does not exist. An addition of this project.
+	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
 	// ConditionInstallation: the module is installed and its workload is ready.

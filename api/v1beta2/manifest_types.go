@@ -183,6 +183,12 @@ type ManifestStatus struct {
 	// +optional
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
+	// appliedGeneration is the metadata.generation of the Manifest that appliedDigest belongs to. While it equals
+	// metadata.generation, the desired version is installed, even if its sources cannot be read. Zero: not known. An
+	// addition of this project.
+	// +optional
+	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
+
 	// conditions report the result of each part of the reconciliation, one of each type.
 	// +optional
 	// +listType=map

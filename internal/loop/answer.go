@@ -43,6 +43,12 @@ func RecheckAfter(after time.Duration) error { return &answer{kind: recheck, aft
 // Done returns the answer "the other steps are not needed, and there is no failure".
 func Done() error { return &answer{kind: done} }
 
+// WaitDelay returns the delay of err if err is the answer "not yet", see [Later].
+func WaitDelay(err error) (delay time.Duration, isWaiting bool) {
+	v := judge(err)
+	return v.after, v.waiting
+}
+
 // verdict is the meaning of the error of a step. The error may consist of joined and wrapped answers and failures:
 //
 //	parts of the error                   meaning

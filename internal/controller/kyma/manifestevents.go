@@ -90,7 +90,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	// visible means that the Kyma shows the version and the message of the Manifest
 	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
 	changed := was != is || visible && (applied ||
-		before.Status.LastOperation.Operation != now.Status.LastOperation.Operation)
+		plan.VisibleMessage(before) != plan.VisibleMessage(now))
 	switch {
 	case changed && is != v1beta2.StateReady && is != v1beta2.StateProcessing:
 		return 0, true

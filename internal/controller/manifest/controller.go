@@ -47,6 +47,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
@@ -154,9 +155,9 @@ type run struct {
 
 // rendered is the content of all sources, ready to be applied.
 type rendered struct {
-	sets       []apply.Set   // one for each source of the plan
-	refs       [][]apply.Ref // set by resolveRefs: the objects of each set
-	signatures []signature   // of all artefacts
+	sets       []apply.Set           // one for each source of the plan
+	refs       [][]apply.Ref         // set by resolveRefs: the objects of each set
+	signatures []condition.Signature // of all artefacts
 }
 
 // pruned is the result of prune.
@@ -173,6 +174,7 @@ type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
 	blocker      string // the reason why the reconcile waits; "" if no reason is known
+	outage       outage // set by decide and render if the sources cannot be read
 
 	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
 }
@@ -228,7 +230,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if reason, message := suspension(m); reason != "" {
-		options.Report = func(loop.Outcome) { reportSuspended(m, reason, message) }
+		options.Report = func(loop.Outcome) { condition.SetSuspended(m, reason, message) }
 		return loop.Run(ctx, options)
 	}
 	options.Publish, options.DeferSave = n.publishRef, n.deferSave

@@ -20,10 +20,13 @@ import (
 // decide resolves the sources of the Manifest and sets the plan of this reconcile.
 func (n *run) decide(ctx context.Context) error {
 	found, err := n.sources.Find(ctx, n.manifest)
-	if err != nil {
+	if err != nil && !isInstalled(n.manifest) {
 		return err
 	}
 	n.changes = n.memory.takeChanges()
+	if err != nil {
+		return n.continueWithout(err, true)
+	}
 	n.changes.readiness = n.changes.readiness || !n.Runtimes.IsWatched(n.kyma) // no event would report a change
 	n.plan = newPlan(n.manifest, found, n.PullSecret, n.memory.history(n.changes, n.auditInterval()))
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -65,6 +66,8 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 	case h.sinceAudit >= h.auditInterval*7/8:
 		p.compareAll = true
 	case h.missed && h.sinceCompared > recentComparisonPeriod:
+		p.compareAll = true
+	case condition.Unreadable(m) != nil && h.neverCompared: // changes may have been observed before a restart
 		p.compareAll = true
 	case reportsDrift(m): // drift that was reported before a restart must be found again
 		p.compareAll = h.neverCompared

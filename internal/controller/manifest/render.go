@@ -9,17 +9,25 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // render verifies and renders all sources if objects have to be applied or compared.
 func (n *run) render(ctx context.Context) error {
-	if !n.plan.hasWork() {
+	if n.observed.outage.is || !n.plan.hasWork() {
 		return nil
 	}
+	if err := n.renderSources(ctx); err != nil {
+		return n.continueWithout(err, !n.plan.applyAll)
+	}
+	return nil
+}
+
+// renderSources verifies and renders all sources.
+func (n *run) renderSources(ctx context.Context) error {
 	out := &rendered{}
 	n.rendered = out // set before verify can fail, because the report includes the signatures of a failed verification
 	if err := n.verify(ctx, out); err != nil {
@@ -42,12 +50,6 @@ func (n *run) render(ctx context.Context) error {
 	return nil
 }
 
-// signature is the result of verifying the artefact of one source.
-type signature struct {
-	source string
-	trust.Signature
-}
-
 // verify checks each artefact against the trust policy, even if the content of the artefact is cached.
 func (n *run) verify(ctx context.Context, out *rendered) error {
 	check := func(name string, a source.Artefact) error {
@@ -55,7 +57,7 @@ func (n *run) verify(ctx context.Context, out *rendered) error {
 		if err != nil {
 			return fmt.Errorf("verifying %s: %w", name, err)
 		}
-		out.signatures = append(out.signatures, signature{name, s})
+		out.signatures = append(out.signatures, condition.Signature{Source: name, Signature: s})
 		return nil
 	}
 	if n.plan.config.Verify != nil {

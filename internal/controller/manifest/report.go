@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -21,8 +22,8 @@ func (n *run) reportInventory() {
 		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
 		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting,
 			LastUpdateTime: metav1.Now()}
-		setConditions(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying,
-			v1beta2.OperationManifestWaiting, n.signatures())
+		condition.Set(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
+		condition.SetSignatures(n.manifest, n.signatures())
 	}
 	known := inventoryRefs(s.Synced)
 	union := append(slices.Clone(n.refs), missingRefs(known, n.refs)...)
@@ -40,8 +41,12 @@ func (n *run) report(out loop.Outcome) {
 	}
 	if n.pruned.complete || n.memory.unsaved.isOf(n.manifest, n.plan.digest) {
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
+		s.AppliedGeneration = n.manifest.Generation
 	}
-	if out.Step != "" {
+	if n.plan.digest != "" && !n.plan.applyAll && s.ObservedGeneration != n.manifest.Generation {
+		s.AppliedGeneration = n.manifest.Generation // the change of the spec does not affect what is applied
+	}
+	if out.Step != "" || n.observed.outage.is {
 		n.memory.restoreChanges(n.changes)
 	}
 	s.ObservedGeneration = n.manifest.Generation
@@ -51,7 +56,9 @@ func (n *run) report(out loop.Outcome) {
 		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
 	}
 	s.State, n.memory.reported = state, state
-	setConditions(n.manifest, state, reason, operation, n.signatures())
+	condition.Set(n.manifest, state, reason, operation)
+	condition.SetSignatures(n.manifest, n.signatures())
+	n.reportOutage(out)
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
 		metrics.ModuleReadySeconds.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(
 			time.Since(since).Seconds())
@@ -59,7 +66,7 @@ func (n *run) report(out loop.Outcome) {
 }
 
 // signatures returns the verification results of this reconcile.
-func (n *run) signatures() []signature {
+func (n *run) signatures() []condition.Signature {
 	if n.rendered == nil {
 		return nil
 	}

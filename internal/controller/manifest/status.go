@@ -2,9 +2,7 @@ package manifest
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -44,79 +42,6 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 	default:
 		return o.readiness.state, o.readiness.reason, o.readiness.message
 	}
-}
-
-// setConditions sets the conditions that the reference implementation also has, and the condition Ready with reason and
-// message.
-func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message string, signatures []signature) {
-	s := &m.Status
-	set := func(kind, reason string, ok bool, yes, no string) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no,
-			ObservedGeneration: m.Generation}
-		if ok {
-			c.Status, c.Message = metav1.ConditionTrue, yes
-		}
-		meta.SetStatusCondition(&s.Conditions, c)
-	}
-	applied := s.AppliedDigest != ""
-	set(v1beta2.ConditionResources, v1beta2.ReasonResourcesAvailable, applied || len(s.Synced) > 0,
-		v1beta2.MessageResourcesTrue, v1beta2.MessageResourcesFalse)
-	set(v1beta2.ConditionInstallation, v1beta2.ReasonReady, state == v1beta2.StateReady ||
-		state == v1beta2.StateWarning,
-		v1beta2.MessageInstallationTrue, v1beta2.MessageInstallationFalse)
-	if m.Spec.Resource != nil && m.Spec.CustomResourcePolicy != v1beta2.Ignore {
-		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, applied, v1beta2.MessageModuleCRTrue,
-			v1beta2.MessageModuleCRFalse)
-	}
-	setSignatureCondition(m, signatures)
-	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
-}
-
-// setSignatureCondition sets the condition about signatures. If signatures is nil, the condition stays unchanged. If
-// the trust policy requires no signature, the condition is removed.
-func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
-	if signatures == nil {
-		return
-	}
-	c := metav1.Condition{
-		Type: v1beta2.ConditionSignature, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonSignatureVerified,
-		ObservedGeneration: m.Generation,
-	}
-	var verified []string
-	for _, s := range signatures {
-		switch {
-		case s.Problem != "":
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing,
-				loop.Clip(s.source+": "+s.Problem)
-		case s.Verified:
-			verified = append(verified, fmt.Sprintf("%s is signed with key %s (%s)", s.source, s.Key, s.Kind))
-		}
-	}
-	if c.Status == metav1.ConditionTrue && len(verified) == 0 {
-		meta.RemoveStatusCondition(&m.Status.Conditions, v1beta2.ConditionSignature)
-		return
-	}
-	if c.Status == metav1.ConditionTrue {
-		c.Message = loop.Clip(strings.Join(verified, "; "))
-	}
-	meta.SetStatusCondition(&m.Status.Conditions, c)
-}
-
-// reportSuspended sets the reason why a Manifest is not reconciled. The rest of the status stays unchanged, including
-// the observed generation.
-func reportSuspended(m *v1beta2.Manifest, reason, message string) {
-	s := &m.Status
-	if s.State == "" {
-		s.State = v1beta2.StateProcessing
-	}
-	c := metav1.Condition{
-		Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-		ObservedGeneration: s.ObservedGeneration,
-	}
-	if old := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); old != nil {
-		c.Status = old.Status
-	}
-	meta.SetStatusCondition(&s.Conditions, c)
 }
 
 // quietPeriod is the time after the start of an installation or a deletion in which progress is not saved in the

@@ -40,7 +40,7 @@ func TestIsMinor(t *testing.T) {
 		"Nothing": {"without an inventory the start is not saved",
 			func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, false},
 		"Signature": {"the signature has to be saved",
-			func(now, _ *v1beta2.ManifestStatus) { condition(now, v1beta2.ConditionSignature, time.Now()) }, false},
+			func(now, _ *v1beta2.ManifestStatus) { conditionOf(now, v1beta2.ConditionSignature, time.Now()) }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -111,10 +111,10 @@ func TestIsMinorDeletion(t *testing.T) {
 // since sets a condition Ready that has been False for a duration.
 func since(s *v1beta2.ManifestStatus, d time.Duration) {
 	s.Conditions = nil
-	condition(s, v1beta2.ConditionReady, time.Now().Add(-d))
+	conditionOf(s, v1beta2.ConditionReady, time.Now().Add(-d))
 }
 
-func condition(s *v1beta2.ManifestStatus, kind string, at time.Time) {
+func conditionOf(s *v1beta2.ManifestStatus, kind string, at time.Time) {
 	s.Conditions = append(s.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "R",
 		LastTransitionTime: metav1.NewTime(at)})
 }

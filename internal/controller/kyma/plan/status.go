@@ -127,8 +127,23 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 		e.State = is.Status.State
 		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning || IsSlow(is, now) {
 			e.Reason, e.Message = ReasonOf(is), is.Status.LastOperation.Operation
+		} else if c := unreadable(is); c != nil {
+			e.Reason, e.Message = c.Reason, c.Message
 		}
 	}
+}
+
+// unreadable returns the condition that the sources of the installed version cannot be read, or nil if they can.
+func unreadable(m *v1beta2.Manifest) *metav1.Condition {
+	return meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
+}
+
+// VisibleMessage returns the text that a Kyma shows for a Manifest in addition to its state.
+func VisibleMessage(m *v1beta2.Manifest) string {
+	if c := unreadable(m); c != nil {
+		return m.Status.LastOperation.Operation + "; " + c.Message
+	}
+	return m.Status.LastOperation.Operation
 }
 
 // CountReady returns the number of modules that are Ready or unmanaged, and the number of all modules.

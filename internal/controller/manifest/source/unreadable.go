@@ -1,0 +1,21 @@
+package source
+
+import (
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	library "github.com/kyma-fleet/lifecycle-manager/manifest"
+)
+
+// IsUnreadable reports whether an error means that a source cannot be read, although the source itself is not known to
+// be wrong: its registry or repository does not answer, refuses the credentials, or does not have it. Such an error
+// says nothing about a version that is already installed.
+func IsUnreadable(err error) bool {
+	switch loop.Reason(err) {
+	case ocm.RegistryUnreachable, ocm.RegistryUnauthorized, ocm.ArtifactNotFound,
+		library.RepositoryUnreachable, library.RepositoryUnauthorized, library.ChartNotFound,
+		v1beta2.ReasonLoginNotFound:
+		return true
+	}
+	return false
+}
