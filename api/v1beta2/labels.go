@@ -39,6 +39,9 @@ const (
 	LabelShard = "operator.kyma-project.io/shard"
 	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. An addition of this project.
 	LabelLease = "operator.kyma-project.io/lease"
+	// LabelVersion on the Lease of leader election, and on the Lease of a replica, is the version of the manager that
+	// renews it. It is written together with a renewal. An addition of this project.
+	LabelVersion = "operator.kyma-project.io/version"
 	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
 	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is
@@ -65,6 +68,10 @@ const (
 	// WatcherGatewayDefault is the value of LabelWatcherGateway.
 	WatcherGatewayDefault = "default"
 )
+
+// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. The reference implementation
+// uses the same name, so that both implementations never reconcile at the same time.
+const LeaderLease = "893110f7.kyma-project.io"
 
 // Labels that describe a runtime. The component that creates Kymas sets them.
 const (

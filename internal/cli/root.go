@@ -110,7 +110,8 @@ Exit codes:
   3  not ready yet, or blocked: the message says by what
   4  something with a name of the command line does not exist
   5  a permission is missing, or the credentials are not accepted
-  6  no cluster is configured, it does not answer, or it is the wrong one`, `
+  6  no cluster is configured, it does not answer, or it is the wrong one
+  7  no manager works in the control plane: the shown states may be old`, `
 klm status                                   # the fleet at a glance
 klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
@@ -32,9 +33,9 @@ func announceListener(c *config.Manager, live client.Client) func(context.Contex
 		if err != nil {
 			return fmt.Errorf("encoding the address of the listener: %w", err)
 		}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: leaderElectionID}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: v1beta2.LeaderLease}}
 		if err := live.Patch(ctx, lease, client.RawPatch(types.MergePatchType, body)); err != nil {
-			return fmt.Errorf("writing the address of the listener on Lease %s: %w", leaderElectionID, err)
+			return fmt.Errorf("writing the address of the listener on Lease %s: %w", v1beta2.LeaderLease, err)
 		}
 		return nil
 	}
@@ -55,7 +56,7 @@ type leaderAddress struct {
 func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 	return &leaderAddress{
 		base: ctx, reader: f.manager.GetAPIReader(),
-		key:     types.NamespacedName{Namespace: f.config.Namespace, Name: leaderElectionID},
+		key:     types.NamespacedName{Namespace: f.config.Namespace, Name: v1beta2.LeaderLease},
 		elected: f.manager.Elected(),
 	}
 }

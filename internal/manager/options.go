@@ -27,10 +27,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 )
 
-// leaderElectionID is the name of the Lease of leader election. The reference implementation uses the same name, so
-// that both implementations never reconcile at the same time.
-const leaderElectionID = "893110f7.kyma-project.io"
-
 // shutdownTimeout is the maximum time for which the process waits for running reconciles when it ends.
 const shutdownTimeout = 10 * time.Second
 
@@ -61,7 +57,8 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		HealthProbeBindAddress:        c.HealthProbeBindAddress,
 		PprofBindAddress:              c.PprofBindAddress,
 		LeaderElection:                c.LeaderElect,
-		LeaderElectionID:              leaderElectionID,
+		LeaderElectionID:              v1beta2.LeaderLease,
+		LeaderElectionLabels:          leaseLabels(),
 		LeaderElectionNamespace:       c.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &c.LeaderElectionLeaseDuration,

@@ -101,7 +101,7 @@ func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resour
 	// updates.
 	reading := &resourcelock.LeaseLock{LeaseMeta: lock.LeaseMeta, Client: lock.Client}
 	return shard.New(shard.Options{
-		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration,
+		Leases: leases, Name: name, Address: address, Labels: leaseLabels(), Duration: c.ShardLeaseDuration,
 		Gate: shard.ShardedLeaderGate(reading),
 		Open: sharded.Open, Opened: sharded.Opened, Close: sharded.Close, Log: ctrl.Log.WithName("shards"),
 	})
@@ -121,10 +121,17 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 		return nil, nil, fmt.Errorf("building a client for leader election: %w", err)
 	}
 	return clients.CoordinationV1().Leases(c.Namespace), &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: c.Namespace, Name: leaderElectionID},
+		LeaseMeta:  metav1.ObjectMeta{Namespace: c.Namespace, Name: v1beta2.LeaderLease},
 		Client:     leader,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity, EventRecorder: recorder},
+		Labels:     leaseLabels(),
 	}, nil
+}
+
+// leaseLabels returns the labels of the Leases that this process renews. They are sent with each renewal, so they cost
+// no request.
+func leaseLabels() map[string]string {
+	return map[string]string{v1beta2.LabelVersion: config.VersionLabel()}
 }
 
 // leadingEvents records the events of leader election. Its recorder is set later, because controller-runtime needs the

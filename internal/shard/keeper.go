@@ -37,6 +37,8 @@ type Options struct {
 	// Address is the host:port at which other replicas reach the listener of this replica. "" means that there is no
 	// listener.
 	Address string
+	// Labels are added to the Lease of the replica.
+	Labels map[string]string
 	// Duration is the time after which a replica that does not renew its Lease is considered dead. Default 12 s.
 	// Minimum 1 s.
 	Duration time.Duration

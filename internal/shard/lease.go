@@ -77,6 +77,7 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 				AcquireTime: &metav1.MicroTime{Time: begin}, RenewTime: &metav1.MicroTime{Time: begin},
 			},
 		}
+		maps.Copy(lease.Labels, k.opts.Labels)
 		if k.opts.Address != "" {
 			lease.Annotations = map[string]string{annotationAddress: k.opts.Address}
 		}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -280,9 +281,33 @@ func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(body).Decode(into)
 }
 
+// GetJSONDated is GetJSON, and returns the time of the response by the clock of the API server, in seconds. It returns
+// the time of this computer if the response has no time.
+func (c *Cluster) GetJSONDated(ctx context.Context, path string, into any) (time.Time, error) {
+	response, err := c.get(ctx, path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer response.Body.Close()
+	at, err := http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		at = time.Now()
+	}
+	return at, json.NewDecoder(response.Body).Decode(into)
+}
+
 // OpenPath requests a path of the API server and returns the body of the response. The caller must close the body.
 // Errors of the API server have the types of package apierrors.
 func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
+	response, err := c.get(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// get requests a path of the API server and returns the response if its status is 200.
+func (c *Cluster) get(ctx context.Context, path string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL.String(), "/")+path, nil)
 	if err != nil {
 		return nil, err
@@ -293,7 +318,7 @@ func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, err
 		return nil, err
 	}
 	if response.StatusCode == http.StatusOK {
-		return response.Body, nil
+		return response, nil
 	}
 	defer response.Body.Close()
 	status := &metav1.Status{}

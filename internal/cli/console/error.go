@@ -14,6 +14,7 @@ const (
 	ExitNotFound  = 4 // an object that the user has named does not exist
 	ExitForbidden = 5 // no permission, or the credentials are not accepted
 	ExitCluster   = 6 // there is no cluster, it does not respond, or it is the wrong cluster
+	ExitNoManager = 7 // no manager works in the control plane, so the states in the report may be old
 )
 
 // Problem is an error with an exit code and a message. The message includes the remedy.

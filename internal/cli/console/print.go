@@ -155,6 +155,14 @@ func (p *Page) ColourState(text string) string {
 	return text
 }
 
+// Red returns the text in red, for a report that must not be overlooked.
+func (p *Page) Red(text string) string {
+	if !p.colours {
+		return text
+	}
+	return "\x1b[31m" + text + "\x1b[0m"
+}
+
 // Clip joins a text into one line. It cuts the line after limit characters, unless the page is wide.
 func (p *Page) Clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")

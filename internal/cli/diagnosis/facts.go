@@ -17,12 +17,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
 // Facts has the objects that were read about a runtime. If objects could not be read and are not required, Facts has a
 // note about them.
 type Facts struct {
 	Cluster   *connection.Cluster
+	Manager   *liveness.Heard // set by the caller of Read, and nil in a runtime, where there are no Leases
 	Kyma      *v1beta2.Kyma
 	Manifests []v1beta2.Manifest // empty in a runtime, which has no Manifests
 	Catalog   *connection.Catalog

@@ -15,22 +15,25 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
 // Report is the report of klm why.
 type Report struct {
-	Runtime  string        `json:"runtime"`
-	State    v1beta2.State `json:"state"`
-	Since    time.Time     `json:"since,omitzero"`
-	Channel  string        `json:"channel"`
-	Ready    string        `json:"modulesReady,omitempty"`
-	Agent    string        `json:"agent,omitempty"`
-	Access   string        `json:"access,omitempty"`
-	Modules  []Module      `json:"modules"`
-	Blockers []blocker     `json:"blockers"`
-	Events   []eventLine   `json:"events"`
-	Detail   *moduleDetail `json:"detail,omitempty"`
-	Notes    []string      `json:"notes,omitempty"`
+	// Manager is nil in a runtime.
+	Manager  *liveness.Report `json:"manager,omitempty"`
+	Runtime  string           `json:"runtime"`
+	State    v1beta2.State    `json:"state"`
+	Since    time.Time        `json:"since,omitzero"`
+	Channel  string           `json:"channel"`
+	Ready    string           `json:"modulesReady,omitempty"`
+	Agent    string           `json:"agent,omitempty"`
+	Access   string           `json:"access,omitempty"`
+	Modules  []Module         `json:"modules"`
+	Blockers []blocker        `json:"blockers"`
+	Events   []eventLine      `json:"events"`
+	Detail   *moduleDetail    `json:"detail,omitempty"`
+	Notes    []string         `json:"notes,omitempty"`
 }
 
 // Module describes one module with its desired, installed and next version.
@@ -50,6 +53,8 @@ type blocker struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message"`
+	// NextTry is nil if nothing is known about it.
+	NextTry *NextTry `json:"nextTry,omitempty"`
 }
 
 // eventLine is one event in the report.
@@ -81,6 +86,9 @@ func (f *Facts) Report(module string) *Report {
 		Ready: k.Status.ModulesReady, Agent: f.Agent(), Access: f.Access(), Modules: []Module{},
 		Blockers: []blocker{}, Notes: f.Notes,
 	}
+	if f.Manager != nil {
+		r.Manager = f.Manager.Report(f.lastChange())
+	}
 	for _, m := range f.Modules() {
 		if module == "" || m.Name == module {
 			r.Modules = append(r.Modules, m)
@@ -108,6 +116,17 @@ func (f *Facts) Report(module string) *Report {
 		r.Detail = d
 	}
 	return r
+}
+
+// lastChange returns the time of the newest change of the states of the Kyma and its Manifests.
+func (f *Facts) lastChange() time.Time {
+	newest := f.Kyma.Status.LastOperation.LastUpdateTime.Time
+	for i := range f.Manifests {
+		if t := f.Manifests[i].Status.LastOperation.LastUpdateTime.Time; t.After(newest) {
+			newest = t
+		}
+	}
+	return newest
 }
 
 // Modules returns all modules that are requested or installed, sorted by name. Mandatory modules are last.
@@ -223,7 +242,7 @@ func (f *Facts) RuntimeBlockers() []blocker {
 				return
 			}
 		}
-		all = append(all, blocker{object, reason, since, message})
+		all = append(all, blocker{object, reason, since, message, f.nextTry(reason, k.Status.State, since)})
 	}
 	switch {
 	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
@@ -280,15 +299,17 @@ func (f *Facts) moduleBlockers() []blocker {
 		if e.Reason == "" && e.Message == "" {
 			continue
 		}
-		all = append(all, blocker{"module " + e.Name, cmp.Or(e.Reason, string(e.State)), f.since(e.Name, e.Reason),
-			cmp.Or(e.Message, "no message")})
+		since := f.since(e.Name, e.Reason)
+		all = append(all, blocker{"module " + e.Name, cmp.Or(e.Reason, string(e.State)), since,
+			cmp.Or(e.Message, "no message"), f.nextTry(e.Reason, e.State, since)})
 	}
 	for i := range f.Manifests {
 		m := &f.Manifests[i]
 		ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
 		if m.IsMandatory() && ready != nil && ready.Status != metav1.ConditionTrue {
-			all = append(all, blocker{"module " + m.ModuleName(), ready.Reason,
-				ready.LastTransitionTime.Time, ready.Message})
+			since := ready.LastTransitionTime.Time
+			all = append(all, blocker{"module " + m.ModuleName(), ready.Reason, since, ready.Message,
+				f.nextTry(ready.Reason, m.Status.State, since)})
 		}
 	}
 	return all
@@ -365,7 +386,15 @@ func (r *Report) Names() []string {
 
 // Show implements [console.Report].
 func (r *Report) Show(p *console.Page) {
-	p.Line("%s is %s, for %s", r.Runtime, p.ColourState(string(r.State)), p.Ago(r.Since))
+	asOf, column := "", "STATE"
+	if r.Manager != nil {
+		r.Manager.Show(p)
+		p.Line("")
+	}
+	if old := r.Manager.AsOf(); old != "" {
+		asOf, column = " "+old, "STATE "+strings.ToUpper(old)
+	}
+	p.Line("%s is %s%s, for %s", r.Runtime, p.ColourState(string(r.State)), asOf, p.Ago(r.Since))
 	about := []string{"channel " + console.OrDash(r.Channel)}
 	if r.Ready != "" {
 		about = append(about, r.Ready+" modules ready")
@@ -384,7 +413,7 @@ func (r *Report) Show(p *console.Page) {
 			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired),
 				console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Kind})
 		}
-		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", "STATE", ""}, rows)
+		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", column, ""}, rows)
 	}
 	if d := r.Detail; d != nil {
 		r.showDetail(p, d)
@@ -403,6 +432,9 @@ func (r *Report) Show(p *console.Page) {
 		}
 		p.Line("  %s: %s%s", b.Object, b.Reason, p.Since(b.Since))
 		p.Wrap("    ", b.Message)
+		if text := r.nextTry(b); text != "" {
+			p.Line("    next: %s", text)
+		}
 	}
 	if len(r.Events) > 0 {
 		p.Line("")
@@ -417,6 +449,19 @@ func (r *Report) Show(p *console.Page) {
 		p.Line("")
 		p.Wrap("", "Note: "+n)
 	}
+}
+
+// nextTry returns the line about the next try of a blocker, or "" if there is none.
+func (r *Report) nextTry(b blocker) string {
+	switch {
+	case b.NextTry == nil:
+		return ""
+	case r.Manager.AsOf() != "":
+		return "not before a manager works"
+	case b.NextTry.Retry:
+		return b.NextTry.When + ", or at once with klm retry " + r.Runtime
+	}
+	return b.NextTry.When
 }
 
 func (r *Report) showDetail(p *console.Page, d *moduleDetail) {

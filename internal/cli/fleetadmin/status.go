@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
@@ -22,7 +23,9 @@ func statusCommand(a *console.App) *cobra.Command {
 	var worst int
 	var watch bool
 	c := a.Command("status [-l SELECTOR] [--watch]",
-		"the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", "", `
+		"the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", `
+The first line is about the manager: its version, the leader or the replicas, and when it was last heard. If no manager works, the exit code
+is 7, and all states are as old as the first line says.`, `
 klm status
 klm status --worst=50 -o wide
 klm status -l kyma-project.io/region=eu-central-1 -o json
@@ -35,11 +38,18 @@ klm status --watch`,
 			if watch {
 				return watchStatus(cmd.Context(), a, c, selector, worst)
 			}
+			heard := make(chan *liveness.Heard, 1)
+			go func() { heard <- liveness.Read(cmd.Context(), c) }()
 			t := tally{}
 			if _, err := fleetlist.List(cmd.Context(), c, selector, t.add); err != nil {
 				return err
 			}
-			return a.Print(t.report(c, worst))
+			r := t.report(c, worst)
+			r.Manager = (<-heard).Report(t.changed)
+			if err := a.Print(r); err != nil {
+				return err
+			}
+			return r.Manager.Err()
 		})
 	c.Flags().StringVarP(&selector, "selector", "l", "", "only runtimes whose Kyma has these labels, such as a=b,c!=d")
 	c.Flags().IntVar(&worst, "worst", 10, "how many of the worst runtimes are shown")
@@ -49,16 +59,18 @@ klm status --watch`,
 
 // fleetReport is the report of klm status.
 type fleetReport struct {
-	Cluster   string         `json:"cluster"`
-	Namespace string         `json:"namespace"`
-	Runtimes  int            `json:"runtimes"`
-	Paused    int            `json:"paused"`
-	Agents    *agentCount    `json:"agents,omitempty"`
-	States    []runtimeCount `json:"states"`
-	Channels  []runtimeCount `json:"channels"`
-	Modules   []moduleCount  `json:"modules"`
-	Reasons   []runtimeCount `json:"reasons"`
-	Worst     []worstRuntime `json:"worst"`
+	// Manager is nil if it was not read.
+	Manager   *liveness.Report `json:"manager,omitempty"`
+	Cluster   string           `json:"cluster"`
+	Namespace string           `json:"namespace"`
+	Runtimes  int              `json:"runtimes"`
+	Paused    int              `json:"paused"`
+	Agents    *agentCount      `json:"agents,omitempty"`
+	States    []runtimeCount   `json:"states"`
+	Channels  []runtimeCount   `json:"channels"`
+	Modules   []moduleCount    `json:"modules"`
+	Reasons   []runtimeCount   `json:"reasons"`
+	Worst     []worstRuntime   `json:"worst"`
 }
 
 // agentCount has the number of connected agents and the number of agents that are not connected.
@@ -100,6 +112,7 @@ type tally struct {
 	reasons          map[string]int
 	modules          map[fleetlist.ModuleVersion]*moduleCount
 	worst            []worstRuntime
+	changed          time.Time // the newest change of a state
 }
 
 // add counts one runtime.
@@ -109,6 +122,9 @@ func (t *tally) add(m *fleetlist.Member) {
 			map[fleetlist.ModuleVersion]*moduleCount{}
 	}
 	t.runtimes++
+	if since := m.Since(); since.After(t.changed) {
+		t.changed = since
+	}
 	t.states[string(m.State())]++
 	t.channels[m.Spec.Channel]++
 	if m.IsPaused() {
@@ -195,6 +211,13 @@ func (r *fleetReport) Names() []string {
 }
 
 func (r *fleetReport) Show(p *console.Page) {
+	if r.Manager != nil {
+		r.Manager.Show(p)
+	}
+	asOf, column := "", "STATE"
+	if old := r.Manager.AsOf(); old != "" {
+		asOf, column = " ("+old+")", "STATE "+strings.ToUpper(old)
+	}
 	p.Line("%s in %s, namespace %s", console.Count(r.Runtimes, "runtime"), r.Cluster, r.Namespace)
 	if r.Runtimes == 0 {
 		return
@@ -203,7 +226,7 @@ func (r *fleetReport) Show(p *console.Page) {
 	for _, s := range r.States {
 		parts = append(parts, fmt.Sprintf("%d %s", s.Runtimes, p.ColourState(s.Name)))
 	}
-	p.Line("  state:    %s", strings.Join(parts, ", "))
+	p.Line("  state:    %s%s", strings.Join(parts, ", "), asOf)
 	parts = nil
 	for _, c := range r.Channels {
 		parts = append(parts, fmt.Sprintf("%d %s", c.Runtimes, console.OrDash(c.Name)))
@@ -231,7 +254,7 @@ func (r *fleetReport) Show(p *console.Page) {
 			rows = append(rows, []string{w.Name, string(w.State), p.Ago(w.Since),
 				console.OrDash(w.Reason), p.Clip(w.Message, 80)})
 		}
-		p.Table([]string{"WORST", "STATE", "SINCE", "REASON", "MESSAGE"}, rows)
+		p.Table([]string{"WORST", column, "SINCE", "REASON", "MESSAGE"}, rows)
 	}
 }
 
@@ -273,9 +296,11 @@ func (r *fleetReport) showModules(p *console.Page) {
 }
 
 // watchStatus shows the fleet, and shows it again after each change, until ctx ends. Changes within half a second are
-// shown together.
+// shown together. The Leases of the manager are read at an interval, because a fleet without a manager has no changes.
 func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, selector string, worst int) error {
 	const refreshDelay = 500 * time.Millisecond
+	const leaseInterval = 10 * time.Second
+	heard := liveness.Read(ctx, c)
 	fleet := map[string]*fleetlist.Member{}
 	last := ""
 	show := func() error {
@@ -284,6 +309,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 			t.add(m)
 		}
 		r := t.report(c, worst)
+		r.Manager = heard.Report(t.changed)
 		if a.Config.Output != config.FormatTable && a.Config.Output != config.FormatWide {
 			return a.Print(r)
 		}
@@ -305,6 +331,8 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 	changes := make(chan fleetlist.Change)
 	failed := make(chan error, 1)
 	go func() { failed <- fleetlist.Watch(ctx, c, selector, changes) }()
+	leases := time.NewTicker(leaseInterval)
+	defer leases.Stop()
 	var refresh <-chan time.Time
 	listed := false // whether the list of the fleet is complete
 	for {
@@ -316,6 +344,11 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 				return nil
 			}
 			return err
+		case <-leases.C:
+			before := heard
+			if heard = liveness.Read(ctx, c); refresh == nil && listed && heard.Differs(before) {
+				refresh = time.After(0)
+			}
 		case <-refresh:
 			if refresh = nil; !listed {
 				continue

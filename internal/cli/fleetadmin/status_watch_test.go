@@ -75,6 +75,10 @@ func TestWatchStatus(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
+		if !strings.HasSuffix(r.URL.Path, "/kymas") {
+			http.NotFound(w, r) // Leases and the Deployment of the manager
+			return
+		}
 		q := r.URL.Query()
 		if q.Get("watch") == "" {
 			lists++

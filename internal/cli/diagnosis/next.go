@@ -1,0 +1,130 @@
+package diagnosis
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// The manager does not write when it will try again: that would be a write for each attempt. The time follows from how
+// long something has failed, because all delays grow with that time.
+const (
+	// maxProbeDelay is the longest delay between two probes of a runtime: 80 s, and a fifth of that at random.
+	maxProbeDelay = 96 * time.Second
+	// maxFailureDelay is the default of --failure-max-delay.
+	maxFailureDelay = 5 * time.Minute
+	// minDelay is longer than the first delays of both.
+	minDelay = time.Second
+)
+
+// trigger is the event after which the manager tries again.
+type trigger int
+
+const (
+	onBackoff trigger = iota // the delay after errors, which doubles
+	onProbe                  // an answer to a probe of the runtime
+	onSecret                 // a change of the access Secret
+	onModule                 // another version of the module, or another request
+	onRequest                // a change of the Kyma or of the catalog
+	onRuntime                // a change in the runtime
+	onPerson                 // a person ends it
+	onWindow                 // a maintenance window
+)
+
+// triggers has the trigger of each reason after which the manager does not simply try again with back-off. A module that
+// is not in Error waits for its runtime if its reason is not listed.
+var triggers = map[string]trigger{
+	v1beta2.ReasonRuntimeUnreachable:     onProbe,
+	v1beta2.ReasonRuntimeUnauthorized:    onProbe,
+	v1beta2.ReasonAccessSecretNotFound:   onSecret,
+	v1beta2.ReasonAccessSecretAmbiguous:  onSecret,
+	v1beta2.ReasonKubeconfigInvalid:      onSecret,
+	v1beta2.ReasonKubeconfigRefused:      onSecret,
+	v1beta2.ReasonInvalidReference:       onModule,
+	v1beta2.ReasonRefusedFeature:         onModule,
+	v1beta2.ReasonInvalidYAML:            onModule,
+	v1beta2.ReasonInvalidObject:          onModule,
+	v1beta2.ReasonDuplicateObject:        onModule,
+	v1beta2.ReasonInvalidImage:           onModule,
+	v1beta2.ReasonWorkloadFailed:         onRuntime,
+	v1beta2.ReasonCustomResourceNotReady: onRuntime,
+	v1beta2.ReasonInvalidModuleRequest:   onRequest,
+	v1beta2.ReasonModuleNotFound:         onRequest,
+	v1beta2.ReasonChannelNotFound:        onRequest,
+	v1beta2.ReasonVersionNotFound:        onRequest,
+	v1beta2.ReasonInvalidRelease:         onRequest,
+	v1beta2.ReasonTemplateAmbiguous:      onRequest,
+	v1beta2.ReasonTemplateNotFound:       onRequest,
+	v1beta2.ReasonModuleConflict:         onRequest,
+	v1beta2.ReasonModuleNotAllowed:       onRequest,
+	v1beta2.ReasonDowngradeRefused:       onRequest,
+	v1beta2.ReasonWaitingForWindow:       onWindow,
+	v1beta2.ReasonWindowUnknown:          onRequest,
+	v1beta2.ReasonKymaPaused:             onPerson,
+	v1beta2.ReasonModulePaused:           onPerson,
+	v1beta2.ReasonSkipReconciliation:     onPerson,
+	v1beta2.ReasonUnmanaged:              onPerson,
+	v1beta2.ReasonDriftDetected:          onPerson,
+}
+
+// NextTry is when the manager tries again, as far as klm can know it.
+type NextTry struct {
+	// AtLatest is the latest time of the next try. It is zero if the manager waits for an event.
+	AtLatest time.Time `json:"atLatest,omitzero"`
+	// When is a text about the time or the event.
+	When string `json:"when"`
+	// Retry is true if klm retry makes the manager try again at once.
+	Retry bool `json:"retry,omitempty"`
+}
+
+// nextTry returns when the manager tries again to resolve a blocker, or nil if nothing is known. In a runtime, klm retry
+// cannot be used.
+func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *NextTry {
+	next := nextTry(reason, state, since, f.Now)
+	if next != nil && f.Cluster.OwnKyma != "" {
+		next.Retry = false
+	}
+	return next
+}
+
+// nextTry returns when the manager tries again to resolve a blocker of an object in a state. It returns nil if nothing
+// is known.
+func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry {
+	on, listed := triggers[reason]
+	switch {
+	case !listed && (state == v1beta2.StateProcessing || state == v1beta2.StateDeleting):
+		on = onRuntime
+	case !listed && state != v1beta2.StateError:
+		return nil
+	}
+	switch on {
+	case onProbe:
+		return timed("the runtime is probed", since, now, 240, maxProbeDelay) // twice the time, and a fifth at random
+	case onSecret:
+		return &NextTry{When: "when the access Secret changes"}
+	case onModule:
+		return &NextTry{When: "when the module gets another version, or the request changes", Retry: true}
+	case onRequest:
+		return &NextTry{When: "when the request or the catalog changes"}
+	case onRuntime:
+		return &NextTry{When: "when something changes in the runtime"}
+	case onPerson:
+		return &NextTry{When: "when somebody ends it"}
+	case onWindow:
+		return &NextTry{When: "when the window begins"}
+	}
+	return timed("the manager tries again", since, now, 100, maxFailureDelay)
+}
+
+// timed returns the next try for a delay that grows with the time since the first failure.
+func timed(what string, since, now time.Time, percent int, limit time.Duration) *NextTry {
+	delay := limit
+	if !since.IsZero() {
+		delay = min(max(now.Sub(since)*time.Duration(percent)/100, minDelay), limit)
+	}
+	return &NextTry{AtLatest: now.Add(delay), Retry: true,
+		When: fmt.Sprintf("%s within %s", what, duration.HumanDuration(delay))}
+}

@@ -1,0 +1,348 @@
+// Package liveness reports whether a manager works on a control plane.
+//
+// # Use
+//
+//	heard := liveness.Read(ctx, c)
+//	report := heard.Report(newestChange)
+//	report.Show(page)
+//
+// # How it works
+//
+// Every manager renews a Lease: the leader the Lease of leader election, and with --shards also each replica a Lease of
+// its own. The version of a replica is a label of its Lease. [Read] lists the Leases of the namespace in one request,
+// and reads the Deployment in another. [Heard.Report] is a pure function of these. Times are compared with the clock of
+// the API server, which its response contains, because the clock of the user may be wrong.
+//
+// # What it does not do
+//
+// It connects to no manager. A manager with --leader-elect=false has no Lease, so it is reported as unknown and never
+// as not working: see the table at [Heard.Report].
+package liveness
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// State is whether a manager works.
+type State string
+
+// The states.
+const (
+	Working    State = "Working"
+	NotWorking State = "NotWorking"
+	Unknown    State = "Unknown"
+)
+
+const (
+	// deploymentName is the name of the Deployment of the chart.
+	deploymentName = "lifecycle-manager"
+	// shards is the number of shards if replicas share the runtimes.
+	shards = 64
+	// tolerance is added to the duration of a Lease: the time of the API server has a resolution of a second, and a
+	// renewal may be on its way.
+	tolerance = 2 * time.Second
+)
+
+// Heard has what was read about the managers of a control plane.
+type Heard struct {
+	namespace  string
+	leases     []coordinationv1.Lease
+	deployment *appsv1.Deployment // nil if there is none, or if it may not be read
+	now        time.Time          // the clock of the API server
+	problem    string             // why the Leases cannot be read; "" if they were read
+}
+
+// Read reads the Leases and the Deployment in the namespace of the Kymas, where the manager runs. It does not fail: a
+// problem becomes part of the report.
+func Read(ctx context.Context, c *connection.Cluster) *Heard {
+	h := &Heard{namespace: c.Namespace}
+	list := &coordinationv1.LeaseList{}
+	now, err := c.GetJSONDated(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+c.Namespace+"/leases?limit=500", list)
+	if err != nil {
+		h.problem = c.Explain(err, "reading the Leases of the manager").Error()
+		return h
+	}
+	h.leases, h.now = list.Items, now
+	d := &appsv1.Deployment{}
+	path := "/apis/apps/v1/namespaces/" + c.Namespace + "/deployments/" + deploymentName
+	if c.GetJSON(ctx, path, d) == nil { // the Deployment only adds to the report
+		h.deployment = d
+	}
+	return h
+}
+
+// Report is the report about the managers.
+type Report struct {
+	State State `json:"state"`
+	// Version is the version of the leader. It is "" if the leader has not written one.
+	Version string `json:"version,omitempty"`
+	// Leader is the pod that holds the Lease of leader election, or that held it last.
+	Leader string `json:"leader,omitempty"`
+	// LastHeard is the time of the last renewal of a Lease.
+	LastHeard time.Time `json:"lastHeard,omitzero"`
+	// Replicas are the replicas that share the runtimes. It is empty without --shards.
+	Replicas []Replica `json:"replicas,omitempty"`
+	// UnheldShards is the number of shards that no live replica holds. It is 0 without --shards.
+	UnheldShards int `json:"unheldShards,omitempty"`
+	// Pods has the pods of the Deployment of the manager; nil if there is none, or if it may not be read.
+	Pods *Pods `json:"pods,omitempty"`
+	// Message is the reason of a State other than Working, and what to do.
+	Message string `json:"message,omitempty"`
+
+	namespace string
+	now       time.Time
+}
+
+// Replica is a replica that shares the runtimes with others.
+type Replica struct {
+	Name      string    `json:"name"`
+	Version   string    `json:"version,omitempty"`
+	Shards    int       `json:"shards"`
+	LastHeard time.Time `json:"lastHeard,omitzero"`
+}
+
+// Pods are the numbers of ready and desired pods of a Deployment.
+type Pods struct {
+	Ready   int `json:"ready"`
+	Desired int `json:"desired"`
+}
+
+// Report returns the report. changed is the time of the newest change of a status that was read, or zero. The first row
+// that matches decides:
+//
+//	1  the Leases cannot be read                                          Unknown
+//	2  no manager has ever had a Lease here                               Unknown
+//	3  the Lease of the leader or of a replica is valid                   Working
+//	4  a status has changed after the last Lease ended                    Unknown: a manager without Lease works
+//	5  otherwise                                                          NotWorking
+func (h *Heard) Report(changed time.Time) *Report {
+	r := &Report{State: Unknown, namespace: h.namespace, now: h.now}
+	if h.problem != "" {
+		r.Message = h.problem
+		return r
+	}
+	if d := h.deployment; d != nil {
+		r.Pods = &Pods{Ready: int(d.Status.ReadyReplicas), Desired: 1}
+		if d.Spec.Replicas != nil {
+			r.Pods.Desired = int(*d.Spec.Replicas)
+		}
+	}
+	ended, live := h.leader(r), false
+	live = h.now.Before(ended.Add(tolerance))
+	if lastOfReplicas, alive := h.replicas(r); alive {
+		live = true
+	} else if lastOfReplicas.After(ended) {
+		ended = lastOfReplicas
+	}
+	switch {
+	case r.LastHeard.IsZero():
+		r.Message = fmt.Sprintf("namespace %s has no Lease %s: no manager has run there, or one with "+
+			"--leader-elect=false, which writes no Lease", h.namespace, v1beta2.LeaderLease)
+	case live:
+		r.State = Working
+	case changed.After(ended.Add(tolerance)):
+		r.Message = fmt.Sprintf("the last Lease ended %s ago, but a status has changed since then: a manager with "+
+			"--leader-elect=false, which writes no Lease, may work", r.ago(ended))
+	default:
+		r.State = NotWorking
+		r.Message = fmt.Sprintf("check the manager: kubectl -n %s get deployments,pods -l "+
+			"app.kubernetes.io/name=lifecycle-manager; a manager with --leader-elect=false writes no Lease and is not "+
+			"seen here", h.namespace)
+	}
+	return r
+}
+
+// Differs reports whether the report differs from an earlier one in more than times.
+func (h *Heard) Differs(before *Heard) bool {
+	timeless := func(h *Heard) Report {
+		r := *h.Report(time.Time{})
+		r.LastHeard, r.now, r.Message, r.Replicas = time.Time{}, time.Time{}, "", slices.Clone(r.Replicas)
+		for i := range r.Replicas {
+			r.Replicas[i].LastHeard = time.Time{}
+		}
+		return r
+	}
+	return !reflect.DeepEqual(timeless(h), timeless(before))
+}
+
+// leader sets the fields about the leader, and returns the time at which its Lease ends. That is the zero time if there
+// is no such Lease.
+func (h *Heard) leader(r *Report) (ended time.Time) {
+	i := slices.IndexFunc(h.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
+	if i < 0 {
+		return time.Time{}
+	}
+	l := &h.leases[i]
+	r.LastHeard = renewedAt(l)
+	if r.Leader = podOf(holderOf(l)); r.Leader == "" {
+		return r.LastHeard // the leader has released its Lease
+	}
+	r.Version = l.Labels[v1beta2.LabelVersion]
+	return endOf(l)
+}
+
+// replicas sets the fields about the replicas that share the runtimes. It returns the time at which the last of their
+// Leases ends, and whether one is still valid.
+func (h *Heard) replicas(r *Report) (ended time.Time, live bool) {
+	held := map[string]int{}
+	for i := range h.leases {
+		if l := &h.leases[i]; l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfShard {
+			held[holderOf(l)]++
+		}
+	}
+	inUse := 0
+	for i := range h.leases {
+		l := &h.leases[i]
+		if l.Labels[v1beta2.LabelLease] != v1beta2.LeaseOfReplica {
+			continue
+		}
+		if r.LastHeard.Before(renewedAt(l)) {
+			r.LastHeard = renewedAt(l)
+		}
+		if ended.Before(endOf(l)) {
+			ended = endOf(l)
+		}
+		if h.now.Before(endOf(l).Add(tolerance)) {
+			live = true
+			inUse += held[holderOf(l)]
+			r.Replicas = append(r.Replicas, Replica{podOf(holderOf(l)), l.Labels[v1beta2.LabelVersion],
+				held[holderOf(l)], renewedAt(l)})
+		}
+	}
+	slices.SortFunc(r.Replicas, func(a, b Replica) int { return cmp.Compare(a.Name, b.Name) })
+	if live {
+		r.UnheldShards = max(shards-inUse, 0)
+	}
+	return ended, live
+}
+
+func holderOf(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// podOf returns the name of the pod in the identity of a holder. An identity is [shards_]NAME[_RANDOM].
+func podOf(identity string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(identity, "shards_"), "_")
+	return name
+}
+
+func renewedAt(l *coordinationv1.Lease) time.Time {
+	if l.Spec.RenewTime == nil {
+		return l.CreationTimestamp.Time
+	}
+	return l.Spec.RenewTime.Time
+}
+
+// endOf returns the time at which a Lease ends if it is not renewed.
+func endOf(l *coordinationv1.Lease) time.Time {
+	seconds := int32(15)
+	if l.Spec.LeaseDurationSeconds != nil {
+		seconds = *l.Spec.LeaseDurationSeconds
+	}
+	return renewedAt(l).Add(time.Duration(seconds) * time.Second)
+}
+
+func (r *Report) ago(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
+
+// AsOf returns how old the states in a report of klm are, such as "as of 4m ago". It returns "" unless no manager
+// works.
+func (r *Report) AsOf() string {
+	if r == nil || r.State != NotWorking {
+		return ""
+	}
+	return "as of " + r.ago(r.LastHeard) + " ago"
+}
+
+// Err returns an error with its own exit code if no manager works. The command returns it after its report.
+func (r *Report) Err() error {
+	if r == nil || r.State != NotWorking {
+		return nil
+	}
+	return console.Fail(console.ExitNoManager, "no manager works in namespace %s: the states are %s", r.namespace,
+		r.AsOf())
+}
+
+// Show writes the report as the first lines of a page.
+func (r *Report) Show(p *console.Page) {
+	switch r.State {
+	case Working:
+		p.Line("%s", r.working())
+	case NotWorking:
+		who := "the leader"
+		if r.Leader != "" {
+			who = "leader " + r.Leader
+		}
+		if r.Version != "" {
+			who += " (version " + r.Version + ")"
+		}
+		p.Line("%s", p.Red(fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s was last heard %s ago; all states are %s",
+			r.namespace, who, r.ago(r.LastHeard), r.AsOf())))
+		p.Wrap("  ", r.Message+r.pods("; "))
+	default:
+		p.Wrap("", "whether a manager works is unknown: "+r.Message+r.pods("; "))
+	}
+}
+
+// working returns the line about managers that work.
+func (r *Report) working() string {
+	who := "manager"
+	if versions := r.versions(); len(versions) > 0 {
+		who += " " + strings.Join(versions, " and ")
+	}
+	var parts []string
+	if len(r.Replicas) > 0 {
+		var each []string
+		for _, s := range r.Replicas {
+			each = append(each, fmt.Sprintf("%s %d", s.Name, s.Shards))
+		}
+		parts = append(parts, fmt.Sprintf("%s with shards (%s)", console.Count(len(r.Replicas), "replica"),
+			strings.Join(each, ", ")))
+	}
+	if r.Leader != "" {
+		parts = append(parts, "leader "+r.Leader)
+	}
+	parts = append(parts, "heard "+r.ago(r.LastHeard)+" ago")
+	text := who + " works: " + strings.Join(parts, ", ") + r.pods(", ")
+	if r.UnheldShards > 0 {
+		text += fmt.Sprintf("; %d shards are held by no live replica: their runtimes wait", r.UnheldShards)
+	}
+	return text
+}
+
+// versions returns the versions of the leader and of all replicas, sorted.
+func (r *Report) versions() []string {
+	var all []string
+	for _, s := range r.Replicas {
+		all = append(all, s.Version)
+	}
+	if len(all) == 0 {
+		all = append(all, r.Version)
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(v string) bool { return v == "" })
+}
+
+// pods returns a text about the pods of the Deployment after a separator, or "" if they are unknown.
+func (r *Report) pods(separator string) string {
+	if r.Pods == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s%d of %s ready", separator, r.Pods.Ready, console.Count(r.Pods.Desired, "pod"))
+}
