@@ -52,6 +52,12 @@ const (
 	AnnotationPaused = "operator.kyma-project.io/paused"
 	// AnnotationPausedModulePrefix, followed by the name of a module, is AnnotationPaused for this module only.
 	AnnotationPausedModulePrefix = "paused.operator.kyma-project.io/"
+	// AnnotationRetry with a new value on a Kyma in the control plane, or on a Manifest, requests a retry at once, for
+	// example after a mended runtime or registry. The delay after errors ends, the runtime is probed, remembered
+	// failures are forgotten, and the objects of modules that are not Ready are compared and sent again. On a Kyma it
+	// applies to all its modules. Any value that differs from the last one is a request; users and klm retry set it. An
+	// addition of this project.
+	AnnotationRetry = "operator.kyma-project.io/retry"
 	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma: it equals spec.version
 	// unless that was edited. An addition of this project.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"

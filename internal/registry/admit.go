@@ -16,7 +16,7 @@ import (
 //
 // Errors are those of Fetch.
 func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {
-	where, err := r.placesOf(layer)
+	where, err := r.placesOf(ctx, layer)
 	if err != nil {
 		return trust.Signature{}, err
 	}

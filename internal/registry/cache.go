@@ -2,8 +2,11 @@ package registry
 
 import (
 	"container/list"
+	"context"
 	"sync"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
 // cache stores values up to a maximum total cost. It evicts the least recently used values first.
@@ -21,6 +24,7 @@ type entry[V any] struct {
 	key     string
 	value   V
 	cost    int64
+	stored  time.Time
 	expires time.Time // zero means that the entry never expires
 }
 
@@ -29,21 +33,36 @@ func newCache[V any](limit int64, now func() time.Time) *cache[V] {
 }
 
 func (c *cache[V]) get(key string) (V, bool) {
+	value, _, ok := c.getDated(key)
+	return value, ok
+}
+
+// getFresh is get for answers that may have changed in the meantime: it returns no value that was stored before a retry
+// that ctx belongs to was requested.
+func (c *cache[V]) getFresh(ctx context.Context, key string) (V, bool) {
+	value, stored, ok := c.getDated(key)
+	if ok && retry.IsOutdated(ctx, stored) {
+		var none V
+		return none, false
+	}
+	return value, ok
+}
+
+// getDated returns a value and the time at which it was stored.
+func (c *cache[V]) getDated(key string) (value V, stored time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	element, ok := c.entries[key]
 	if !ok {
-		var none V
-		return none, false
+		return value, stored, false
 	}
 	e := element.Value.(*entry[V])
 	if !e.expires.IsZero() && !c.now().Before(e.expires) {
 		c.removeLocked(element)
-		var none V
-		return none, false
+		return value, stored, false
 	}
 	c.order.MoveToFront(element)
-	return e.value, true
+	return e.value, e.stored, true
 }
 
 // put stores a value for the period keep. If keep is 0, the value is stored until it is evicted. A value whose cost is
@@ -57,7 +76,7 @@ func (c *cache[V]) put(key string, value V, cost int64, keep time.Duration) {
 	if cost > c.limit {
 		return
 	}
-	e := &entry[V]{key: key, value: value, cost: cost}
+	e := &entry[V]{key: key, value: value, cost: cost, stored: c.now()}
 	if keep > 0 {
 		e.expires = c.now().Add(keep)
 	}

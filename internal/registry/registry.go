@@ -256,7 +256,7 @@ type placement struct {
 }
 
 // placesOf validates the reference of a layer and returns its possible repositories.
-func (r *Registry) placesOf(layer Layer) (placement, error) {
+func (r *Registry) placesOf(ctx context.Context, layer Layer) (placement, error) {
 	at := placement{base: r.base, plain: r.plain}
 	if layer.Repo != "" {
 		var err error
@@ -277,7 +277,7 @@ func (r *Registry) placesOf(layer Layer) (placement, error) {
 		if err := checkTag(at.places[0], at.tag); err != nil {
 			return at, err
 		}
-		at.digest, _ = r.tags.get(tagKey(at.places[0], at.tag, layer.Name))
+		at.digest, _ = r.tags.getFresh(ctx, tagKey(at.places[0], at.tag, layer.Name))
 	} else if _, err := v1.NewHash(at.digest); err != nil {
 		return at, ocm.NewError(ocm.InvalidReference, at.places[0].Name()+"@"+at.digest,
 			"not a digest: it must be sha256: and 64 hexadecimal digits")
@@ -291,7 +291,7 @@ func (r *Registry) placesOf(layer Layer) (placement, error) {
 // Errors are of type *Error with every reason except AccessTypeNotSupported. If the context was cancelled, the error is
 // the error of the context.
 func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, error) {
-	where, err := r.placesOf(layer)
+	where, err := r.placesOf(ctx, layer)
 	if err != nil {
 		return nil, "", err
 	}
@@ -391,7 +391,7 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (
 	T, error) {
 	var none T
-	if err, ok := r.failures.get(key); ok {
+	if err, ok := r.failures.getFresh(ctx, key); ok {
 		return none, err
 	}
 	results := r.pulls.DoChan(key, func() (any, error) {

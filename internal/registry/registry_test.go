@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
 // server is a real registry that counts requests. A test can add faults.
@@ -791,6 +792,32 @@ func TestTags(t *testing.T) {
 	wantReason(t, err, ocm.InvalidReference)
 	_, err = fetch("many", "2.0", "config")
 	wantReason(t, err, ocm.ArtifactNotFound)
+}
+
+// TestRetry: what was remembered before a person requested a retry is not used, and what a retry has found is.
+func TestRetry(t *testing.T) {
+	s := newServer(t)
+	r, c := open(t, Options{Host: "http://" + s.host()})
+	layer := Layer{Name: "any", Component: "one", Ref: "1.0"}
+	_, _, err := r.Fetch(t.Context(), layer)
+	wantReason(t, err, ocm.ArtifactNotFound)
+	image(t, s, "one", "1.0", []byte("{}"), layerOfBytes(t, s, "one", []byte("first"), ""))
+	_, _, err = r.Fetch(t.Context(), layer)
+	wantReason(t, err, ocm.ArtifactNotFound)
+	c.forward(time.Millisecond)
+	again := retry.WithTime(t.Context(), c.now())
+	if got, _, err := r.Fetch(again, layer); err != nil || string(got) != "first" {
+		t.Errorf("a remembered failure: got %q, %v", got, err)
+	}
+	image(t, s, "one", "1.0", []byte("{}"), layerOfBytes(t, s, "one", []byte("second"), ""))
+	s.taken()
+	if got, _, err := r.Fetch(again, layer); err != nil || string(got) != "first" || len(s.taken()) > 0 {
+		t.Errorf("the answer of the retry itself: got %q, %v", got, err)
+	}
+	c.forward(time.Millisecond)
+	if got, _, err := r.Fetch(retry.WithTime(t.Context(), c.now()), layer); err != nil || string(got) != "second" {
+		t.Errorf("a tag that leads to another layer: got %q, %v", got, err)
+	}
 }
 
 func TestReferences(t *testing.T) {

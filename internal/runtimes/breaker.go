@@ -157,6 +157,18 @@ func (b *breaker) scheduleLocked() {
 	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
+// probeNow sends the next probe at once if the breaker is open, and restarts the growth of the delay. If a probe is in
+// flight already, that probe decides.
+func (b *breaker) probeNow() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.openReason == nil || b.stopped || b.timer == nil || !b.timer.Stop() {
+		return
+	}
+	b.openSince = time.Now()
+	b.timer = time.AfterFunc(0, b.probe)
+}
+
 // probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.
 func (b *breaker) probe() {
 	req, err := http.NewRequest(http.MethodGet, b.base+"/api", http.NoBody)

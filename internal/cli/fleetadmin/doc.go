@@ -25,6 +25,7 @@ func Commands(a *console.App) []*cobra.Command {
 	return []*cobra.Command{
 		statusCommand(a),
 		whyCommand(a),
+		retryCommand(a),
 		diffCommand(a),
 		runtimeCommand(a),
 	}

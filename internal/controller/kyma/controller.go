@@ -53,6 +53,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -142,6 +143,8 @@ type Reconciler struct {
 	ending    *queueing.Admission // admits runtimes that lose all modules
 	rollout   *queueing.Admission // admits Kymas to reconcile after a change that affects many
 
+	retries retry.Requests
+
 	mu    sync.Mutex
 	known map[string]*record // guarded by mu; by name of the Kyma
 }
@@ -212,6 +215,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	specChanged := builder.WithPredicates(loop.SpecChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, specChanged).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(func(_ context.Context, k client.Object) { r.Runtimes.Probe(k.GetName()) })).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), specChanged).
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), specChanged).
@@ -271,7 +275,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, nil
 	}
 	defer leave()
-	ctx = r.Urgent.Context(ctx, req.Name)
+	ctx = r.retries.Context(r.Urgent.Context(ctx, req.Name), req.NamespacedName)
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {

@@ -37,8 +37,8 @@ const readyBatchDelay = time.Second
 const slowCheckDelay = plan.SlowModuleDelay + time.Second
 
 // recordAnnotations are annotations that only record a fact about an object. Changes of these annotations trigger no
-// reconcile.
-var recordAnnotations = []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef}
+// reconcile. A retry has a handler of its own.
+var recordAnnotations = []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry}
 
 // onManifest returns the handler for events of Manifests.
 func (r *Reconciler) onManifest() handler.EventHandler {

@@ -53,6 +53,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -107,6 +108,7 @@ type Reconciler struct {
 	states   apply.StateEvaluator
 	shared   dedup.Values // interests and inventories, shared by all Manifests with equal ones
 	memories loop.Memory[types.NamespacedName, memory]
+	retries  retry.Requests
 }
 
 // New checks the options and returns a Reconciler.
@@ -129,7 +131,9 @@ func New(o Options) (*Reconciler, error) {
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Watches(&v1beta2.Manifest{}, r.onManifest(),
-			builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef))).
+			builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry))).
+		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.prepareRetry)).
+		Watches(&v1beta2.Kyma{}, r.onKyma()).
 		WatchesRawSource(r.trigger.Source()).
 		Named("manifest").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
@@ -192,7 +196,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	defer func() { result.Priority = r.Urgent.RequeuePriority(kyma) }()
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, kyma)
 	defer leave()
-	ctx = r.Urgent.Context(ctx, kyma)
+	ctx = r.retries.Context(r.Urgent.Context(ctx, kyma), req.NamespacedName)
 	if !ours || !r.Shards.IsLabelled(m, kyma) {
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil

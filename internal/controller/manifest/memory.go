@@ -46,6 +46,7 @@ type changes struct {
 	objects   map[apply.Ref]objectEvent // the last event of each object that changed
 	readiness bool                      // an object or a status that readiness depends on has changed
 	missed    bool                      // events about objects may have been lost
+	retried   bool                      // a person requested a retry
 }
 
 // objectEvent is the content of the last event about an object.
@@ -220,12 +221,13 @@ func (m *memory) restoreChanges(taken changes) {
 		}
 	}
 	m.changes.readiness, m.changes.missed = m.changes.readiness || taken.readiness, m.changes.missed || taken.missed
+	m.changes.retried = m.changes.retried || taken.retried
 }
 
 // history returns the data from the memory and the changes that newPlan needs.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, driftReported: m.drift != "",
+		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, retried: c.retried, driftReported: m.drift != "",
 		neverCompared: m.compared.IsZero(),
 		sinceCompared: time.Since(m.compared), sinceAudit: time.Since(m.audited), auditInterval: auditInterval,
 	}

@@ -136,15 +136,15 @@ func TestRestoreChanges(t *testing.T) {
 	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
 	m := &memory{}
 	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "1"}, b: {resourceVersion: "1"}},
-		missed: true}
+		missed: true, retried: true}
 	taken := m.takeChanges()
-	if again := m.takeChanges(); len(again.objects) > 0 || again.missed || again.readiness {
+	if again := m.takeChanges(); len(again.objects) > 0 || again.missed || again.readiness || again.retried {
 		t.Errorf("changes are taken twice: %+v", again)
 	}
 	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}}, readiness: true}
 	m.restoreChanges(taken)
 	want := changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}, b: {resourceVersion: "1"}},
-		readiness: true, missed: true}
+		readiness: true, missed: true, retried: true}
 	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, objectEvent{}),
 		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -270,6 +270,9 @@ func TestNewPlan(t *testing.T) {
 			h *history) {
 			h.sinceAudit = interval * 7 / 8
 		}, work{CompareAll: true, HasWork: true}},
+		"Retried": {"a person asked for a retry, so all is compared although events were not missed",
+			func(_ *v1beta2.Manifest, h *history) { h.retried, h.sinceCompared = true, time.Second },
+			work{CompareAll: true, HasWork: true}},
 		"Missed": {"events were missed", func(_ *v1beta2.Manifest, h *history) { h.missed = true },
 			work{CompareAll: true, HasWork: true}},
 		"Recent": {"events were missed, but all was compared a short time ago", func(_ *v1beta2.Manifest, h *history) {

@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -138,7 +139,7 @@ func await[T any](ctx context.Context, f *Finder, key, what string, request func
 	f.mu.Lock()
 	failed := f.failures[key]
 	f.mu.Unlock()
-	if time.Now().Before(failed.expires) {
+	if time.Now().Before(failed.expires) && !retry.IsOutdated(ctx, failed.expires.Add(-failureCachePeriod)) {
 		return none, failed.err
 	}
 	answers := f.requests.DoChan(key, func() (any, error) {

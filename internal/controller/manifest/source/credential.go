@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
 // credentials are the contents of the selected Secrets. The zero value means anonymous access.
@@ -34,7 +35,7 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 	f.mu.Lock()
 	known := f.credentials[key]
 	f.mu.Unlock()
-	if time.Now().Before(known.expires) {
+	if time.Now().Before(known.expires) && !retry.IsOutdated(ctx, known.expires.Add(-credentialCachePeriod)) {
 		return known, nil
 	}
 	var secrets corev1.SecretList

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -201,6 +203,9 @@ func TestCredentialsAreCached(t *testing.T) {
 	}
 	if c, err := f.credentialsOf(t.Context(), "n", selector); err != nil || c.username != "me" {
 		t.Errorf("the credentials are read again: %q, %v", c.username, err)
+	}
+	if _, err := f.credentialsOf(retry.WithTime(t.Context(), time.Now()), "n", selector); err == nil {
+		t.Error("a retry uses credentials from before it")
 	}
 }
 

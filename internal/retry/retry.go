@@ -1,0 +1,119 @@
+// Package retry carries a person's request to try again at once, after they have mended what failed.
+//
+// # Use
+//
+//	b.Watches(&v1beta2.Kyma{}, r.retries.Handler(func(ctx context.Context, o client.Object) { … })) // in Register
+//	ctx = r.retries.Context(ctx, request.NamespacedName)                                             // in Reconcile
+//	if retry.IsOutdated(ctx, answer.at) { … }                                                        // in a cache of answers
+//
+// # How it works
+//
+// The request is a new value of [v1beta2.AnnotationRetry]. An event handler compares the annotation of the object before
+// and after a change, so a value is acted on once, and the cache of the manager is the memory of it. Nothing is written.
+// A manager that starts has no delays and no remembered failures, so it need not know the values of before. The handler
+// forgets the delay that errors have caused, and enqueues the object with the priority of an event.
+//
+// For keepPeriod after the request, the reconciles of the object have the time of the request in their context. Caches
+// below them do not return failures, credentials and digests of tags that are older. So a thousand requests at the same
+// time send one pull for each artefact, not a thousand.
+//
+// # What it does not do
+//
+// It does not retry anything itself, and does not know what can fail.
+package retry
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// keepPeriod is the period after a request in which older answers are not used. It is longer than any failure is
+// remembered; see the caches that call IsOutdated.
+const keepPeriod = 15 * time.Second
+
+// Queue is the queue of a controller.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Requests has the recent requests of one controller. The zero value is empty and ready to use. It is safe for
+// concurrent use.
+type Requests struct {
+	mu sync.Mutex
+	at map[types.NamespacedName]time.Time // guarded by mu; requests that are older than keepPeriod may be missing
+}
+
+// Handler returns a handler that acts on a changed annotation. If also is not nil, it is called with the object before
+// the object is enqueued.
+func (r *Requests) Handler(also func(context.Context, client.Object)) handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q Queue) {
+		if !IsRequested(e.ObjectOld, e.ObjectNew) {
+			return
+		}
+		if also != nil {
+			also(ctx, e.ObjectNew)
+		}
+		r.Retry(q, client.ObjectKeyFromObject(e.ObjectNew))
+	}}
+}
+
+// IsRequested reports whether a change of an object requests a retry: its annotation has another value, and is not
+// empty.
+func IsRequested(before, after client.Object) bool {
+	value := after.GetAnnotations()[v1beta2.AnnotationRetry]
+	return value != "" && value != before.GetAnnotations()[v1beta2.AnnotationRetry]
+}
+
+// Retry records a request for an object, forgets the delay that its errors have caused, and enqueues it.
+func (r *Requests) Retry(q Queue, key types.NamespacedName) {
+	now := time.Now()
+	r.mu.Lock()
+	maps.DeleteFunc(r.at, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > keepPeriod })
+	if r.at == nil {
+		r.at = map[types.NamespacedName]time.Time{}
+	}
+	r.at[key] = now
+	r.mu.Unlock()
+	request := reconcile.Request{NamespacedName: key}
+	q.Forget(request)
+	q.Add(request)
+}
+
+// timeKey is the key of the time of a request in a context.
+type timeKey struct{}
+
+// Context returns a context with the time of the last request for an object, if there is a recent one.
+func (r *Requests) Context(ctx context.Context, key types.NamespacedName) context.Context {
+	r.mu.Lock()
+	at, there := r.at[key]
+	if there && time.Since(at) > keepPeriod {
+		delete(r.at, key)
+		there = false
+	}
+	r.mu.Unlock()
+	if !there {
+		return ctx
+	}
+	return WithTime(ctx, at)
+}
+
+// WithTime returns a context in which answers from before a time are outdated.
+func WithTime(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, timeKey{}, at)
+}
+
+// IsOutdated reports whether an answer that was remembered at a time must not be used in a reconcile with this context,
+// because a person has requested a retry after that.
+func IsOutdated(ctx context.Context, remembered time.Time) bool {
+	at, is := ctx.Value(timeKey{}).(time.Time)
+	return is && remembered.Before(at)
+}
