@@ -69,8 +69,8 @@ const (
 	WatcherGatewayDefault = "default"
 )
 
-// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. The reference implementation
-// uses the same name, so that both implementations never reconcile at the same time.
+// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. The reference
+// implementation uses the same name, so that both implementations never reconcile at the same time.
 const LeaderLease = "893110f7.kyma-project.io"
 
 // Labels that describe a runtime. The component that creates Kymas sets them.

@@ -2,16 +2,16 @@
 //
 // # Use
 //
-//	b.Watches(&v1beta2.Kyma{}, r.retries.Handler(func(ctx context.Context, o client.Object) { … })) // in Register
-//	ctx = r.retries.Context(ctx, request.NamespacedName)                                             // in Reconcile
-//	if retry.IsOutdated(ctx, answer.at) { … }                                                        // in a cache of answers
+//	b.Watches(&v1beta2.Kyma{}, r.retries.Handler(toRetry)) // in Register
+//	ctx = r.retries.Context(ctx, request.NamespacedName) // in Reconcile
+//	if retry.IsOutdated(ctx, answer.at) { … } // in a cache of answers
 //
 // # How it works
 //
-// The request is a new value of [v1beta2.AnnotationRetry]. An event handler compares the annotation of the object before
-// and after a change, so a value is acted on once, and the cache of the manager is the memory of it. Nothing is written.
-// A manager that starts has no delays and no remembered failures, so it need not know the values of before. The handler
-// forgets the delay that errors have caused, and enqueues the object with the priority of an event.
+// The request is a new value of [v1beta2.AnnotationRetry]. An event handler compares the annotation of the object
+// before and after a change, so a value is acted on once, and the cache of the manager is the memory of it. Nothing is
+// written. A manager that starts has no delays and no remembered failures, so it need not know the values of before.
+// The handler forgets the delay that errors have caused, and enqueues the object with the priority of an event.
 //
 // For keepPeriod after the request, the reconciles of the object have the time of the request in their context. Caches
 // below them do not return failures, credentials and digests of tags that are older. So a thousand requests at the same
@@ -52,17 +52,16 @@ type Requests struct {
 	at map[types.NamespacedName]time.Time // guarded by mu; requests that are older than keepPeriod may be missing
 }
 
-// Handler returns a handler that acts on a changed annotation. If also is not nil, it is called with the object before
-// the object is enqueued.
-func (r *Requests) Handler(also func(context.Context, client.Object)) handler.EventHandler {
+// Handler returns a handler that acts on a changed annotation. toRetry gets the changed object, and returns the objects
+// of the controller that are retried.
+func (r *Requests) Handler(toRetry func(context.Context, client.Object) []client.Object) handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q Queue) {
 		if !IsRequested(e.ObjectOld, e.ObjectNew) {
 			return
 		}
-		if also != nil {
-			also(ctx, e.ObjectNew)
+		for _, o := range toRetry(ctx, e.ObjectNew) {
+			r.Retry(q, client.ObjectKeyFromObject(o))
 		}
-		r.Retry(q, client.ObjectKeyFromObject(e.ObjectNew))
 	}}
 }
 

@@ -57,7 +57,10 @@ func TestHandler(t *testing.T) {
 		q.AddRateLimited(item)
 		var r Requests
 		var prepared []string
-		h := r.Handler(func(_ context.Context, o client.Object) { prepared = append(prepared, o.GetName()) })
+		h := r.Handler(func(_ context.Context, o client.Object) []client.Object {
+			prepared = append(prepared, o.GetName())
+			return []client.Object{o}
+		})
 
 		h.Update(t.Context(), event.UpdateEvent{ObjectOld: kyma("1"), ObjectNew: kyma("1")}, q)
 		h.Create(t.Context(), event.CreateEvent{Object: kyma("1")}, q)

@@ -178,9 +178,9 @@ func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	return nil, err
 }
 
-// Probe sends a probe to the runtime of the named Kyma at once if its circuit breaker is open, in place of the scheduled
-// one. The subscribers are notified if the runtime answers. Without an open connection, Probe does nothing: the next Get
-// makes one.
+// Probe sends a probe to the runtime of the named Kyma at once if its circuit breaker is open, in place of the
+// scheduled one. The subscribers are notified if the runtime answers. Without an open connection, Probe does nothing:
+// the next Get makes one.
 func (p *Pool) Probe(kyma string) {
 	if rt := p.connectionIfOpen(kyma); rt != nil {
 		rt.breaker.probeNow()

@@ -34,8 +34,8 @@ const (
 	onWindow                 // a maintenance window
 )
 
-// triggers has the trigger of each reason after which the manager does not simply try again with back-off. A module that
-// is not in Error waits for its runtime if its reason is not listed.
+// triggers has the trigger of each reason after which the manager does not simply try again with back-off. A module
+// that is not in Error waits for its runtime if its reason is not listed.
 var triggers = map[string]trigger{
 	v1beta2.ReasonRuntimeUnreachable:     onProbe,
 	v1beta2.ReasonRuntimeUnauthorized:    onProbe,
@@ -80,8 +80,8 @@ type NextTry struct {
 	Retry bool `json:"retry,omitempty"`
 }
 
-// nextTry returns when the manager tries again to resolve a blocker, or nil if nothing is known. In a runtime, klm retry
-// cannot be used.
+// nextTry returns when the manager tries again to resolve a blocker, or nil if nothing is known. In a runtime, klm
+// retry cannot be used.
 func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *NextTry {
 	next := nextTry(reason, state, since, f.Now)
 	if next != nil && f.Cluster.OwnKyma != "" {

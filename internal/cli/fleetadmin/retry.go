@@ -116,7 +116,8 @@ func retryRuntime(ctx context.Context, a *console.App, c *connection.Cluster, o 
 		return err
 	}
 	var manifests v1beta2.ManifestList
-	if err := c.List(ctx, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: k.Name}); err != nil {
+	err = c.List(ctx, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: k.Name})
+	if err != nil {
 		return c.Explain(err, "reading the Manifests of "+k.Name)
 	}
 	f := diagnosis.Facts{Cluster: c, Kyma: k, Manifests: manifests.Items}

@@ -76,8 +76,8 @@ func TestRetry(t *testing.T) {
 			Want: []string{"runtime-a is not retried: ", "ask Kim"}}, paused, false, nil},
 		"Skipped": {fixture.Case{Reason: "likewise", Args: "retry runtime-a", Code: console.ExitNotReady,
 			Want: []string{"remove the label operator.kyma-project.io/skip-reconciliation"}}, skipped, false, nil},
-		"NoManager": {fixture.Case{Reason: "nobody would act on it", Args: "retry runtime-a", Code: console.ExitNoManager,
-			Want: []string{"nothing was requested: no manager works"}}, append(slices.Clone(failing),
+		"NoManager": {fixture.Case{Reason: "nobody would act on it", Args: "retry runtime-a",
+			Code: console.ExitNoManager, Want: []string{"nothing was requested: no manager works"}}, append(slices.Clone(failing),
 			leaderLease(time.Hour)), false, nil},
 		"Nothing": {fixture.Case{Reason: "neither a runtime nor a state", Args: "retry", Code: console.ExitUsage,
 			Want: []string{"RUNTIME is missing"}}, failing, false, nil},
@@ -163,8 +163,8 @@ func TestNoManager(t *testing.T) {
 		"status -o json": {`"state": "NotWorking"`, `"lastHeard": "2026-08-01T11:56:00Z"`,
 			"no manager works in namespace kcp-system: the states are as of 4m ago"},
 	} {
-		fixture.Case{Reason: "the manager was killed", Args: args, Code: console.ExitNoManager, Want: want}.Check(t, Commands,
-			s.Kubeconfig)
+		killed := fixture.Case{Reason: "the manager was killed", Args: args, Code: console.ExitNoManager, Want: want}
+		killed.Check(t, Commands, s.Kubeconfig)
 		if r := fixture.Run(t, Commands, s.Kubeconfig, "", strings.Fields(args)...); !strings.Contains(args, "json") &&
 			!strings.HasPrefix(r.Out, "NO MANAGER WORKS") {
 			t.Errorf("klm %s begins with %q", args, r.Out[:min(len(r.Out), 80)])

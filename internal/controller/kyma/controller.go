@@ -215,7 +215,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	specChanged := builder.WithPredicates(loop.SpecChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, specChanged).
-		Watches(&v1beta2.Kyma{}, r.retries.Handler(func(_ context.Context, k client.Object) { r.Runtimes.Probe(k.GetName()) })).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.kymaToRetry)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), specChanged).
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), specChanged).

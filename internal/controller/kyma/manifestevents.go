@@ -151,7 +151,7 @@ func specAnnotations(o client.Object) map[string]string {
 
 // hasOtherProcessing reports whether another Manifest of the same Kyma is Processing.
 func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest) bool {
-	all, err := r.manifestsOf(ctx, m.Namespace, m.Labels[v1beta2.LabelKymaName])
+	all, err := runtimes.ManifestsOf(ctx, r.Client, m.Namespace, m.Labels[v1beta2.LabelKymaName])
 	if err != nil {
 		return false
 	}
@@ -172,7 +172,7 @@ func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) 
 	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.starting.IsAdmitted(kyma) {
 		return
 	}
-	all, err := r.manifestsOf(ctx, now.Namespace, kyma)
+	all, err := runtimes.ManifestsOf(ctx, r.Client, now.Namespace, kyma)
 	if err != nil {
 		return // a later change of the Kyma's state releases the runtime
 	}
@@ -182,12 +182,4 @@ func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) 
 		}
 	}
 	r.starting.Release(kyma)
-}
-
-// manifestsOf returns the Manifests of a Kyma from the cache. The caller must not change them.
-func (r *Reconciler) manifestsOf(ctx context.Context, namespace, kyma string) ([]v1beta2.Manifest, error) {
-	var list v1beta2.ManifestList
-	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{runtimes.KymaNameIndex: kyma},
-		client.UnsafeDisableDeepCopy)
-	return list.Items, err
 }

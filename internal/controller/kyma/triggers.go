@@ -302,3 +302,10 @@ func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	r.enqueueStaggered(outdated)
 	return nil
 }
+
+// kymaToRetry returns the Kyma for which a person has requested a retry. The controller of Manifests retries its
+// modules.
+func (r *Reconciler) kymaToRetry(_ context.Context, k client.Object) []client.Object {
+	r.Runtimes.Probe(k.GetName())
+	return []client.Object{k}
+}

@@ -130,10 +130,10 @@ func New(o Options) (*Reconciler, error) {
 // Register adds the controller to a manager.
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
-		Watches(&v1beta2.Manifest{}, r.onManifest(),
+		Watches(&v1beta2.Manifest{}, r.Urgent.Handler(),
 			builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry))).
-		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.prepareRetry)).
-		Watches(&v1beta2.Kyma{}, r.onKyma()).
+		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.toRetry)).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.toRetry)).
 		WatchesRawSource(r.trigger.Source()).
 		Named("manifest").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).

@@ -227,7 +227,8 @@ func (m *memory) restoreChanges(taken changes) {
 // history returns the data from the memory and the changes that newPlan needs.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, retried: c.retried, driftReported: m.drift != "",
+		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, retried: c.retried,
+		driftReported: m.drift != "",
 		neverCompared: m.compared.IsZero(),
 		sinceCompared: time.Since(m.compared), sinceAudit: time.Since(m.audited), auditInterval: auditInterval,
 	}

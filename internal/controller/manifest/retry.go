@@ -1,0 +1,37 @@
+package manifest
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// toRetry returns the Manifests that are retried because a person has requested a retry of a Manifest, or of a Kyma:
+// the Manifest itself, or those of the Kyma that are not Ready. Their next reconcile compares all objects and reads the
+// readiness.
+func (r *Reconciler) toRetry(ctx context.Context, o client.Object) (found []client.Object) {
+	if m, is := o.(*v1beta2.Manifest); is {
+		r.Runtimes.Probe(m.Labels[v1beta2.LabelKymaName])
+		found = append(found, m)
+	} else { // the controller of Kymas probes the runtime
+		all, err := runtimes.ManifestsOf(ctx, r.Client, o.GetNamespace(), o.GetName())
+		if err != nil {
+			log.FromContext(ctx).Error(err, "cannot retry the modules of a Kyma", "kyma", o.GetName())
+		}
+		for i := range all {
+			if all[i].Status.State != v1beta2.StateReady {
+				found = append(found, &all[i])
+			}
+		}
+	}
+	for _, m := range found {
+		if memory := r.memories.Get(client.ObjectKeyFromObject(m)); memory != nil {
+			memory.restoreChanges(changes{readiness: true, retried: true})
+		}
+	}
+	return found
+}

@@ -1,0 +1,22 @@
+package runtimes
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// ManifestsOf returns the Manifests of a Kyma from a cache that has the index of [IndexByKyma]. The caller must not
+// change them.
+func ManifestsOf(ctx context.Context, cache client.Reader, namespace, kyma string) ([]v1beta2.Manifest, error) {
+	var list v1beta2.ManifestList
+	err := cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{KymaNameIndex: kyma},
+		client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing the Manifests of Kyma %s: %w", kyma, err)
+	}
+	return list.Items, nil
+}
