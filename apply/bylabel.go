@@ -18,16 +18,16 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 		return nil, false, err
 	}
 	query := "limit=" + strconv.Itoa(limit) + "&labelSelector=" + url.QueryEscape(selector)
-	found, next, err := c.listPage(ctx, gvk.GroupVersion(), res, "", query)
+	listed, err := c.listPage(ctx, gvk.GroupVersion(), res, "", query)
 	if err != nil {
 		c.forgetIfUnknown(gvk, err)
 		return nil, false, err
 	}
-	for i := range found {
-		found[i].Kind = gvk.Kind
-		found[i].Keep = found[i].annotations[AnnotationPrune] == "keep"
+	for i := range listed.items {
+		listed.items[i].Kind = gvk.Kind
+		listed.items[i].Keep = listed.items[i].annotations[AnnotationPrune] == "keep"
 	}
-	return found, next != "", nil
+	return listed.items, listed.next != "", nil
 }
 
 // Annotation returns the value of an annotation. It returns "" if the object does not have the annotation.

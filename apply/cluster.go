@@ -174,8 +174,6 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 // otherVersion finds another version in which the cluster serves the kind of ref. It returns false if there is no other
 // version; then no object of the kind can exist.
 func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
-	r := request{method: http.MethodGet, path: "/apis/" + ref.Group,
-		operation: "reading which versions are served of " + ref.Group}
 	if ref.Group == "" {
 		return ref, resource{}, false, nil // the core group has only one version
 	}
@@ -183,21 +181,20 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 	if c.isKnownUnserved(anyVersion) {
 		return ref, resource{}, false, nil
 	}
-	var group metav1.APIGroup
-	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &group) })
-	if err != nil && !reasonIs(err, KindUnknown) {
+	versions, err := c.servedVersions(ctx, ref.Group)
+	if err != nil {
 		return ref, resource{}, false, err
 	}
-	for _, v := range group.Versions {
-		if v.Version == ref.Version {
+	for _, v := range versions {
+		if v == ref.Version {
 			continue
 		}
-		kinds, err := c.servedKinds(ctx, schema.GroupVersion{Group: ref.Group, Version: v.Version})
+		kinds, err := c.servedKinds(ctx, schema.GroupVersion{Group: ref.Group, Version: v})
 		if err != nil {
 			return ref, resource{}, false, err
 		}
 		if found, ok := kinds[ref.Kind]; ok {
-			ref.Version = v.Version
+			ref.Version = v
 			return ref, found, true, nil
 		}
 	}

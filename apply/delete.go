@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // DeletionProgress records for which objects Delete has sent a DELETE. So Delete sends one DELETE for each object and
@@ -359,43 +358,22 @@ const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 // ignored, because the names are used only in messages.
 func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	const few = 3
-	plural, group, ok := strings.Cut(crd.Name, ".")
-	if !ok {
+	found, err := c.ListInstances(ctx, crd.Name, few, "")
+	if err != nil || len(found.Items) == 0 {
 		return ""
 	}
-	found, next, err := c.listPreferredVersion(ctx, group, plural, few)
-	if err != nil || len(found) == 0 {
-		return ""
-	}
-	names := make([]string, len(found))
-	for i, o := range found {
+	names := make([]string, len(found.Items))
+	for i, o := range found.Items {
 		names[i] = strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 		if len(o.Finalizers) > 0 {
 			names[i] += " (finalizers " + strings.Join(o.Finalizers, ", ") + ")"
 		}
 	}
 	text := "; remaining: " + strings.Join(names, ", ")
-	if next != "" {
+	if found.More > 0 {
 		text += " and others"
 	}
 	return bounded(text)
-}
-
-// listPreferredVersion lists custom resources by group and plural in the preferred version of the group in the cluster.
-func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string, limit int) (
-	found []ObjectMetadata, next string, err error) {
-	r := request{method: http.MethodGet, path: "/apis/" + group,
-		operation: "reading which versions are served of " + group}
-	var versions struct {
-		PreferredVersion struct {
-			Version string `json:"version"`
-		} `json:"preferredVersion"`
-	}
-	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &versions) }); err != nil {
-		return nil, "", err
-	}
-	version := schema.GroupVersion{Group: group, Version: versions.PreferredVersion.Version}
-	return c.listPage(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
 }
 
 // WaitMessage returns what the deletion waits for. It contains the first three remaining objects, what each of these

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -22,6 +23,8 @@ type ObjectMetadata struct {
 	DeletionTime time.Time
 	Finalizers   []string
 	Labels       map[string]string
+	// Owners are the owner references of the object.
+	Owners []metav1.OwnerReference
 
 	annotations map[string]string
 }
@@ -140,55 +143,66 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 	var all []ObjectMetadata
 	query := "limit=500"
 	for {
-		found, next, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, query)
+		found, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, query)
 		if err != nil {
 			c.forgetIfUnknown(gvk, err)
 			return nil, err
 		}
-		for i := range found {
-			found[i].Kind = gvk.Kind
+		for i := range found.items {
+			found.items[i].Kind = gvk.Kind
 		}
-		all = append(all, found...)
-		if next == "" {
+		all = append(all, found.items...)
+		if found.next == "" {
 			return all, nil
 		}
-		query = "limit=500&continue=" + url.QueryEscape(next)
+		query = "limit=500&continue=" + url.QueryEscape(found.next)
 	}
 }
 
-// listPage reads one page of a list and returns the continue token of the next page. The last page has the token "".
+// page is one page of a list.
+type page struct {
+	items     []ObjectMetadata
+	next      string // the continue token of the next page; "" for the last page
+	remaining int    // the number of objects after this page; 0 if the API server does not count them
+}
+
+// listPage reads one page of a list.
 func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (
-	found []ObjectMetadata, next string, err error) {
+	page, error) {
 	var list struct {
 		Metadata struct {
-			Continue string `json:"continue"`
+			Continue           string `json:"continue"`
+			RemainingItemCount int    `json:"remainingItemCount"`
 		} `json:"metadata"`
 		Items []struct {
 			Kind     string `json:"kind"`
 			Metadata struct {
 				metadata
-				Name        string            `json:"name"`
-				Namespace   string            `json:"namespace"`
-				Labels      map[string]string `json:"labels"`
-				Annotations map[string]string `json:"annotations"`
+				Name            string                  `json:"name"`
+				Namespace       string                  `json:"namespace"`
+				Labels          map[string]string       `json:"labels"`
+				Annotations     map[string]string       `json:"annotations"`
+				OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
 			} `json:"metadata"`
 		} `json:"items"`
 	}
 	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), query: query, accept: listType,
 		operation: "listing " + res.plural}
 	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
-		return nil, "", err
+		return page{}, err
 	}
+	found := page{next: list.Metadata.Continue, remaining: list.Metadata.RemainingItemCount}
 	for i := range list.Items {
 		m := &list.Items[i].Metadata
 		f := ObjectMetadata{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace,
-			Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, annotations: m.Annotations}
+			Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, Owners: m.OwnerReferences,
+			annotations: m.Annotations}
 		if m.DeletionTimestamp != nil {
 			f.DeletionTime = m.DeletionTimestamp.Time
 		}
-		found = append(found, f)
+		found.items = append(found.items, f)
 	}
-	return found, list.Metadata.Continue, nil
+	return found, nil
 }
 
 // forgetIfUnknown removes a kind from the cache if err means that the cluster does not serve it.

@@ -255,14 +255,14 @@ func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstruc
 // newestTemplateHash returns the pod-template-hash of a Deployment's newest ReplicaSet.
 func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstructured,
 	selector string) (string, error) {
-	sets, _, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"},
+	sets, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"},
 		resource{"replicasets", inNamespace}, u.GetNamespace(),
 		"limit=50&labelSelector="+url.QueryEscape(selector))
 	if err != nil {
 		return "", err
 	}
 	hash, newest := "", -1
-	for _, s := range sets {
+	for _, s := range sets.items {
 		revision, err := strconv.Atoi(s.annotations["deployment.kubernetes.io/revision"])
 		if err == nil && revision > newest && s.Labels["pod-template-hash"] != "" {
 			hash, newest = s.Labels["pod-template-hash"], revision

@@ -74,6 +74,12 @@ const (
 	// module, ValueTrue allows the downgrade on every runtime; for mandatory modules, only the Kyma in the control
 	// plane is read. It applies as long as it is set. An addition of this project.
 	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
+	// AnnotationDeleteCustomResources on a Kyma, in the control plane or the runtime, names the modules whose custom
+	// resources of users may be deleted when a CRD of the module is deleted, separated by commas; AllModules means all
+	// modules. For mandatory modules, only the Kyma in the control plane is read. Without it, such custom resources
+	// block the deletion of the CRD. The Kyma controller sets it to ValueTrue on the Manifests of these modules. It
+	// applies as long as it is set: remove it when the module is removed. An addition of this project.
+	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
@@ -98,6 +104,9 @@ const DriftReport = "report"
 
 // DowngradeAll is the value of AnnotationAllowDowngrade that names every module.
 const DowngradeAll = "*"
+
+// AllModules is the value of AnnotationDeleteCustomResources that names every module.
+const AllModules = "*"
 
 // Disclaimer is the value of AnnotationDisclaimer.
 const Disclaimer = "DO NOT EDIT - This resource is managed by Kyma.\n" +

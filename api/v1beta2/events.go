@@ -16,6 +16,13 @@ const (
 	EventTombstoneDeleted = "TombstoneDeleted"
 )
 
+// Reasons of events about a Manifest.
+const (
+	// EventCustomResourcesDeleted: custom resources of users were deleted before their CRD, because the annotation
+	// AnnotationDeleteCustomResources of the Kyma allows it.
+	EventCustomResourcesDeleted = "CustomResourcesDeleted"
+)
+
 // Reasons of events about a Watcher.
 const (
 	// EventGatewayNotFound: no gateway is selected.

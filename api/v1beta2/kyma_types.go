@@ -351,6 +351,19 @@ func (k *Kyma) ModuleChannel(name string) string {
 	return DefaultChannel
 }
 
+// MayDeleteCustomResources reports whether the annotation AnnotationDeleteCustomResources names a module.
+func (k *Kyma) MayDeleteCustomResources(module string) bool {
+	if k == nil {
+		return false
+	}
+	for name := range strings.SplitSeq(k.Annotations[AnnotationDeleteCustomResources], ",") {
+		if name = strings.TrimSpace(name); name != "" && (name == module || name == AllModules) {
+			return true
+		}
+	}
+	return false
+}
+
 // IsBeta reports whether the Kyma may have modules that are marked as beta.
 func (k *Kyma) IsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBeta) }
 

@@ -96,18 +96,20 @@ func (n *run) deleteModules(ctx context.Context) error {
 	n.found.resolved = true
 	var left []string
 	for _, m := range n.sortedManifests() {
-		n.modules = append(n.modules, plan.ToRemove(n.kyma, m))
+		module := plan.ToRemove(n.kyma, m)
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
 		if n.deletion.runtimeLeft == leftAfterDeadline {
 			if err := n.markGivenUp(ctx, m); err != nil {
 				return err
 			}
 		}
-		if m.DeletionTimestamp.IsZero() {
-			if err := n.deleteManifest(ctx, m); err != nil {
-				return err
-			}
+		// the Kyma in the runtime, which is not read here, may have allowed it before
+		module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
+			m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
+		if err := n.removeManifest(ctx, &module); err != nil {
+			return err
 		}
+		n.modules = append(n.modules, module)
 	}
 	if why := forbidden(n.manifests); why != nil && n.DeletionDeadline > 0 && n.deletion.runtimeLeft == "" {
 		if err := n.waitOrGiveUp(ctx, why); err != nil {

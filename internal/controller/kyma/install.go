@@ -188,12 +188,26 @@ func (n *run) remove(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
 		isForbidden := m.Decision.Blocker != nil && !m.Decision.Blocker.KeepInstalled
-		if m.Manifest == nil || m.IsRequested && !isForbidden || !m.Manifest.DeletionTimestamp.IsZero() {
+		if m.Manifest == nil || m.IsRequested && !isForbidden {
 			continue
 		}
-		errs = append(errs, n.deleteManifest(ctx, m.Manifest))
+		errs = append(errs, n.removeManifest(ctx, m))
 	}
 	return errors.Join(errs...)
+}
+
+// removeManifest deletes the Manifest of a module if it is not being deleted. Before that, it informs the controller of
+// Manifests whether the user allows the deletion of custom resources.
+func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
+	if updated := plan.WithPermission(m); updated != nil {
+		if err := n.patchManifest(ctx, m, updated); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if !m.Manifest.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return n.deleteManifest(ctx, m.Manifest)
 }
 
 // deleteManifest deletes a Manifest. If the Manifest was replaced by another one with the same name after it was read,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -55,62 +56,58 @@ func isNotFound(err error) bool {
 	return false
 }
 
-// findBlockers waits while custom resources of the module's kind exist that users created. Without the module, no
-// operator would handle these custom resources.
+// findBlockers waits while custom resources of users exist whose CRD would be deleted with the module. If the user
+// allows it, findBlockers deletes them while the operator of the module still runs.
 func (n *run) findBlockers(ctx context.Context) error {
-	cr := n.manifest.Spec.Resource
-	if cr == nil {
-		return nil
-	}
-	own := resourceRefOf(n.manifest)
-	all, err := n.runtime.List(ctx, own.GVK(), "")
-	if loop.Reason(err) == apply.KindUnknown {
-		return nil // a kind that is not served has no objects
-	}
-	if err != nil {
+	found, err := customresource.FindOfModule(ctx, n.questionAbout(n.refs))
+	if err != nil || len(found.Kinds) == 0 {
 		return err
-	}
-	var users []apply.Ref
-	for _, found := range all {
-		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !found.SameObject(own) {
-			users = append(users, found.Ref)
-		}
-	}
-	if users, err = n.withoutOtherManifests(ctx, users); err != nil || len(users) == 0 {
-		return err
-	}
-	var names []string
-	for _, ref := range users {
-		names = append(names, ref.String())
-	}
-	const limit = 5 // maximum number of names in a message
-	more := ""
-	if len(names) > limit {
-		more = fmt.Sprintf(" and %d more", len(names)-limit)
-		names = names[:limit]
 	}
 	n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+	if err := n.deleteOfUsers(ctx, found); err != nil {
+		return err
+	}
 	n.repairOperator(ctx)
-	return n.waitFor("custom resources of users to be deleted: " + strings.Join(names, ", ") + more)
+	return n.waitFor(n.waitForUsers(found))
 }
 
-// withoutOtherManifests returns refs without the custom resources that belong to other Manifests of this runtime. The
-// deletion of those Manifests deletes these custom resources.
-func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
-	if len(refs) == 0 {
-		return nil, nil
+// questionAbout returns the question which custom resources of users are deleted together with some CRDs.
+func (n *run) questionAbout(crds []apply.Ref) customresource.Question {
+	return customresource.Question{Client: n.Client, Runtime: n.runtime.Cluster, Manifest: n.manifest,
+		Inventory: inventoryRefs(n.manifest.Status.Synced), CRDs: crds}
+}
+
+// waitForUsers returns what the deletion of a CRD waits for, and how the user can allow it.
+func (n *run) waitForUsers(found customresource.Found) string {
+	what := "custom resources of users to be deleted: " + found.String()
+	if n.allowsDeletionOfUsers() {
+		return what
 	}
-	var others v1beta2.ManifestList
-	if err := n.Client.List(ctx, &others, client.InNamespace(n.manifest.Namespace),
-		client.MatchingFields{runtimes.KymaNameIndex: n.kyma}); err != nil {
-		return nil, fmt.Errorf("listing the Manifests of runtime %s: %w", n.kyma, err)
+	return fmt.Sprintf("%s; delete them, or name module %s in the annotation %s of the Kyma", what,
+		n.manifest.ModuleName(), v1beta2.AnnotationDeleteCustomResources)
+}
+
+// allowsDeletionOfUsers reports whether the user allows the deletion of custom resources.
+func (n *run) allowsDeletionOfUsers() bool {
+	return n.manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
+}
+
+// deleteOfUsers deletes custom resources of users if the user allows it, and records an event about them.
+func (n *run) deleteOfUsers(ctx context.Context, found customresource.Found) error {
+	if !n.allowsDeletionOfUsers() {
+		return nil
 	}
-	return slices.DeleteFunc(refs, func(ref apply.Ref) bool {
-		return slices.ContainsFunc(others.Items, func(m v1beta2.Manifest) bool {
-			return m.Name != n.manifest.Name && m.Spec.CustomResourcePolicy != v1beta2.Ignore &&
-				ref.SameObject(resourceRefOf(&m))
-		})
-	}), nil
+	deleted, err := found.Delete(ctx)
+	if len(deleted) > 0 {
+		var names []string
+		for _, ref := range deleted {
+			names = append(names, ref.String())
+		}
+		n.recordEvent(v1beta2.EventCustomResourcesDeleted, fmt.Sprintf("deleted %d custom resources of users, as the "+
+			"annotation %s allows: %s", len(deleted), v1beta2.AnnotationDeleteCustomResources,
+			strings.Join(names, ", ")))
+	}
+	return err
 }
 
 // deleteResource deletes the module's custom resource. It waits until the module's operator, which still runs, has
@@ -119,7 +116,11 @@ func (n *run) deleteResource(ctx context.Context) error {
 	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
 	}
-	left, err := n.runtime.Delete(ctx, []apply.Ref{resourceRefOf(n.manifest)}, &n.memory.deletion)
+	ref, err := customresource.ResourceRef(ctx, n.runtime.Cluster, n.manifest)
+	if err != nil {
+		return err
+	}
+	left, err := n.runtime.Delete(ctx, []apply.Ref{ref}, &n.memory.deletion)
 	if err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 			}
 			if c.blocked {
 				if reason, message := readyMessage(t, m); reason != v1beta2.ReasonCustomResourceBlocksDeletion ||
-					!strings.Contains(message, "Sample.example.com default/") {
+					!strings.Contains(message, "1 Sample.example.com (default/") {
 					t.Errorf("%s: %s: %s", c.reason, reason, message)
 				}
 				if b.runtime.object(configMaps+"a") == nil {

@@ -42,6 +42,8 @@ type Module struct {
 	Manifest    *v1beta2.Manifest     // nil if there is none; step install replaces it
 	Former      *v1beta2.ModuleStatus // the module's status entry before this reconcile; nil if none
 	Err         error                 // set by step install: why the Manifest was not written
+	// the user allows the deletion of custom resources with a CRD of the module
+	MayDeleteCustomResources bool
 }
 
 // Pause returns the blocker of a paused module, or nil if the module is not paused.
@@ -83,7 +85,7 @@ func Resolve(in Inputs) []Module {
 	for _, r := range channel.MandatoryRequests(in.Catalog, in.Kyma) {
 		isMandatory[r.Module] = true
 		m := Module{Spec: v1beta2.Module{Name: r.Module}, IsMandatory: true,
-			Manifest: manifestOf(in.Manifests, r.Module, true)}
+			Manifest: manifestOf(in.Manifests, r.Module, true), MayDeleteCustomResources: in.mayDelete(r.Module, true)}
 		mandatory = append(mandatory, decide(m, r))
 	}
 	var all []Module
@@ -91,7 +93,8 @@ func Resolve(in Inputs) []Module {
 	for _, spec := range in.Remote.Spec.Modules {
 		isRequested[spec.Name] = true
 		m := Module{Spec: spec, Former: formerEntry(in.Kyma, spec.Name),
-			Manifest: manifestOf(in.Manifests, spec.Name, false)}
+			Manifest:                 manifestOf(in.Manifests, spec.Name, false),
+			MayDeleteCustomResources: in.mayDelete(spec.Name, false)}
 		if m.Manifest != nil && assigned[m.Manifest] {
 			m.Manifest = nil
 		}
@@ -103,15 +106,42 @@ func Resolve(in Inputs) []Module {
 		if assigned[m] || !IsOurs(m) || (isRequested[of] || isMandatory[of]) && !m.IsMandatory() {
 			continue
 		}
-		all = append(all, ToRemove(in.Kyma, m))
+		removed := ToRemove(in.Kyma, m)
+		removed.MayDeleteCustomResources = in.mayDelete(of, m.IsMandatory())
+		all = append(all, removed)
 	}
 	return append(all, mandatory...)
 }
 
-// ToRemove returns the module of a Manifest that is being deleted or will be deleted.
+// mayDelete reports whether a Kyma allows the deletion of custom resources with a CRD of a module. The Kyma in the
+// runtime decides only about modules that it can request.
+func (in *Inputs) mayDelete(module string, mandatory bool) bool {
+	return in.Kyma.MayDeleteCustomResources(module) || !mandatory && in.Remote.MayDeleteCustomResources(module)
+}
+
+// ToRemove returns the module of a Manifest that is being deleted or will be deleted. Only the Kyma in the control
+// plane decides about its custom resources.
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
-	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of)}
+	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of),
+		MayDeleteCustomResources: k.MayDeleteCustomResources(of)}
+}
+
+// WithPermission returns a copy of the Manifest of a module with the annotation AnnotationDeleteCustomResources if the
+// user allows the deletion of custom resources, and without the annotation otherwise. It returns nil if the Manifest
+// already is as desired.
+func WithPermission(m *Module) *v1beta2.Manifest {
+	has := m.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
+	if has == m.MayDeleteCustomResources {
+		return nil
+	}
+	updated := m.Manifest.DeepCopy()
+	if has {
+		delete(updated.Annotations, v1beta2.AnnotationDeleteCustomResources)
+	} else {
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1beta2.AnnotationDeleteCustomResources, v1beta2.ValueTrue)
+	}
+	return updated
 }
 
 // IsOurs reports whether this controller has created a Manifest. A Manifest that a user has created stays until the
@@ -218,6 +248,9 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 	if m.IsMandatory {
 		want.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
 	}
+	if m.MayDeleteCustomResources {
+		want.Annotations[v1beta2.AnnotationDeleteCustomResources] = v1beta2.ValueTrue
+	}
 	if value, annotated := t.Annotations[v1beta2.AnnotationCustomStateCheck]; annotated {
 		want.Annotations[v1beta2.AnnotationCustomStateCheck] = value
 	}
@@ -244,7 +277,7 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 // annotations of others stay.
 var (
 	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule}
-	ourAnnotations = []string{v1beta2.AnnotationPaused}
+	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources}
 )
 
 // WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. It returns nil if the

@@ -1,0 +1,167 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// Instances are custom resources that one CustomResourceDefinition defines.
+type Instances struct {
+	// Kind is the kind of the custom resources, in the version in which they were listed. It is zero if the cluster
+	// does not serve the kind; then there are no custom resources.
+	Kind schema.GroupVersionKind
+	// Items are custom resources of all namespaces: one page of the list.
+	Items []ObjectMetadata
+	// More is the number of custom resources after this page. It is 1 if the API server does not count them.
+	More int
+	// Continue is the argument for the next page. The last page has "".
+	Continue string
+}
+
+// ListInstances returns one page of at most limit custom resources of a CustomResourceDefinition. crd is the name of
+// the CRD: plural.group. next is Instances.Continue of the page before, and "" for the first page.
+//
+// ListInstances sends one request for metadata. If the kind of the CRD is not cached, it sends two discovery requests
+// first. A version that is not served any more is replaced by one that is.
+func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next string) (Instances, error) {
+	plural, group, ok := strings.Cut(crd, ".")
+	if err := validateIdentity(Ref{Group: group, Version: "v1", Name: plural}); err != nil || !ok {
+		return Instances{}, nil // a CRD with such a name cannot exist
+	}
+	query := "limit=" + strconv.Itoa(limit)
+	if next != "" {
+		query += "&continue=" + url.QueryEscape(next)
+	}
+	list := func(gvk schema.GroupVersionKind, res resource) (Instances, error) {
+		found, err := c.listPage(ctx, gvk.GroupVersion(), res, "", query)
+		if err != nil {
+			return Instances{}, err
+		}
+		for i := range found.items {
+			found.items[i].Kind = gvk.Kind
+		}
+		more := found.remaining
+		if found.next != "" {
+			more = max(more, 1)
+		}
+		return Instances{Kind: gvk, Items: found.items, More: more, Continue: found.next}, nil
+	}
+	if gvk, res, cached := c.cachedKind(group, plural); cached {
+		found, err := list(gvk, res)
+		if !reasonIs(err, KindUnknown) {
+			return found, err
+		}
+		c.forgetKind(gvk)
+	}
+	gvk, res, err := c.discoverPlural(ctx, group, plural)
+	if err != nil || gvk.Kind == "" {
+		return Instances{}, err
+	}
+	found, err := list(gvk, res)
+	if reasonIs(err, KindUnknown) { // the CRD was deleted in between
+		c.forgetKind(gvk)
+		return Instances{}, nil
+	}
+	return found, err
+}
+
+// cachedKind returns the kind with a plural, if it is cached. Of several versions, it returns the one that API servers
+// prefer.
+func (c *Cluster) cachedKind(group, plural string) (found schema.GroupVersionKind, res resource, ok bool) {
+	choose := func(gvk schema.GroupVersionKind, r resource) {
+		if gvk.Group == group && r.plural == plural &&
+			(!ok || version.CompareKubeAwareVersionStrings(gvk.Version, found.Version) > 0) {
+			found, res, ok = gvk, r, true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for gvk, r := range c.kinds {
+		choose(gvk, r)
+	}
+	if c.shared != nil {
+		c.shared.mu.RLock()
+		defer c.shared.mu.RUnlock()
+		for gvk, r := range c.shared.known {
+			if !c.differing[gvk] {
+				choose(gvk, r)
+			}
+		}
+	}
+	return found, res, ok
+}
+
+// discoverPlural finds the kind with a plural by discovery, in the first version of the group that serves it. It
+// returns the zero kind if no version serves it, and remembers that like other results of discovery.
+func (c *Cluster) discoverPlural(ctx context.Context, group, plural string) (
+	schema.GroupVersionKind, resource, error) {
+	unserved := schema.GroupVersionKind{Group: group, Kind: plural} // no kind has the name of a plural
+	if c.isKnownUnserved(unserved) {
+		return schema.GroupVersionKind{}, resource{}, nil
+	}
+	versions, err := c.servedVersions(ctx, group)
+	if err != nil {
+		return schema.GroupVersionKind{}, resource{}, err
+	}
+	for _, v := range versions {
+		gv := schema.GroupVersion{Group: group, Version: v}
+		kinds, err := c.servedKinds(ctx, gv)
+		if err != nil {
+			return schema.GroupVersionKind{}, resource{}, err
+		}
+		for kind, res := range kinds {
+			if res.plural == plural {
+				gvk := gv.WithKind(kind)
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.rememberLocked(gvk, res)
+				return gvk, res, nil
+			}
+		}
+	}
+	c.rememberUnserved(unserved)
+	return schema.GroupVersionKind{}, resource{}, nil
+}
+
+// servedVersions returns the versions in which the cluster serves an API group. API servers list the preferred version
+// first. It sends one request.
+func (c *Cluster) servedVersions(ctx context.Context, group string) ([]string, error) {
+	r := request{method: http.MethodGet, path: "/apis/" + group,
+		operation: "reading which versions are served of " + group}
+	var answer metav1.APIGroup
+	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	if err != nil && !reasonIs(err, KindUnknown) {
+		return nil, err
+	}
+	var all []string
+	for _, v := range answer.Versions {
+		all = append(all, v.Version)
+	}
+	return all, nil
+}
+
+// Locate returns ref as its object is identified in the cluster: without a namespace if its kind is cluster-scoped. The
+// namespace of a namespaced kind is "default" if ref has none. If the kind is not served, Locate returns ref unchanged.
+// Built-in and cached kinds need no request.
+func (c *Cluster) Locate(ctx context.Context, ref Ref) (Ref, error) {
+	res, err := c.resourceOf(ctx, ref.GVK())
+	switch {
+	case reasonIs(err, KindUnknown):
+		return ref, nil
+	case err != nil:
+		return ref, err
+	case !res.namespaced:
+		ref.Namespace = ""
+	case ref.Namespace == "":
+		ref.Namespace = "default"
+	}
+	return ref, nil
+}

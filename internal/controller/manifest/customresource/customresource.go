@@ -1,0 +1,185 @@
+// Package customresource finds the custom resources of users that would be deleted together with the CRDs of a module,
+// and deletes them if the user has allowed that.
+//
+// # Use
+//
+//	found, err := customresource.Find(ctx, customresource.Question{…})
+//	if len(found.Kinds) > 0 && allowed {
+//		deleted, err := found.Delete(ctx)
+//	}
+//
+// # How it works
+//
+// The deletion of a CRD deletes all of its custom resources. A custom resource of such a CRD belongs to a user, unless
+// the first row that matches says otherwise:
+//
+//	1  it is in the inventory of the module                             deleted with the module
+//	2  it is the default custom resource of the module                  deleted with the module, unless its policy is Ignore
+//	3  it is the default custom resource of another module              deleted with that module
+//	4  an object of row 1, or a custom resource of the module's kinds,
+//	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
+//
+// In the normal case there is nothing to find, and each CRD costs one list request for metadata. If the kind of the CRD
+// is not known to this process, for example after a restart, two discovery requests are added.
+//
+// # What it does not do
+//
+// It does not delete custom resources that another module has applied, even if the user allows a deletion: that module
+// would create them again. They are reported until that module is removed.
+package customresource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// Question is about the CRDs of one module.
+type Question struct {
+	// Client reads the other Manifests of the runtime from a cache.
+	Client client.Reader
+	// Runtime is the cluster of the module.
+	Runtime *apply.Cluster
+	// Manifest is the Manifest of the module.
+	Manifest *v1beta2.Manifest
+	// Inventory has the objects of the module.
+	Inventory []apply.Ref
+	// CRDs are the CRDs that will be deleted. Other kinds, and CRDs with Keep, are ignored.
+	CRDs []apply.Ref
+}
+
+// Found are custom resources of users, by kind.
+type Found struct {
+	Kinds    []Kind
+	question Question
+	own      ownership
+}
+
+// Kind has the custom resources of users of one kind.
+type Kind struct {
+	// CRD is the CRD of the kind.
+	CRD  apply.Ref
+	kind schema.GroupKind
+	// items are the first custom resources of users.
+	items []apply.ObjectMetadata
+	// count is the number of all custom resources of users.
+	count int
+}
+
+const (
+	// firstPage is the number of custom resources in the first request for a CRD, in addition to those of the module.
+	firstPage = 10
+	// nextPage is the number of custom resources in further requests, and the number that one call of Delete deletes.
+	nextPage = 500
+	// maxPages limits the requests for a CRD if none of the custom resources so far belongs to a user.
+	maxPages = 10
+)
+
+// ResourceRef returns the default custom resource of a Manifest as it is identified in the runtime: the namespace of a
+// cluster-scoped kind is left out, although spec.resource has one. It returns the zero Ref if the module has no default
+// custom resource.
+func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest) (apply.Ref, error) {
+	if m.Spec.Resource == nil {
+		return apply.Ref{}, nil
+	}
+	return runtime.Locate(ctx, declaredRef(m))
+}
+
+// declaredRef returns the default custom resource of a Manifest as its spec identifies it.
+func declaredRef(m *v1beta2.Manifest) apply.Ref {
+	cr := m.Spec.Resource
+	gvk := cr.GroupVersionKind()
+	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: cr.GetNamespace(),
+		Name: cr.GetName()}
+}
+
+// FindOfModule is Find for all CRDs in the inventory, and for the CRD of the default custom resource even if another
+// component has created this CRD: without the module, no operator would handle its custom resources.
+func FindOfModule(ctx context.Context, q Question) (Found, error) {
+	q.CRDs = q.Inventory
+	if q.Manifest.Spec.Resource != nil {
+		own := declaredRef(q.Manifest)
+		resource, _, err := q.Runtime.Resource(ctx, own)
+		if err != nil && loop.Reason(err) != apply.KindUnknown {
+			return Found{}, err
+		}
+		crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+			Name: resource.Resource + "." + resource.Group}
+		if err == nil && !slices.ContainsFunc(q.CRDs, crd.SameObject) {
+			q.CRDs = append(slices.Clone(q.CRDs), crd)
+		}
+	}
+	return Find(ctx, q)
+}
+
+// Find returns the custom resources of users that the deletion of the CRDs would delete.
+func Find(ctx context.Context, q Question) (Found, error) {
+	f := Found{question: q}
+	var pages []apply.Instances
+	var crds []apply.Ref
+	for _, crd := range q.CRDs {
+		if crd.Kind != "CustomResourceDefinition" || crd.Keep {
+			continue
+		}
+		page, err := q.Runtime.ListInstances(ctx, crd.Name, firstPage+ownOf(q, crd), "")
+		if err != nil {
+			return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
+		}
+		if len(page.Items) > 0 {
+			pages, crds = append(pages, page), append(crds, crd)
+		}
+	}
+	if len(pages) == 0 {
+		return f, nil
+	}
+	own, err := q.ownership(ctx, pages)
+	if err != nil {
+		return Found{}, err
+	}
+	f.own = own
+	for i, page := range pages {
+		k := Kind{CRD: crds[i], kind: page.Kind.GroupKind()}
+		seen := 0
+		for n := 1; ; n++ {
+			users := slices.DeleteFunc(slices.Clone(page.Items), func(o apply.ObjectMetadata) bool {
+				return !own.isOfUser(&o)
+			})
+			seen += len(page.Items) - len(users)
+			k.items = append(k.items, users...)
+			if len(k.items) > 0 || page.Continue == "" || n == maxPages {
+				break
+			}
+			if page, err = q.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, page.Continue); err != nil {
+				return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
+			}
+		}
+		k.count = len(k.items) + max(0, page.More-max(0, own.countOf(k.kind)-seen))
+		if k.count > 0 && !own.keeps(k.kind) {
+			f.Kinds = append(f.Kinds, k)
+		}
+	}
+	return f, nil
+}
+
+// ownOf returns the number of objects of the module that may be custom resources of a CRD.
+func ownOf(q Question, crd apply.Ref) int {
+	n := 0
+	_, group, _ := strings.Cut(crd.Name, ".")
+	for _, r := range q.Inventory {
+		if r.Group == group {
+			n++
+		}
+	}
+	if cr := q.Manifest.Spec.Resource; cr != nil && cr.GroupVersionKind().Group == group {
+		n++
+	}
+	return n
+}

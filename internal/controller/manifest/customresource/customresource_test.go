@@ -1,0 +1,91 @@
+package customresource
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// TestIsOfUser has the rows of the table in the documentation of the package.
+func TestIsOfUser(t *testing.T) {
+	of := func(kind, namespace, name string) apply.Ref {
+		return apply.Ref{Group: "example.com", Version: "v1", Kind: kind, Namespace: namespace, Name: name}
+	}
+	own := ownership{
+		inventory: []apply.Ref{of("Thing", "a", "applied"),
+			{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "a", Name: "operator"}},
+		defaults: []apply.Ref{of("Thing", "kyma-system", "default"), of("Whole", "kyma-system", "default"),
+			of("Thing", "", "bare")},
+		kinds: []schema.GroupKind{{Group: "example.com", Kind: "Thing"}},
+	}
+	by := func(version, kind, name string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name}}
+	}
+	cases := map[string]struct {
+		reason string
+		object apply.Ref
+		owners []metav1.OwnerReference
+		want   bool
+	}{
+		"User":          {"nobody else made it", of("Thing", "a", "mine"), nil, true},
+		"Inventory":     {"the module has applied it", of("Thing", "a", "applied"), nil, false},
+		"Namespace":     {"the same name in another namespace", of("Thing", "b", "applied"), nil, true},
+		"Default":       {"a default custom resource", of("Thing", "kyma-system", "default"), nil, false},
+		"ClusterScoped": {"spec.resource has a namespace, the object has none", of("Whole", "", "default"), nil, false},
+		"NoNamespace":   {"spec.resource has no namespace", of("Thing", "default", "bare"), nil, false},
+		"OfKind":        {"its owner is of the module's kinds", of("Thing", "a", "x"), by("example.com/v2", "Thing", "mine"), false},
+		"OfOperator":    {"its owner is the operator", of("Thing", "a", "x"), by("apps/v1", "Deployment", "operator"), false},
+		"Elsewhere":     {"the operator is in another namespace", of("Thing", "b", "x"), by("apps/v1", "Deployment", "operator"), true},
+		"OfOther":       {"its owner is something else", of("Thing", "a", "x"), by("v1", "ConfigMap", "mine"), true},
+		"BadOwner":      {"its owner cannot be parsed", of("Thing", "a", "x"), by("a/b/c", "Thing", "mine"), true},
+	}
+	for name, c := range cases {
+		if got := own.isOfUser(&apply.ObjectMetadata{Ref: c.object, Owners: c.owners}); got != c.want {
+			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
+		}
+	}
+	if n := own.countOf(schema.GroupKind{Group: "example.com", Kind: "Thing"}); n != 3 {
+		t.Errorf("%d custom resources go with modules, want 3", n)
+	}
+}
+
+// TestString: the text has kinds, numbers and first names, and its length is limited.
+func TestString(t *testing.T) {
+	item := func(name string) apply.ObjectMetadata {
+		return apply.ObjectMetadata{Ref: apply.Ref{Namespace: "a", Name: name}}
+	}
+	deleting := item("d")
+	deleting.DeletionTime, deleting.Finalizers = time.Now(), []string{"example.com/x", "example.com/y"}
+	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	few := Found{Kinds: []Kind{{kind: thing, count: 9, items: []apply.ObjectMetadata{item("b"), deleting}},
+		{kind: schema.GroupKind{Kind: "Other"}, count: 1, items: []apply.ObjectMetadata{{Ref: apply.Ref{Name: "c"}}}}}}
+	want := "9 Thing.example.com (a/b, a/d with finalizers example.com/x example.com/y, and 7 more); 1 Other (c)"
+	if got := few.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	many := Found{}
+	for range 7 {
+		many.Kinds = append(many.Kinds, Kind{kind: thing, count: 1,
+			items: []apply.ObjectMetadata{item(strings.Repeat("n", 300))}})
+	}
+	if got := many.String(); len(got) > 1024 {
+		t.Errorf("%d bytes", len(got))
+	}
+	short := Found{Kinds: make([]Kind, 7)}
+	if got := short.String(); !strings.HasSuffix(got, "; 2 more kinds") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestDeclaredRef: the reference has the namespace of the spec.
+func TestDeclaredRef(t *testing.T) {
+	if ref, err := ResourceRef(t.Context(), nil, &v1beta2.Manifest{}); err != nil || ref != (apply.Ref{}) {
+		t.Errorf("a module without a default custom resource: %v, %v", ref, err)
+	}
+}

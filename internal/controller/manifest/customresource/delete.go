@@ -1,0 +1,86 @@
+package customresource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until none is left. It
+// returns those whose deletion the API server has accepted now. Custom resources that are already being deleted wait
+// for their finalizers, which the operator of the module removes.
+func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
+	for _, k := range f.Kinds {
+		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, "")
+		if err != nil {
+			return deleted, fmt.Errorf("deleting custom resources of users: %w", err)
+		}
+		var refs []apply.Ref
+		for i := range page.Items {
+			o := &page.Items[i]
+			if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwner(o) == "" {
+				refs = append(refs, o.Ref)
+			}
+		}
+		left, err := f.question.Runtime.Delete(ctx, refs, nil)
+		for _, r := range left.Remaining {
+			if r.Err != nil {
+				refs = slices.DeleteFunc(refs, r.Ref.SameObject)
+			}
+		}
+		deleted = append(deleted, refs...)
+		if err != nil {
+			return deleted, fmt.Errorf("deleting custom resources of users: %w", err)
+		}
+	}
+	return deleted, nil
+}
+
+// otherOwner returns namespace/name of another Manifest of the runtime that has applied a custom resource, or "".
+func (w *ownership) otherOwner(o *apply.ObjectMetadata) string {
+	if owner := o.Annotation(v1beta2.AnnotationOwnedBy); slices.Contains(w.others, owner) {
+		return owner
+	}
+	return ""
+}
+
+const (
+	namesLimit = 5 // maximum number of names of a kind in a message
+	kindsLimit = 5 // maximum number of kinds in a message
+)
+
+// String returns the numbers of custom resources of users, with their kinds and first names.
+func (f Found) String() string {
+	var parts []string
+	for _, k := range f.Kinds[:min(kindsLimit, len(f.Kinds))] {
+		var names []string
+		for i := range k.items[:min(namesLimit, len(k.items))] {
+			names = append(names, f.describe(&k.items[i]))
+		}
+		if more := k.count - len(names); more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		parts = append(parts, fmt.Sprintf("%d %s (%s)", k.count, k.kind, strings.Join(names, ", ")))
+	}
+	if more := len(f.Kinds) - kindsLimit; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more kinds", more))
+	}
+	return loop.Clip(strings.Join(parts, "; "))
+}
+
+// describe returns the name of a custom resource, and what its deletion waits for.
+func (f Found) describe(o *apply.ObjectMetadata) string {
+	name := strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+	switch owner := f.own.otherOwner(o); {
+	case owner != "":
+		name += " of Manifest " + owner
+	case !o.DeletionTime.IsZero() && len(o.Finalizers) > 0:
+		name += " with finalizers " + strings.Join(o.Finalizers, " ")
+	}
+	return name
+}

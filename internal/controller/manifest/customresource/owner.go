@@ -1,0 +1,93 @@
+package customresource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// ownership has what decides whether a custom resource belongs to a user.
+type ownership struct {
+	inventory []apply.Ref
+	defaults  []apply.Ref        // default custom resources that are deleted with their modules
+	kinds     []schema.GroupKind // the kinds of the CRDs of the module that have custom resources
+	others    []string           // namespace/name of the other Manifests of the runtime
+}
+
+// ownership reads the other Manifests of the runtime from the cache.
+func (q Question) ownership(ctx context.Context, pages []apply.Instances) (ownership, error) {
+	own := ownership{inventory: q.Inventory}
+	for _, page := range pages {
+		own.kinds = append(own.kinds, page.Kind.GroupKind())
+	}
+	var list v1beta2.ManifestList
+	if err := q.Client.List(ctx, &list, client.InNamespace(q.Manifest.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: q.Manifest.Labels[v1beta2.LabelKymaName]}); err != nil {
+		return own, fmt.Errorf("listing the Manifests of runtime %s: %w", q.Manifest.Labels[v1beta2.LabelKymaName], err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		if m.Name != q.Manifest.Name {
+			own.others = append(own.others, m.Namespace+"/"+m.Name)
+		}
+		if m.Spec.CustomResourcePolicy != v1beta2.Ignore && m.Spec.Resource != nil {
+			own.defaults = append(own.defaults, declaredRef(m))
+		}
+	}
+	return own, nil
+}
+
+// isOfUser implements the table in the documentation of the package.
+func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
+	isDefault := func(declared apply.Ref) bool { return isDeclared(o.Ref, declared) }
+	return !slices.ContainsFunc(w.inventory, o.SameObject) && !slices.ContainsFunc(w.defaults, isDefault) &&
+		!slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool { return w.isOwner(o, owner) })
+}
+
+// isDeclared reports whether an object in the runtime is the default custom resource that a spec declares. The spec has
+// a namespace even if the kind is cluster-scoped. Without a namespace, it means the namespace default.
+func isDeclared(o, declared apply.Ref) bool {
+	switch {
+	case o.Namespace == "":
+		declared.Namespace = ""
+	case declared.Namespace == "":
+		declared.Namespace = "default"
+	}
+	return o.SameObject(declared)
+}
+
+// isOwner reports whether an owner of a custom resource is an object of the module, or a custom resource of its kinds.
+func (w *ownership) isOwner(o *apply.ObjectMetadata, owner metav1.OwnerReference) bool {
+	version, err := schema.ParseGroupVersion(owner.APIVersion)
+	if err != nil {
+		return false
+	}
+	kind := schema.GroupKind{Group: version.Group, Kind: owner.Kind}
+	return slices.Contains(w.kinds, kind) || slices.ContainsFunc(w.inventory, func(r apply.Ref) bool {
+		return r.GVK().GroupKind() == kind && r.Name == owner.Name && (r.Namespace == "" || r.Namespace == o.Namespace)
+	})
+}
+
+// countOf returns the number of custom resources of a kind that are deleted with modules.
+func (w *ownership) countOf(kind schema.GroupKind) int {
+	n := 0
+	for _, r := range slices.Concat(w.inventory, w.defaults) {
+		if r.GVK().GroupKind() == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// keeps reports whether the module keeps a custom resource of a kind. Its CRD is then kept, too.
+func (w *ownership) keeps(kind schema.GroupKind) bool {
+	return slices.ContainsFunc(w.inventory, func(r apply.Ref) bool { return r.Keep && r.GVK().GroupKind() == kind })
+}
