@@ -9,8 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -23,6 +21,10 @@ func main() {
 	c := config.NewManager()
 	c.Register(pflag.CommandLine)
 	pflag.Parse()
+	if c.Version {
+		fmt.Println(config.ReadBuild())
+		return
+	}
 	if err := c.Validate(); err != nil {
 		fmt.Fprintf(os.Stderr, "lifecycle-manager cannot start:\n%v\n", err)
 		os.Exit(1)
@@ -43,14 +45,9 @@ func run(c *config.Manager) error {
 		return err
 	}
 	defer stop()
-	var cfg *rest.Config
-	if c.Kubeconfig == "" {
-		cfg, err = rest.InClusterConfig()
-	} else {
-		cfg, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
-	}
+	cfg, err := manager.ClusterConfig(c.Kubeconfig)
 	if err != nil {
-		return fmt.Errorf("finding the cluster to work on (--kubeconfig, $KUBECONFIG, or run in a pod): %w", err)
+		return err
 	}
 	mgr, err := manager.New(ctx, c, cfg)
 	if err != nil {

@@ -24,7 +24,7 @@ func main() {
 	c.Register(pflag.CommandLine)
 	pflag.Parse()
 	if c.Version {
-		fmt.Println(config.Version)
+		fmt.Println(config.ReadBuild())
 		return
 	}
 	err := c.Validate()

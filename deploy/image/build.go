@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
 // build compiles the program in a folder for a platform, such as linux/arm64, and writes it to a file. The program is
@@ -18,7 +20,7 @@ func build(ctx context.Context, folder, platform, file string) error {
 	}
 	//nolint:gosec // folders and files are ours
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags=-s -w", "-o", file, folder)
+		"-ldflags=-s -w -X github.com/kyma-fleet/lifecycle-manager/internal/config.Version="+config.Version, "-o", file, folder)
 	command.Env = append(command.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1",
 		"GOARM64=v8.0", "GOFLAGS=")
 	var output bytes.Buffer

@@ -14,6 +14,7 @@
 //	runtimeadmin               admin of a runtime: klm module list, enable, …
 //	moduleauthor               author of a module: klm module build, push, …
 //	installer                  whoever installs the manager
+//	checkup                    klm version, klm check
 //	recovery                   platform team: klm backup, klm restore
 //	supportdump                all of them
 //
@@ -48,6 +49,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/channeladmin"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/checkup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/installer"
@@ -116,7 +118,7 @@ klm status                                   # the fleet at a glance
 klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
-		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a),
+		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a), checkup.Commands(a),
 			recovery.Commands(a),
 			[]*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
 	)

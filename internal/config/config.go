@@ -97,6 +97,8 @@ type Manager struct {
 	// outside the cluster.
 	WebhookURL string
 
+	// Version is true if the program only prints its version and exits.
+	Version bool
 	// LeaderElect enables leader election among the replicas. Default true.
 	LeaderElect bool
 	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod configure leader election,
@@ -384,6 +386,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"Service in --namespace by which API servers reach --webhook-bind-address, on port 443")
 	f.StringVar(&m.WebhookURL, "webhook-url", m.WebhookURL,
 		"URL of the conversion webhook instead of --webhook-service: https://HOST[:PORT]/convert")
+	f.BoolVar(&m.Version, "version", m.Version, "print the version and exit")
 	f.BoolVar(&m.LeaderElect, "leader-elect", m.LeaderElect, "elect a leader among the replicas")
 	f.DurationVar(&m.LeaderElectionLeaseDuration, "leader-election-lease-duration", m.LeaderElectionLeaseDuration,
 		"how long other replicas wait before they replace a leader that was killed")

@@ -31,6 +31,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -185,4 +186,18 @@ func add(mgr ctrl.Manager, what string, tasks ...ctrlmanager.Runnable) error {
 		}
 	}
 	return nil
+}
+
+// ClusterConfig returns the configuration of the client for the control plane. Without a kubeconfig, it uses the
+// service account of the pod.
+func ClusterConfig(kubeconfig string) (cfg *rest.Config, err error) {
+	if kubeconfig == "" {
+		cfg, err = rest.InClusterConfig()
+	} else {
+		cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster to work on (--kubeconfig, $KUBECONFIG, or run in a pod): %w", err)
+	}
+	return cfg, nil
 }

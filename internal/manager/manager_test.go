@@ -302,7 +302,8 @@ func collect(values map[string]string, path string, v reflect.Value) {
 // TestConfigurationReachesParts checks that each field of the configuration changes the options of a part.
 func TestConfigurationReachesParts(t *testing.T) {
 	elsewhere := map[string]string{
-		"Kubeconfig": "cmd", "LogLevel": "cmd", "LogRuntimeLimit": "cmd", "OTLPEndpoint": "cmd", "TraceRatio": "cmd",
+		"Version": "cmd", "Kubeconfig": "cmd", "LogLevel": "cmd", "LogRuntimeLimit": "cmd",
+		"OTLPEndpoint": "cmd", "TraceRatio": "cmd",
 		"MemoryTarget":          "TestPercentFor",
 		"MaxControlPlaneWrites": "TestWritesAreLimited", "MaxControlPlaneWritesWhileUrgent": "TestWritesAreLimited",
 		"OCIRegistryHost": "TestRegistryOptions", "OCIRegistryCredSecret": "TestLogin",

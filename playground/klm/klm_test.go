@@ -102,7 +102,8 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 	land.once.Do(func() {
 		land.up, land.err = landscape.Up(life, landscape.Options{
 			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes,
-			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0"},
+			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0", "--leader-election-lease-duration=6s",
+				"--leader-election-renew-deadline=4s", "--leader-election-retry-period=1s"},
 		})
 		if land.err != nil {
 			land.up = nil // it was stopped again
@@ -153,7 +154,7 @@ func writeKubeconfig(l *landscape.Landscape) error {
 }
 
 // scripts are those of testdata, in their order.
-var scripts = []string{"operator", "module", "bad_input", "rights", "plugin", "dump", "author"}
+var scripts = []string{"manager", "operator", "module", "bad_input", "rights", "plugin", "dump", "author"}
 
 // TestScripts runs the scripts one after the other.
 func TestScripts(t *testing.T) {
@@ -199,6 +200,7 @@ const deadline = 90 * time.Second
 //	kubeconfig CLUSTER SORT FILE  write a kubeconfig: exec, file (key in a file), dead (nobody listens), token (nobody knows it)
 //	delete CLUSTER KIND NAME      delete an object
 //	gone CLUSTER KIND NAME        wait until there is no such object
+//	manager kill|start            kill the manager (SIGKILL), or start it again
 //	keypair rsa|ec                make keys for signing: rsa.pem and rsa.pub, ec.pem and ec.pub
 //	component NAME:VERSION RESOURCE=PATH…  publish a component version with these layers; a folder becomes an archive
 //	image REFERENCE               push an image for two platforms to a registry without login
@@ -258,6 +260,13 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	},
 	"image": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(pushIndex(strings.TrimPrefix(args[0], "http://")))
+	},
+	"manager": func(ts *testscript.TestScript, _ bool, args []string) {
+		if args[0] == "kill" {
+			ts.Check(land.up.Manager.Kill())
+			return
+		}
+		ts.Check(land.up.StartManager(life))
 	},
 	"keypair": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(writeKeys(ts.MkAbs(args[0]), args[0]))

@@ -66,14 +66,14 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 			"%s is a runtime, but this command needs a control plane: choose another --context", c)
 	}
 	if c.Namespace == "" {
-		c.Namespace = c.kymaNamespace(ctx)
+		c.Namespace = c.KymaNamespace(ctx)
 	}
 	return c, nil
 }
 
-// kymaNamespace returns the namespace of the Kymas in a control plane. If a control plane manages only itself, its Kyma
+// KymaNamespace returns the namespace of the Kymas in a control plane. If a control plane manages only itself, its Kyma
 // is in the namespace that runtimes use.
-func (c *Cluster) kymaNamespace(ctx context.Context) string {
+func (c *Cluster) KymaNamespace(ctx context.Context) string {
 	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
 		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil &&
 			len(list.Items) > 0 {
@@ -124,7 +124,7 @@ func ControlPlaneOrRuntime(ctx context.Context, a *console.App) (*Cluster, error
 	}
 	c.Namespace = v1beta2.RuntimeNamespace
 	if c.IsControlPlane() {
-		c.Namespace = c.kymaNamespace(ctx)
+		c.Namespace = c.KymaNamespace(ctx)
 	}
 	return c, nil
 }

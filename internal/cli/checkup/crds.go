@@ -1,0 +1,67 @@
+package checkup
+
+import (
+	"context"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+)
+
+// The results of comparing a CRD of a cluster with the CRD of this klm.
+const (
+	crdEqual   = "equal"
+	crdDiffers = "differs"
+	crdMissing = "missing"
+	crdUnknown = "unknown"
+)
+
+// crdState is the result for one CRD.
+type crdState struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+	// Problem is the reason of crdUnknown.
+	Problem string `json:"problem,omitempty"`
+}
+
+// readCRDs compares the CRDs of the cluster with those of this klm. A runtime has only some of them, so missing ones
+// are left out there.
+func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdState {
+	var all []crdState
+	for _, want := range crds.All() {
+		live := &apiextensionsv1.CustomResourceDefinition{}
+		err := c.GetJSON(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name, live)
+		s := crdState{Name: want.Name, State: crdEqual}
+		switch {
+		case apierrors.IsNotFound(err) && isRuntime:
+			continue
+		case apierrors.IsNotFound(err):
+			s.State = crdMissing
+		case err != nil:
+			s.State, s.Problem = crdUnknown, c.Explain(err, "reading CRD "+want.Name).Error()
+		case !sameVersions(want.Spec.Versions, live.Spec.Versions, isRuntime):
+			s.State = crdDiffers
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// sameVersions reports whether a CRD of a cluster has the same fields as that of this klm, in the same versions. A
+// runtime has only the stored version. Which versions are served, and the conversion between them, is decided by the
+// manager and not by the CRD of this klm.
+func sameVersions(want, live []apiextensionsv1.CustomResourceDefinitionVersion, isRuntime bool) bool {
+	if isRuntime {
+		want = slices.DeleteFunc(slices.Clone(want),
+			func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return !v.Storage })
+	}
+	return slices.EqualFunc(want, live, func(a, b apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return a.Name == b.Name && equality.Semantic.DeepEqual(a.Schema, b.Schema) &&
+			equality.Semantic.DeepEqual(a.Subresources, b.Subresources) &&
+			equality.Semantic.DeepEqual(a.AdditionalPrinterColumns, b.AdditionalPrinterColumns)
+	})
+}

@@ -1,0 +1,29 @@
+// Package checkup has the commands of klm about the installation itself: which versions run, and whether a cluster has
+// what the manager needs.
+//
+// # Use
+//
+//	root.AddCommand(checkup.Commands(a)...)
+//
+// # How it works
+//
+// klm version reads the versions that managers and agents have reported, and compares the CRDs of the cluster with
+// those of this klm. klm check goes through the list of install.md. Each check is a line with a result and what to do;
+// a check that the user may not make is a warning.
+//
+// # What it does not do
+//
+// It writes nothing; a review of the user's own permissions stores no object. It does not check runtimes: klm runtime
+// add and klm why do.
+package checkup
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{versionCommand(a), checkCommand(a)}
+}
