@@ -56,8 +56,8 @@ const (
 	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or belongs to another component. Push a valid
 	// one.
 	ReasonInvalidDescriptor = "InvalidDescriptor"
-	// ReasonAccessTypeNotSupported: the descriptor refers to a resource with an access type that is not supported. Push
-	// the resource as a local blob of the component.
+	// ReasonAccessTypeNotSupported: a resource of the component has an access type that is not supported. Push the
+	// resource as a local blob of the component, or remove it.
 	ReasonAccessTypeNotSupported = "AccessTypeNotSupported"
 	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct it.
 	ReasonInvalidReference = "InvalidReference"

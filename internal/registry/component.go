@@ -3,6 +3,8 @@ package registry
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -17,16 +19,35 @@ import (
 // installedResources are the names of resources that contain objects or settings of an installation.
 var installedResources = []string{"raw-manifest", "config", "crds", "default-cr"}
 
+// layersOnly are the names of resources that cannot be charts.
+var layersOnly = []string{"config", "crds", "default-cr"}
+
 // Component is one version of a module, converted from its component descriptor. A Component is shared and must not be
 // changed.
 type Component struct {
 	Name, Version string
 	// Layers are the resources in the repository of the component, by name: raw-manifest, default-cr, config, crds, …
 	Layers map[string]Layer
+	// Charts are the resources in chart repositories, by name.
+	Charts map[string]Chart
+	// Order has the names of Layers and Charts in the order of the descriptor.
+	Order []string
+	// Content is the digest of everything that the component installs: the digests of its layers, the versions of its
+	// charts and the references of its images. It stays the same when the component is signed, or copied to another
+	// registry.
+	Content string
 	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
 	Images []string
 	// Signature is the result of the trust policy. It is the zero value if the policy does not require a signature.
 	Signature trust.Signature
+}
+
+// Chart is the location of a chart in a chart repository.
+type Chart struct {
+	// URL is the address of the repository: https://, http:// or oci://.
+	URL string
+	// Name is the name of the chart, and Version its exact version.
+	Name, Version string
 }
 
 // Component returns the component with this name and version. If the trust policy is enforced, the component, all its
@@ -96,6 +117,7 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 		return nil, ocm.NewError(ocm.InvalidDescriptor, found.Ref,
 			"its descriptor is of %s:%s: push the module under its own name and version", c.Name, c.Version)
 	}
+	c.Content = contentOf(c, found)
 	if err := r.verifyComponent(ctx, s, found, d, c, policy); err != nil {
 		return nil, err
 	}
@@ -132,36 +154,69 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 	return ocm.ParseDescriptor(data, of.Ref)
 }
 
+// contentOf returns [Component.Content] of a component whose locations are not changed by a signature yet. A layer that
+// the descriptor does not reference by digest has its digest in the manifest of the component version.
+func contentOf(c *Component, found *ocm.ImageManifest) string {
+	h := sha256.New()
+	encode := json.NewEncoder(h)
+	_ = encode.Encode([]any{c.Name, c.Version, c.Images}) // texts always encode
+	for _, name := range c.Order {
+		layer, chart := c.Layers[name], c.Charts[name]
+		ref := layer.Ref
+		if ref != "" && !strings.Contains(ref, ":") {
+			if digest, err := ocm.LayerOf(found.Manifest, name, found.Ref); err == nil {
+				ref = digest
+			}
+		}
+		_ = encode.Encode([]string{name, ref, layer.Type, chart.URL, chart.Name, chart.Version})
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
 // componentOf converts a descriptor to a Component. The result for a resource depends on its access type:
 //
-//  1. localBlob, localOciBlob                -> a layer of the component's repository
-//  2. ociArtifact, ociRegistry               -> an image; it is in Images if the type is exactly ociArtifact
-//  3. another type for a required resource   -> error AccessTypeNotSupported
-//  4. another type for any other resource    -> skipped, because the resource is not installed
+//  1. localBlob, localOciBlob             -> a layer of the component's repository
+//  2. ociArtifact, ociRegistry, ociImage  -> an image; it is in Images if the type is exactly ociArtifact
+//  3. helm, helmChartRepository           -> a chart, except for config, crds and default-cr, which must be layers
+//  4. none                                -> skipped, because the resource has no content
+//  5. any other type                      -> error AccessTypeNotSupported
 func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {
 	c := &Component{Name: d.Component.Name, Version: d.Component.Version, Layers: map[string]Layer{}}
 	for _, res := range d.Component.Resources {
-		switch a := res.Access; {
-		case a.IsLocal():
-			if _, ok := c.Layers[res.Name]; ok {
+		if a := res.Access; a.IsLocal() || a.IsChart() {
+			if slices.Contains(c.Order, res.Name) {
 				return nil, ocm.NewError(ocm.InvalidDescriptor, ref,
 					"its component descriptor has two resources %q: keep one", res.Name)
 			}
+			c.Order = append(c.Order, res.Name)
+		}
+		switch a := res.Access; {
+		case a.IsLocal():
 			layer := Layer{Name: res.Name, Repo: repo, Component: c.Name, Version: c.Version,
 				Ref: cmp.Or(a.LocalReference, a.Digest, c.Version), Type: OCIRef}
 			if a.MediaType == "application/x-tar" {
 				layer.Type = OCIDir
 			}
 			c.Layers[res.Name] = layer
-		case slices.Contains([]string{"ociArtifact", "ociArtifact/v1", "ociRegistry", "ociRegistry/v1"}, a.Type):
+		case a.IsChart() && !slices.Contains(layersOnly, res.Name):
+			url, name, version, err := a.Chart()
+			if err != nil {
+				return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "resource %q with access type %q %s", res.Name,
+					a.Type, err)
+			}
+			if c.Charts == nil {
+				c.Charts = map[string]Chart{}
+			}
+			c.Charts[res.Name] = Chart{URL: url, Name: name, Version: version}
+		case a.IsImage():
 			if a.Type == "ociArtifact" && a.ImageReference != "" {
 				c.Images = append(c.Images, a.ImageReference)
 			}
+		case a.IsNone():
 		default:
-			if slices.Contains(installedResources, res.Name) {
-				return nil, ocm.NewError(ocm.AccessTypeNotSupported, ref,
-					"resource %q has access type %q: package it as a local blob of the component", res.Name, a.Type)
-			}
+			return nil, ocm.NewError(ocm.AccessTypeNotSupported, ref,
+				"resource %q has access type %q, which is not supported: package it as a local blob of the component",
+				res.Name, a.Type)
 		}
 	}
 	return c, nil

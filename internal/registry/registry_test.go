@@ -919,19 +919,23 @@ component:
   - {name: op, access: {type: ociArtifact, imageReference: r.io/op:1}}
   - {name: op2, access: {type: ociArtifact/v1, imageReference: r.io/op2:1}}
   - {name: op3, access: {type: ociRegistry, imageReference: r.io/op3:1}}
-  - {name: other, access: {type: s3, bucket: b}}
+  - {name: op4, access: {type: ociImage, imageReference: r.io/op4:1}}
+  - {name: op5, access: {type: OCIImage/v1, imageReference: r.io/op5:1}}
+  - {name: nothing, access: {type: none}}
 `
 
 const descriptorV3 = `{"apiVersion":"ocm.software/v3alpha1","kind":"ComponentVersion","metadata":{"name":"a","version":"1.0.0"},"repositoryContexts":[],
 "spec":{"resources":[{"name":"raw-manifest","access":{"type":"localBlob","localReference":"sha256:1"}},{"name":"op","access":{"type":"ociArtifact","imageReference":"r.io/op:1"}}]}}`
 
 func TestDescriptors(t *testing.T) {
-	v2 := Component{Name: "a", Version: "1.0.0", Images: []string{"r.io/op:1"}, Layers: map[string]Layer{
-		"raw-manifest": {Name: "raw-manifest", Component: "a", Version: "1.0.0", Ref: "sha256:1", Type: OCIDir},
-		"default-cr":   {Name: "default-cr", Component: "a", Version: "1.0.0", Ref: "sha256:2", Type: OCIRef},
-		"config":       {Name: "config", Component: "a", Version: "1.0.0", Ref: "1.0.0", Type: OCIRef},
-	}}
-	v3 := Component{Name: "a", Version: "1.0.0", Images: v2.Images,
+	v2 := Component{Name: "a", Version: "1.0.0", Images: []string{"r.io/op:1"},
+		Order: []string{"raw-manifest", "default-cr", "config"},
+		Layers: map[string]Layer{
+			"raw-manifest": {Name: "raw-manifest", Component: "a", Version: "1.0.0", Ref: "sha256:1", Type: OCIDir},
+			"default-cr":   {Name: "default-cr", Component: "a", Version: "1.0.0", Ref: "sha256:2", Type: OCIRef},
+			"config":       {Name: "config", Component: "a", Version: "1.0.0", Ref: "1.0.0", Type: OCIRef},
+		}}
+	v3 := Component{Name: "a", Version: "1.0.0", Images: v2.Images, Order: []string{"raw-manifest"},
 		Layers: map[string]Layer{"raw-manifest": {Name: "raw-manifest", Component: "a", Version: "1.0.0",
 			Ref: "sha256:1", Type: OCIRef}}}
 	big := descriptorV2 + "#" + strings.Repeat("x", 200<<10)
@@ -1010,6 +1014,29 @@ func TestDescriptors(t *testing.T) {
 			reason: ocm.AccessTypeNotSupported,
 			text:   `"default-cr" has access type "s3"`,
 		},
+		"AccessOfOther": {
+			layer:  []byte(descriptorV2 + "  - {name: docs, access: {type: gitHub, repoUrl: r, commit: c, version: 1}}\n"),
+			reason: ocm.AccessTypeNotSupported,
+			text:   `"docs" has access type "gitHub"`,
+		},
+		"ChartOfConfig": {
+			layer: []byte(strings.Replace(descriptorV2, "{name: config, access: {type: localBlob}}",
+				"{name: config, access: {type: helm, helmRepository: \"https://c\", helmChart: \"a:1.0.0\"}}", 1)),
+			reason: ocm.AccessTypeNotSupported,
+			text:   `"config" has access type "helm"`,
+		},
+		"ChartWithoutVersion": {
+			layer: []byte(descriptorV2 +
+				"  - {name: chart, access: {type: helm/v1, helmRepository: \"https://c\", helmChart: shop}}\n"),
+			reason: ocm.InvalidDescriptor,
+			text:   `"chart" with access type "helm/v1" has version "" of chart "shop"`,
+		},
+		"ChartTwice": {
+			layer: []byte(descriptorV2 +
+				"  - {name: config, access: {type: helm, helmRepository: \"https://c\", helmChart: \"a:1.0.0\"}}\n"),
+			reason: ocm.InvalidDescriptor,
+			text:   `two resources "config"`,
+		},
 		"NoAccess": {
 			layer:  []byte(descriptorV2 + "  - {name: crds}\n"),
 			reason: ocm.AccessTypeNotSupported,
@@ -1067,6 +1094,7 @@ func TestDescriptors(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := *tc.want
+			want.Content = got.Content // see TestContent
 			want.Layers = maps.Clone(want.Layers)
 			for name, layer := range want.Layers {
 				layer.Repo = s.host()
@@ -1091,6 +1119,46 @@ func TestLayerTooLarge(t *testing.T) {
 		}
 		if size == 101 {
 			wantReason(t, err, ocm.ArtifactTooLarge)
+		}
+	}
+}
+
+// TestContent: the digest of the content changes with what is installed, and with nothing else.
+func TestContent(t *testing.T) {
+	chart := "  - {name: chart, access: {type: helm, helmRepository: \"https://c\", helmChart: \"shop:1.0.0\"}}\n"
+	descriptorV2 := strings.Replace(descriptorV2, "config, access: {type: localBlob}",
+		`config, access: {type: localBlob, localReference: "sha256:3"}`, 1)
+	first := ""
+	for _, tc := range []struct {
+		reason, descriptor string
+		want               bool // the same as the first
+	}{
+		{"the first", descriptorV2 + chart, true},
+		{"a label", strings.Replace(descriptorV2, "  version: 1.0.0",
+			"  version: 1.0.0\n  labels: [{name: a, value: b}]", 1) + chart, true},
+		{"another place", strings.Replace(descriptorV2, "  version: 1.0.0",
+			"  version: 1.0.0\n  repositoryContexts: [{type: OCIRegistry, baseUrl: r}]", 1) + chart, true},
+		{"a signature", descriptorV2 + chart + "signatures: [{name: a}]\n", true},
+		{"another layer", strings.Replace(descriptorV2, "sha256:1", "sha256:9", 1) + chart, false},
+		{"another image", strings.Replace(descriptorV2, "op:1", "op:2", 1) + chart, false},
+		{"another chart", descriptorV2 + strings.Replace(chart, "shop:1.0.0", "shop:1.0.1", 1), false},
+		{"another repository", descriptorV2 + strings.Replace(chart, "https://c", "https://d", 1), false},
+		{"one less", descriptorV2, false},
+	} {
+		s := newServer(t)
+		repo := "component-descriptors/a"
+		layer := layerOfBytes(t, s, repo, []byte(tc.descriptor), "")
+		image(t, s, repo, "1.0.0", []byte(`{"componentDescriptorLayer":{"digest":"`+layer.Digest.String()+`"}}`), layer)
+		r, _ := open(t, Options{Host: "http://" + s.host()})
+		c, err := r.Component(t.Context(), "a", "1.0.0")
+		if err != nil {
+			t.Fatalf("%s: %v", tc.reason, err)
+		}
+		if first == "" {
+			first = c.Content
+		}
+		if (c.Content == first) != tc.want || !strings.HasPrefix(c.Content, "sha256:") {
+			t.Errorf("%s: %s, the first is %s", tc.reason, c.Content, first)
 		}
 	}
 }

@@ -92,6 +92,10 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 				layer.Ref = digest
 				layers[res.Name] = layer
 			}
+		case a.IsChart():
+			return fmt.Errorf(
+				"the signature does not cover the location of the chart, resource %q: sign the component version "+
+					"with cosign, which covers the whole descriptor", res.Name)
 		case a.Type == "ociArtifact" && a.ImageReference != "":
 			image, ok := signedImage(a.ImageReference, res.Digest)
 			if !ok {

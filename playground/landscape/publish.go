@@ -24,6 +24,8 @@ type Module struct {
 	// Manifest is the content to install. DefaultCR is the default custom resource. If one of them is empty, the module
 	// has none.
 	Manifest, DefaultCR []byte
+	// Resources are further resources of the component descriptor, such as charts.
+	Resources []any
 	// Tar packs Manifest into a tar layer, as module tools do.
 	Tar bool
 	// Manager is the workload whose readiness is the readiness of the module.
@@ -40,13 +42,39 @@ func (l *Landscape) Publish(ctx context.Context, m Module) error {
 
 // Push pushes a version to the registry, without a ModuleTemplate.
 func (l *Landscape) Push(ctx context.Context, m Module) error {
-	if _, err := l.Registry.Push(ctx, ocm.Archive{
+	archive := ocm.Archive{
 		Name: m.Component, Version: m.Version, Provider: "kyma-project.io",
 		RawManifest: m.Manifest, ManifestFile: m.Name + ".yaml", Tar: m.Tar, DefaultCR: m.DefaultCR,
-	}); err != nil {
+	}
+	push := func() error {
+		_, err := l.Registry.Push(ctx, archive)
+		return err
+	}
+	if len(m.Resources) > 0 {
+		push = func() error { return l.pushWith(ctx, archive, m.Resources) }
+	}
+	if err := push(); err != nil {
 		return fmt.Errorf("publishing %s %s: %w", m.Name, m.Version, err)
 	}
 	return nil
+}
+
+// pushWith pushes a component version with further resources in its descriptor.
+func (l *Landscape) pushWith(ctx context.Context, archive ocm.Archive, resources []any) error {
+	a, err := ocm.Pack(archive)
+	if err != nil {
+		return err
+	}
+	a, err = a.Edit(func(d map[string]any) error {
+		c := d["component"].(map[string]any)
+		c["resources"] = append(c["resources"].([]any), resources...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = l.Registry.Write(ctx, a, true)
+	return err
 }
 
 // CreateTemplate creates the ModuleTemplate of a version that is in the registry already.

@@ -125,8 +125,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// The catalog.
 
 	// publish sample pushes all versions of the sample module. Its channel regular has the first version, and fast the
-	// last. publish [-tar] [-cr=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the manifest FILE to
-	// the registry and creates its ModuleTemplate.
+	// last. publish [-tar] [-cr=FILE] [-resources=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the
+	// manifest FILE to the registry and creates its ModuleTemplate. The file of -resources has a list of resources for
+	// the component descriptor, in which variables of the script are replaced.
 	"publish": command((*scenario).publish),
 	// template [-cr=FILE] MODULE VERSION only creates a ModuleTemplate. push […] MODULE VERSION FILE only pushes a
 	// module.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
@@ -253,7 +254,7 @@ func (s *scenario) publishSample(c *call) error {
 
 // module makes a module out of the arguments MODULE VERSION [FILE].
 func (s *scenario) module(c *call) (landscape.Module, error) {
-	if err := c.want(2, 3, "[-tar] [-cr=FILE] [-component=NAME] MODULE VERSION [FILE]"); err != nil {
+	if err := c.want(2, 3, "[-tar] [-cr=FILE] [-resources=FILE] [-component=NAME] MODULE VERSION [FILE]"); err != nil {
 		return landscape.Module{}, err
 	}
 	m := landscape.Module{Name: c.args[0], Version: c.args[1], Component: component(c, c.args[0]), Tar: c.has("tar")}
@@ -262,6 +263,12 @@ func (s *scenario) module(c *call) (landscape.Module, error) {
 	}
 	if file := c.flag("cr"); file != "" {
 		m.DefaultCR = []byte(c.script.ReadFile(file))
+	}
+	if file := c.flag("resources"); file != "" {
+		text := os.Expand(c.script.ReadFile(file), c.script.Getenv)
+		if err := yaml.Unmarshal([]byte(text), &m.Resources); err != nil {
+			return m, fmt.Errorf("reading %s: %w", file, err)
+		}
 	}
 	return m, nil
 }

@@ -3,7 +3,6 @@ package content
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -56,6 +55,13 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 			return nil, fmt.Errorf("reading resource %s of %s:%s: %w", v1beta2.LayerConfig, name, version, err)
 		}
 	}
+	for _, resource := range c.Order {
+		if chart, ok := c.Charts[resource]; ok {
+			return nil, fmt.Errorf("reading resource %s of %s:%s: it is chart %s %s in a chart repository, which only "+
+				"the manager reads: install the module on a cluster, or package the chart as a local blob", resource,
+				name, version, chart.Name, chart.Version)
+		}
+	}
 	add := func(resource string, definitions bool, settings render.Settings) error {
 		data, _, err := from.Fetch(ctx, c.Layers[resource])
 		if err != nil {
@@ -90,7 +96,7 @@ func installedResources(c *registry.Component) []string {
 	if _, ok := c.Layers[v1beta2.RawManifest]; ok {
 		return []string{v1beta2.RawManifest}
 	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Layers)), func(resource string) bool {
+	return slices.DeleteFunc(slices.Clone(c.Order), func(resource string) bool {
 		return resource == v1beta2.LayerConfig || resource == v1beta2.LayerCRDs || resource == v1beta2.LayerDefaultCR
 	})
 }

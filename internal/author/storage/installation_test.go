@@ -36,9 +36,9 @@ func TestInstallation(t *testing.T) {
 		"All": {"definitions come first, and nothing else of their layer", "raw-manifest",
 			map[string]string{"config": config, "crds": definitions},
 			[]string{"crds of  in : 1", "raw-manifest of raw-manifest in here: 1"}},
-		"Early": {"without raw-manifest all others, by name", "operator",
+		"Early": {"without raw-manifest all others, in the order of the descriptor", "operator",
 			map[string]string{"config": config, "default-cr": object, "agent": object},
-			[]string{"agent of agent in : 1", "operator of operator in there: 1"}},
+			[]string{"operator of operator in there: 1", "agent of agent in : 1"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -3,14 +3,17 @@ package ocm
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/Masterminds/semver/v3"
 	"sigs.k8s.io/yaml"
 )
 
@@ -92,18 +95,74 @@ type Descriptor struct {
 	Signatures []DescriptorSignature `json:"signatures"`
 }
 
-// Access is the location of a resource.
+// Access is the location of a resource. The fields of a chart can have values of any type, because access types that
+// are not read here may have fields with the same names.
 type Access struct {
 	Type           string `json:"type"`
 	MediaType      string `json:"mediaType"`
 	LocalReference string `json:"localReference"`
 	Digest         string `json:"digest"` // only for localOciBlob
 	ImageReference string `json:"imageReference"`
+
+	HelmRepository any `json:"helmRepository"` // helm: the URL of the repository
+	HelmChart      any `json:"helmChart"`      // helm: name:version, or the name
+	Version        any `json:"version"`        // helm: the version, if HelmChart has none
+	CACert         any `json:"caCert"`         // helm: certificates of the repository
+
+	HelmChartRepoURL any `json:"helmChartRepoUrl"` // helmChartRepository
+	HelmChartName    any `json:"helmChartName"`    // helmChartRepository
+	HelmChartVersion any `json:"helmChartVersion"` // helmChartRepository
 }
 
 // IsLocal reports whether the content is a blob of the component version.
-func (a Access) IsLocal() bool {
-	return slices.Contains([]string{"localBlob", "localBlob/v1", "localOciBlob", "localOciBlob/v1"}, a.Type)
+func (a Access) IsLocal() bool { return a.isOneOf("localBlob", "localOciBlob") }
+
+// IsImage reports whether the content is an image in a registry.
+func (a Access) IsImage() bool { return a.isOneOf("ociArtifact", "ociRegistry", "ociImage") }
+
+// IsChart reports whether the content is a chart in a chart repository. The type helm is the one of OCM, and the type
+// helmChartRepository the one of early modules.
+func (a Access) IsChart() bool { return a.isOneOf("helm", "helmChartRepository") }
+
+// IsNone reports whether the resource has no content.
+func (a Access) IsNone() bool { return a.isOneOf("none") }
+
+// isOneOf reports whether the access has one of these types. A type may have the suffix /v1. OCM also writes its first
+// letters in upper case.
+func (a Access) isOneOf(types ...string) bool {
+	kind := strings.TrimSuffix(a.Type, "/v1")
+	return slices.ContainsFunc(types, func(t string) bool { return strings.EqualFold(t, kind) })
+}
+
+// Chart returns the location of a chart. The error is an incomplete text that follows the name of the resource. Only an
+// exact version is valid, because a version of a module has the same content forever.
+func (a Access) Chart() (repository, name, version string, err error) {
+	repository, name, version = text(a.HelmChartRepoURL), text(a.HelmChartName), text(a.HelmChartVersion)
+	if chart := text(a.HelmChart); chart != "" {
+		name, version, _ = strings.Cut(chart, ":")
+	}
+	repository = cmp.Or(text(a.HelmRepository), repository)
+	version = cmp.Or(version, text(a.Version))
+	_, invalid := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
+	switch {
+	case text(a.CACert) != "":
+		err = errors.New("has its own caCert, which is not supported: let the manager trust the repository")
+	case !slices.ContainsFunc([]string{"https://", "http://", "oci://"},
+		func(scheme string) bool { return strings.HasPrefix(repository, scheme) }):
+		err = fmt.Errorf("has the chart repository %q: give the URL of one, https://… or oci://…", FirstLine(repository))
+	case name == "":
+		err = errors.New("names no chart: give its name and version")
+	case invalid != nil:
+		err = fmt.Errorf("has version %q of chart %q: give an exact version such as 1.2.3", FirstLine(version),
+			FirstLine(name))
+	}
+	return repository, name, version, err
+}
+
+// text returns a value if it is a text, otherwise "".
+func text(value any) string {
+	s, _ := value.(string)
+	return s
 }
 
 // ParseDescriptor parses the text of a descriptor. Errors contain ref as the reference of the descriptor.

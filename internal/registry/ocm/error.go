@@ -38,7 +38,7 @@ const (
 	ArtifactTooLarge = "ArtifactTooLarge"
 	// InvalidDescriptor: manifest, config or component descriptor cannot be parsed, or belong to another component.
 	InvalidDescriptor = "InvalidDescriptor"
-	// AccessTypeNotSupported: a required resource has an access type that is not supported.
+	// AccessTypeNotSupported: a resource has an access type that is not supported.
 	AccessTypeNotSupported = "AccessTypeNotSupported"
 	// InvalidReference: a host, repository, version or digest is malformed.
 	InvalidReference = "InvalidReference"

@@ -2,8 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -19,33 +19,43 @@ type Artefact struct {
 	Images   []string
 }
 
-// ArtefactIn returns the artefact that a component descriptor describes. The resource raw-manifest is installed; the
-// resources config and crds are its settings and its CRDs. The components of early modules have no raw-manifest. For
-// these components all other resources are installed, in the order of their names. The resource default-cr, an example
-// for users, is never installed.
+// ArtefactIn returns the artefact that a component descriptor describes, in the order of the descriptor. The resource
+// raw-manifest and charts in chart repositories are installed; the resources config and crds are their settings and
+// their CRDs. The components of early modules have no raw-manifest. For these components all other resources are
+// installed, too. The resource default-cr, an example for users, is never installed.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
 	a := Artefact{Images: c.Images}
-	for _, name := range slices.Sorted(maps.Keys(c.Layers)) {
-		layer := c.Layers[name]
-		switch name {
-		case v1beta2.LayerConfig:
+	_, hasRawManifest := c.Layers[v1beta2.RawManifest]
+	for _, name := range c.Order {
+		layer, isLayer := c.Layers[name]
+		chart, isChart := c.Charts[name]
+		var source runtime.RawExtension
+		var err error
+		switch {
+		case name == v1beta2.LayerDefaultCR:
+			continue
+		case isLayer && name == v1beta2.LayerConfig:
 			a.Config = configOf(layer)
-		case v1beta2.LayerCRDs:
+			continue
+		case isLayer && name == v1beta2.LayerCRDs:
 			a.CRDs = configOf(layer)
-		case v1beta2.LayerDefaultCR:
-		default:
-			source, err := v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref,
+			continue
+		case isChart:
+			source, err = v1beta2.Source{HelmChart: &v1beta2.HelmChartSpec{URL: chart.URL, ChartName: chart.Name,
+				Version: chart.Version, Type: v1beta2.SourceHelmChart}}.Encode()
+		case isLayer && (!hasRawManifest || name == v1beta2.RawManifest):
+			source, err = v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref,
 				Type: v1beta2.SourceType(layer.Type)}.Encode()
-			if err != nil {
-				return Artefact{}, fmt.Errorf("encoding the source of the Manifest: %w", err)
-			}
-			a.Installs = append(a.Installs, v1beta2.InstallInfo{Name: name, Source: source})
+		default:
+			continue // not installed, or not covered by the signature
 		}
+		if err != nil {
+			return Artefact{}, fmt.Errorf("encoding the source of the Manifest: %w", err)
+		}
+		a.Installs = append(a.Installs, v1beta2.InstallInfo{Name: name, Source: source})
 	}
-	for _, install := range a.Installs {
-		if install.Name == v1beta2.RawManifest {
-			a.Install, a.Installs = install, nil
-		}
+	if len(a.Installs) == 1 && a.Installs[0].Name == v1beta2.RawManifest {
+		a.Install, a.Installs = a.Installs[0], nil
 	}
 	if a.Install.Name == "" && len(a.Installs) == 0 {
 		return Artefact{}, &channel.Blocker{Code: v1beta2.ReasonInvalidDescriptor, Message: fmt.Sprintf(

@@ -122,7 +122,8 @@ func TestDesiredManifest(t *testing.T) {
 	m.Decision.Component = "kyma-project.io/module/template-operator"
 	m.Decision.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
 		"kind": "Sample"}}
-	a, err := ArtefactIn(&registry.Component{Images: []string{"i:1"}, Layers: map[string]registry.Layer{
+	a, err := ArtefactIn(&registry.Component{Images: []string{"i:1"}, Order: []string{"readme", "raw-manifest",
+		"config", "default-cr"}, Layers: map[string]registry.Layer{
 		"raw-manifest": {Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIDir},
 		"config":       {Repo: "r", Component: "n", Ref: "sha256:c", Type: registry.OCIRef},
 		"default-cr":   {Repo: "r", Component: "n", Ref: "sha256:d", Type: registry.OCIRef},
@@ -287,15 +288,32 @@ func TestSameSpecOfInvalidJSON(t *testing.T) {
 
 func TestArtefactInEarlyModules(t *testing.T) {
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
-	a, err := ArtefactIn(&registry.Component{Layers: map[string]registry.Layer{"crds": layer, "b-chart": layer,
-		"a-chart": layer, "default-cr": layer}})
-	if err != nil || len(a.Installs) != 2 || a.Installs[0].Name != "a-chart" || a.Installs[1].Name != "b-chart" ||
+	a, err := ArtefactIn(&registry.Component{Order: []string{"b-chart", "default-cr", "crds", "a-chart"},
+		Layers: map[string]registry.Layer{"crds": layer, "b-chart": layer, "a-chart": layer, "default-cr": layer}})
+	if err != nil || len(a.Installs) != 2 || a.Installs[0].Name != "b-chart" || a.Installs[1].Name != "a-chart" ||
 		a.CRDs == nil || a.Install.Name != "" {
-		t.Errorf("got %+v, %v; want both charts and the definitions", a, err)
+		t.Errorf("got %+v, %v; want both charts in the order of the descriptor, and the definitions", a, err)
 	}
-	if _, err = ArtefactIn(&registry.Component{Name: "n", Version: "1.0.0",
+	if _, err = ArtefactIn(&registry.Component{Name: "n", Version: "1.0.0", Order: []string{"crds"},
 		Layers: map[string]registry.Layer{"crds": layer}}); loop.Reason(err) != v1beta2.ReasonInvalidDescriptor {
 		t.Errorf("nothing to install: got %v, want InvalidDescriptor", err)
+	}
+}
+
+// TestArtefactInWithChart: a chart in a chart repository is installed beside raw-manifest, which excludes other layers.
+func TestArtefactInWithChart(t *testing.T) {
+	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
+	chart := registry.Chart{URL: "https://charts.example.com", Name: "shop", Version: "1.0.0"}
+	a, err := ArtefactIn(&registry.Component{Order: []string{"docs", "shop", "raw-manifest", "config"},
+		Layers: map[string]registry.Layer{"docs": layer, "raw-manifest": layer, "config": layer},
+		Charts: map[string]registry.Chart{"shop": chart}})
+	if err != nil || len(a.Installs) != 2 || a.Installs[0].Name != "shop" || a.Installs[1].Name != "raw-manifest" ||
+		a.Install.Name != "" || a.Config == nil {
+		t.Fatalf("got %+v, %v; want the chart and raw-manifest", a, err)
+	}
+	const want = `{"url":"https://charts.example.com","chartName":"shop","version":"1.0.0","type":"helm-chart"}`
+	if got := string(a.Installs[0].Source.Raw); got != want {
+		t.Errorf("the source of the chart is %s, want %s", got, want)
 	}
 }
 
