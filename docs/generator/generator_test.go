@@ -134,7 +134,7 @@ func TestReasonsHaveInstructions(t *testing.T) {
 // TestPagesAreComplete checks a few entries of each page.
 func TestPagesAreComplete(t *testing.T) {
 	for name, least := range map[string][]string{
-		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `5m` |"},
+		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `0s` |"},
 		"api.md":   {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
 		"klm.md":   {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`",
 			"`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},

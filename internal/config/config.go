@@ -190,8 +190,8 @@ type Manager struct {
 	CatalogSpread time.Duration
 
 	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. It starts with the
-	// deletion of the modules. After it, the manager purges the remaining objects from the runtime. 0 means that the
-	// manager never purges. Default 5 m.
+	// deletion of the modules. After it, the manager purges the remaining objects from the runtime, and with them
+	// custom resources of users. 0 (default) means that the manager never purges, and that the deletion waits.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
 	// s. After it, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again, the
@@ -328,7 +328,6 @@ func NewManager() *Manager {
 		MaintenancePolicyFile:            "/etc/maintenance-policy/policy.json",
 		MinMaintenanceWindowSize:         20 * time.Minute,
 		CatalogSpread:                    30 * time.Second,
-		PurgeGracePeriod:                 5 * time.Minute,
 		OrphanSweepInterval:              24 * time.Hour,
 		PollBudget:                       500,
 		WatchedPollInterval:              6 * time.Hour,
@@ -446,8 +445,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.CatalogSpread, "catalog-spread", m.CatalogSpread,
 		"time over which Kymas are enqueued when a change concerns many; if few are concerned it takes less")
 	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod,
-		"how long the deletion of a Kyma may take, from when its modules are deleted, before its runtime is purged; "+
-			"0 is never")
+		"how long the deletion of a Kyma may take, from when its modules are deleted, before its runtime is purged, "+
+			"and with it custom resources of users; 0 is never")
 	f.DurationVar(&m.DeletionDeadline, "deletion-deadline", m.DeletionDeadline,
 		"how long the runtime of a Kyma that is being deleted may be unreachable before the Kyma is deleted and a "+
 			"tombstone left; 0 is no deadline")

@@ -79,7 +79,7 @@ type Options struct {
 	// Events records events about deleted objects.
 	Events events.EventRecorder
 	// Grace is the time between the deletion of the first Manifest and the purge of the runtime. With 0, no runtime is
-	// purged.
+	// purged, and an event says what a long deletion waits for.
 	Grace time.Duration
 	// Skip is a list of patterns in the syntax of path.Match. Custom resources of matching kinds are not deleted. A
 	// pattern is compared with plural.group and with kind.group, for example "*.helm.cattle.io" or
@@ -239,7 +239,7 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return loop.Done()
 	}
 	if n.Grace == 0 {
-		return loop.Done()
+		return n.reportWaiting(ctx)
 	}
 	begun, err := n.findBegin(ctx)
 	if err != nil {

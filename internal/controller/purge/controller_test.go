@@ -248,9 +248,33 @@ func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
 	if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
 		t.Errorf("sent %q and recorded %q, want nothing", w, e)
 	}
-	r, _ = newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
-	if result := r.reconcile(t); result.RequeueAfter != 0 || s.take() != nil {
-		t.Errorf("without a grace period there is no purge, but it is reconciled again after %s", result.RequeueAfter)
+}
+
+// TestWithoutGracePeriod: nothing is purged. A deletion that takes long is reported once, with the flag.
+func TestWithoutGracePeriod(t *testing.T) {
+	s := newServer(t)
+	m := manifest()
+	m.Status.LastOperation.Operation = "waiting for custom resources of users"
+	r, recorder := newReconciler(t, s, Options{}, kyma(time.Minute, v1beta2.FinalizerKyma), m)
+	if after := r.reconcile(t).RequeueAfter; after <= time.Minute || after > 4*time.Minute {
+		t.Errorf("is reconciled again after %s, want what is left of five minutes", after)
+	}
+	if e := takeEvents(recorder); e != nil {
+		t.Errorf("recorded %q at first, want nothing", e)
+	}
+	r, recorder = newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+	for range 2 {
+		if after := r.reconcile(t).RequeueAfter; after != 5*time.Minute {
+			t.Errorf("is reconciled again after %s, want five minutes", after)
+		}
+	}
+	e := takeEvents(recorder)
+	if len(e) != 1 || !strings.Contains(e[0], "DeletionWaits") || !strings.Contains(e[0], "--purge-grace-period") ||
+		!strings.Contains(e[0], "custom resources of users") {
+		t.Errorf("recorded %q, want one event with the flag and the reason", e)
+	}
+	if w := s.take(); w != nil {
+		t.Errorf("sent %q, want nothing", w)
 	}
 }
 

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
@@ -41,6 +44,38 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 	log.FromContext(ctx).Info("purged objects of a module", "module", t.module, "objects", names)
 	n.recordEvent(v1beta2.ReasonPurged, reported[0], fmt.Sprintf("module %s: deleted %s: %s", t.module,
 		count(len(names), "object"), join(names)))
+}
+
+// waitingPeriod is the time after the deletion of the first Manifest in which a deletion that waits is not reported.
+const waitingPeriod = 5 * time.Minute
+
+// reportWaiting reports in an event what the modules of the Kyma wait for. It is for runtimes that are never purged. It
+// reads only the cache, and reports the same text once.
+func (n *run) reportWaiting(ctx context.Context) error {
+	begun, err := n.findBegin(ctx)
+	if err != nil {
+		return err
+	}
+	if left := n.begin.Add(waitingPeriod).Sub(n.now); !begun || left > 0 {
+		return loop.Later(min(max(left, waitingPeriod/5), waitingPeriod), "the modules to be deleted")
+	}
+	var manifests v1beta2.ManifestList
+	if err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
+		client.MatchingFields{manifestIndex: n.kyma.Name}); err != nil {
+		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
+	}
+	n.memory = n.memoryOf(nil)
+	reported := map[string]bool{}
+	for i := range manifests.Items {
+		m := &manifests.Items[i]
+		text := clip(fmt.Sprintf("nothing is deleted by force (--purge-grace-period is 0), and module %s waits: %s",
+			m.ModuleName(), m.Status.LastOperation.Operation))
+		if reported[text] = true; !n.memory.reported[text] && i < blockerEventsLimit {
+			n.recordWarning(v1beta2.EventDeletionWaits, apply.Ref{}, text)
+		}
+	}
+	n.memory.reported = reported
+	return loop.Later(waitingPeriod, "the modules to be deleted")
 }
 
 // blocker is an object or a runtime that the purge waits for.
