@@ -327,13 +327,12 @@ func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data)
 // TestProbeNow: a person who has mended a runtime need not wait for the next probe, which is a minute away.
 func TestProbeNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dead := true
-		var sent []time.Time
-		changed := 0
-		b := &breaker{runtime: "a", base: "https://dead.example.com", changed: func() { changed++ }}
+		var mended atomic.Bool
+		var sent, changed atomic.Int64
+		b := &breaker{runtime: "a", base: "https://dead.example.com", changed: func() { changed.Add(1) }}
 		b.next = roundTrip(func(*http.Request) (*http.Response, error) {
-			sent = append(sent, time.Now())
-			if dead {
+			sent.Add(1)
+			if !mended.Load() {
 				return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
@@ -346,30 +345,33 @@ func TestProbeNow(t *testing.T) {
 		_, _ = b.RoundTrip(req) //nolint:bodyclose // there is none
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		before := len(sent)
+		before := sent.Load()
 		for range 10 { // many requests send one probe
 			b.probeNow()
 		}
 		synctest.Wait()
-		if len(sent) != before+1 || b.err() == nil {
-			t.Fatalf("%d probes at once, want 1; %v", len(sent)-before, b.err())
+		if sent.Load() != before+1 || b.err() == nil {
+			t.Fatalf("%d probes at once, want 1; %v", sent.Load()-before, b.err())
 		}
 		time.Sleep(3 * time.Second) // the delay grows from its beginning again
 		synctest.Wait()
-		if len(sent) < before+3 {
-			t.Errorf("%d probes in the 3 seconds after the retry, want at least 2 more", len(sent)-before-1)
+		if sent.Load() < before+3 {
+			t.Errorf("%d probes in the 3 seconds after the retry, want at least 2 more", sent.Load()-before-1)
 		}
 		time.Sleep(time.Hour)
-		dead, before, changed = false, len(sent), 0
+		synctest.Wait()
+		before = sent.Load()
+		mended.Store(true)
+		changed.Store(0)
 		b.probeNow()
 		synctest.Wait()
-		if b.err() != nil || changed != 1 {
-			t.Errorf("after the runtime was mended: %v, %d notifications", b.err(), changed)
+		if b.err() != nil || changed.Load() != 1 {
+			t.Errorf("after the runtime was mended: %v, %d notifications", b.err(), changed.Load())
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(sent) != before+1 {
-			t.Errorf("%d probes of a runtime that answers, want 1", len(sent)-before)
+		if sent.Load() != before+1 {
+			t.Errorf("%d probes of a runtime that answers, want 1", sent.Load()-before)
 		}
 		b.stop()
 	})
