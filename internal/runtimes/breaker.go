@@ -63,13 +63,15 @@ func (e *Error) Reason() string { return e.Code }
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
-	changed func() // called without the lock when the breaker opens or closes, or its reason changes
+	ends    time.Time // when the credential expires; zero if it does not or this is not known
+	changed func()    // called without the lock when the breaker opens or closes, or its reason changes
 
 	mu         sync.Mutex
 	openReason *Error    // nil while it is closed
 	openSince  time.Time // when it opened
 	timer      *time.Timer
-	stopped    bool // the connection was closed: no more probes are sent
+	checks     []*time.Timer // probes that notice an expired or withdrawn credential
+	stopped    bool          // the connection was closed: no more probes are sent
 	base       string
 }
 
@@ -105,8 +107,12 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base,
 			cause(err))}
 	case resp.StatusCode == http.StatusUnauthorized:
+		expired := ""
+		if !b.ends.IsZero() && b.ends.Before(time.Now()) {
+			expired = ", which expired at " + b.ends.UTC().Format(time.RFC3339)
+		}
 		return &Error{Code: RuntimeUnauthorized, Runtime: b.runtime, Message: fmt.Sprintf(
-			"%s refuses the credentials of the access Secret (401): put a valid kubeconfig there", b.base)}
+			"%s refuses the credentials of the access Secret (401)%s: put a valid kubeconfig there", b.base, expired)}
 	}
 	return nil
 }
@@ -169,17 +175,22 @@ func (b *breaker) probeNow() {
 	b.timer = time.AfterFunc(0, b.probe)
 }
 
-// probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.
-func (b *breaker) probe() {
+// request sends one small request to the runtime. It returns the reason why the runtime cannot be reconciled, or nil.
+func (b *breaker) request() *Error {
 	req, err := http.NewRequest(http.MethodGet, b.base+"/api", http.NoBody)
 	if err != nil {
-		return
+		return nil
 	}
 	resp, err := (&http.Client{Transport: b.next, Timeout: probeTimeout}).Do(req)
 	if err == nil {
 		defer resp.Body.Close()
 	}
-	bad := b.errorOf(req.Context(), resp, err)
+	return b.errorOf(req.Context(), resp, err)
+}
+
+// probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.
+func (b *breaker) probe() {
+	bad := b.request()
 	b.mu.Lock()
 	if b.stopped {
 		b.mu.Unlock()
@@ -208,5 +219,8 @@ func (b *breaker) stop() {
 	b.stopped = true
 	if b.timer != nil {
 		b.timer.Stop()
+	}
+	for _, t := range b.checks {
+		t.Stop()
 	}
 }

@@ -296,6 +296,11 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)
 	}
+	interval := time.Duration(0)
+	if p.opts.Agents {
+		interval = checkInterval
+	}
+	b.checkCredential(credentialEnd(cfg), interval)
 	rt := &Runtime{Cluster: cluster, Server: cfg.Host, credential: cred, transport: transport, breaker: b}
 	if p.opts.Watch {
 		rt.watches = newWatches(p.base, plain, &http.Client{Transport: b}, p.opts.Timeout)

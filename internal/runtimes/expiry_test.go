@@ -1,0 +1,96 @@
+package runtimes
+
+import (
+	"encoding/base64"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestCredentialEnd: the end of a token is read from the token itself.
+func TestCredentialEnd(t *testing.T) {
+	token := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	end := time.Unix(1800000000, 0)
+	cases := map[string]struct {
+		reason string
+		config rest.Config
+		want   time.Time
+	}{
+		"Token":   {"a token with an end", rest.Config{BearerToken: token(`{"exp":1800000000}`)}, end},
+		"Endless": {"a token without end", rest.Config{BearerToken: token(`{"sub":"a"}`)}, time.Time{}},
+		"Opaque":  {"a token that is no JWT", rest.Config{BearerToken: "abc"}, time.Time{}},
+		"Garbage": {"a token that does not parse", rest.Config{BearerToken: "a.%.c"}, time.Time{}},
+		"File": {
+			"the file is replaced in time",
+			rest.Config{BearerToken: token(`{"exp":1800000000}`), BearerTokenFile: "f"}, time.Time{},
+		},
+		"Password": {"no end is known", rest.Config{Username: "a"}, time.Time{}},
+	}
+	for name, c := range cases {
+		if got := credentialEnd(&c.config); !got.Equal(c.want) {
+			t.Errorf("%s: %s: %s, want %s", name, c.reason, got, c.want)
+		}
+	}
+}
+
+// refusing is a runtime that refuses the credential after a time.
+type refusing struct {
+	after    time.Time
+	requests int
+}
+
+func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	r.requests++
+	code := http.StatusOK
+	if time.Now().After(r.after) {
+		code = http.StatusUnauthorized
+	}
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
+}
+
+// TestExpiredCredential: the end of a credential is noticed within a minute, without any request before.
+func TestExpiredCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := time.Now().Add(10 * time.Hour)
+		next, changes := &refusing{after: end}, 0
+		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() { changes++ }}
+		b.checkCredential(end, 0)
+		defer b.stop()
+		time.Sleep(10 * time.Hour)
+		if next.requests != 0 || b.err() != nil {
+			t.Errorf("before the end: %d requests, %v", next.requests, b.err())
+		}
+		time.Sleep(time.Minute)
+		if err := b.err(); err == nil || codeOf(err) != RuntimeUnauthorized || changes != 1 ||
+			!strings.Contains(err.Error(), ", which expired at "+end.UTC().Format(time.RFC3339)) {
+			t.Errorf("after the end: %v, %d changes", err, changes)
+		}
+	})
+}
+
+// TestWithdrawnCredential: a credential that is withdrawn is noticed within the interval, and costs one request in each
+// interval before.
+func TestWithdrawnCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := &refusing{after: time.Now().Add(10 * time.Hour)}
+		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() {}}
+		b.checkCredential(time.Time{}, checkInterval)
+		defer b.stop()
+		time.Sleep(10*time.Hour - time.Second)
+		if next.requests < 9 || next.requests > 10 || b.err() != nil {
+			t.Errorf("in ten hours: %d requests, %v, want one an hour", next.requests, b.err())
+		}
+		time.Sleep(checkInterval + 2*time.Second)
+		err := b.err()
+		if err == nil || codeOf(err) != RuntimeUnauthorized || strings.Contains(err.Error(), "expired") {
+			t.Errorf("an hour after it was withdrawn: %v", err)
+		}
+	})
+}
