@@ -61,6 +61,10 @@ const (
 	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma: it equals spec.version
 	// unless that was edited. An addition of this project.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
+	// AnnotationRequestedSources on a Manifest is a digest of spec.install, spec.installs, spec.config, spec.crds and
+	// spec.localizedImages as they were resolved from the component descriptor. If these fields differ from it, they
+	// were edited, and are resolved again. An addition of this project.
+	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge removed unserved objects of the module,
 	// such as a webhook that blocked the deletion. Its value names the object that was removed last, for users. The
 	// operator of such a module is not reconciled any more. An addition of this project.

@@ -14,6 +14,10 @@ const (
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed policy cannot
 	// be parsed. Otherwise it does not exist. An addition of this project.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
+	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only counts in the control plane,
+	// such as spec.skipMaintenanceWindows; it does not affect the state of the Kyma. Otherwise it does not exist. An
+	// addition of this project.
+	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
 	// is set; the deadline is counted from its last transition. Otherwise it does not exist. An addition of this
 	// project.
@@ -85,6 +89,8 @@ const (
 
 	MessageMandatoryModulesTrue  = "all mandatory modules are in ready state"
 	MessageMandatoryModulesFalse = "not all mandatory modules are in ready state"
+
+	MessageSpecAcceptedFalse = "a field of the Kyma in the runtime is ignored"
 
 	MessageSKRWebhookTrue  = "skrwebhook is synchronized"
 	MessageSKRWebhookFalse = "skrwebhook is out of sync and needs to be resynchronized"

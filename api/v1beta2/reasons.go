@@ -281,6 +281,19 @@ const (
 	ReasonCertificateRefused = "CertificateRefused"
 )
 
+// Reasons about objects and fields that have no effect where they are.
+const (
+	// ReasonNamespaceNotServed: the object is in a namespace that the manager does not serve, so nothing is done for
+	// it. Delete it, and create it in the namespace in the message.
+	ReasonNamespaceNotServed = "NamespaceNotServed"
+	// ReasonFieldIgnored: a field of the Kyma in the runtime only counts in the control plane. Remove the field in the
+	// message.
+	ReasonFieldIgnored = "FieldIgnored"
+	// ReasonManifestRestored, of an event: somebody else changed what a Manifest installs, and the former content was
+	// written again. Change the ModuleTemplate or the ModuleReleaseMeta instead.
+	ReasonManifestRestored = "ManifestRestored"
+)
+
 // Reasons about pausing and about unmanaged or orphaned objects.
 const (
 	// ReasonKymaPaused: the annotation operator.kyma-project.io/paused is set on the Kyma. Remove it.

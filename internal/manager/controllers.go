@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,6 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/unserved"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/watcher"
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -41,6 +43,7 @@ type controllers struct {
 	tombstones *purge.Tombstones
 	watcher    *watcher.Reconciler
 	orphan     *orphan.Reconciler
+	unserved   *unserved.Reporter
 	conversion *conversion.Webhook
 }
 
@@ -101,6 +104,9 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 			return all, err
 		}
 	}
+	if all.unserved, err = newUnserved(f); err != nil {
+		return all, err
+	}
 	if c.EnableWebhooks {
 		if all.conversion, err = conversion.New(conversionOptions(f)); err != nil {
 			return all, err
@@ -122,6 +128,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 		{"tombstone", all.tombstones != nil, func() error { return all.tombstones.Register(mgr) }},
 		{"Watcher", true, func() error { return all.watcher.Register(ctx, mgr) }},
 		{"orphan", all.orphan != nil, func() error { return all.orphan.Register(mgr) }},
+		{"unserved", true, func() error { return mgr.Add(all.unserved) }},
 	} {
 		if !c.exists {
 			continue
@@ -227,6 +234,16 @@ func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
 		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: f.keeper, RateLimiter: newRateLimiter(c),
 	}
+}
+
+// newUnserved returns the reporter of objects in namespaces that are not served.
+func newUnserved(f foundation) (*unserved.Reporter, error) {
+	of, err := metadata.NewForConfigAndClient(f.manager.GetConfig(), f.manager.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("building a client for metadata: %w", err)
+	}
+	return unserved.New(unserved.Options{Client: f.live, Metadata: of, Events: newRecorder(f.manager),
+		Namespace: f.config.Namespace})
 }
 
 func conversionOptions(f foundation) conversion.Options {

@@ -175,11 +175,20 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 		m.Manifest = want
 		return nil
 	}
+	isEdited := plan.IsEdited(m.Manifest) || n.isEdited(m.Manifest)
 	updated := plan.WithDesired(m.Manifest, want)
 	if updated == nil {
 		return nil
 	}
-	return n.patchManifest(ctx, m, updated)
+	if err := n.patchManifest(ctx, m, updated); err != nil {
+		return err
+	}
+	if isEdited && n.Events != nil {
+		n.Events.Eventf(m.Manifest, nil, corev1.EventTypeWarning, v1beta2.ReasonManifestRestored, "Reconcile", "%s",
+			"somebody else changed what this Manifest installs; version "+m.Decision.Version+" was written again: "+
+				"change the ModuleTemplate or the ModuleReleaseMeta instead")
+	}
+	return nil
 }
 
 // remove deletes the Manifests of modules that are no longer requested, and of modules that this runtime must not have.
@@ -270,14 +279,13 @@ func (n *run) event(kind, reason, note string) {
 }
 
 // artefactOf returns the artefact of the decided version. If the Manifest already has this version, the artefact is
-// read from the Manifest instead of the registry.
+// read from the Manifest instead of the registry, unless somebody else has edited it.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
-		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component {
+		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component && !n.isEdited(is) {
 		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil &&
 			source.Repo == n.Registry.Base() {
-			return plan.Artefact{Install: is.Spec.Install, Config: is.Spec.Config, CRDs: is.Spec.CRDs,
-				Images: is.Spec.LocalizedImages}, nil
+			return plan.ArtefactOf(&is.Spec), nil
 		}
 	}
 	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
@@ -285,4 +293,11 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 		return plan.Artefact{}, err
 	}
 	return plan.ArtefactIn(component)
+}
+
+// isEdited reports whether somebody else has edited the sources of a Manifest. The annotation with their digest shows
+// this. For Manifests without that annotation, the edit must have been observed as an event.
+func (n *run) isEdited(m *v1beta2.Manifest) bool {
+	has, known := plan.HasRequestedSources(m)
+	return known && !has || !known && n.ownWrites.isEdited(client.ObjectKeyFromObject(m))
 }

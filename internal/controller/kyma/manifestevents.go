@@ -60,6 +60,9 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
 			r.releaseIfApplied(ctx, e)
 			isOwnWrite := isSpecChanged(e) && r.ownWrites.take(e.ObjectNew.(*v1beta2.Manifest))
+			if !isOwnWrite {
+				r.ownWrites.noteEdit(e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest))
+			}
 			if after, relevant := r.delayAfter(ctx, e, isOwnWrite); relevant {
 				enqueue(ctx, q, e.ObjectNew, after)
 			}
@@ -109,6 +112,29 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 type ownWrites struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
+	// guarded by mu: the Manifests without AnnotationRequestedSources whose sources others have changed
+	edited map[types.NamespacedName]bool
+}
+
+// noteEdit records a Manifest whose sources somebody else has changed, if its annotations do not show this.
+func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
+	if _, known := plan.HasRequestedSources(now); known || before.Generation == now.Generation ||
+		plan.SourcesDigest(&before.Spec) == plan.SourcesDigest(&now.Spec) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.edited == nil {
+		w.edited = map[types.NamespacedName]bool{}
+	}
+	w.edited[client.ObjectKeyFromObject(now)] = true
+}
+
+// isEdited reports whether noteEdit has recorded a Manifest that was not written since then.
+func (w *ownWrites) isEdited(key types.NamespacedName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.edited[key]
 }
 
 // expect records the content of a Manifest that is about to be written.
@@ -118,6 +144,7 @@ func (w *ownWrites) expect(m *v1beta2.Manifest) {
 	if w.sent == nil {
 		w.sent = map[types.NamespacedName]*v1beta2.Manifest{}
 	}
+	delete(w.edited, client.ObjectKeyFromObject(m))
 	w.sent[client.ObjectKeyFromObject(m)] = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels,
 		Annotations: m.Annotations}, Spec: m.Spec}
 }
@@ -127,6 +154,7 @@ func (w *ownWrites) forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.sent, key)
+	delete(w.edited, key)
 }
 
 // take drops the expected content of a Manifest, and returns whether the Manifest has exactly this content. Because

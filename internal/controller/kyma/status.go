@@ -138,6 +138,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	}
 	n.reportMandatory(set)
 	n.reportPolicy(set)
+	n.reportIgnored(set)
 	n.reportAgent(set)
 	n.reportReachable(out, set)
 	switch {
@@ -217,6 +218,20 @@ func (n *run) reportPolicy(set setter) {
 	set(v1beta2.ConditionMaintenancePolicy, false, "",
 		"the maintenance policy cannot be read, the previous one stays in force", v1beta2.ReasonInvalidPolicy,
 		n.found.policyProblem.Error())
+}
+
+// reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that only counts in
+// the control plane. Otherwise it removes the condition. Without a read Kyma it changes nothing.
+func (n *run) reportIgnored(set setter) {
+	switch {
+	case n.remote == nil:
+	case n.remote.Spec.SkipMaintenanceWindows && !n.kyma.Spec.SkipMaintenanceWindows:
+		set(v1beta2.ConditionSpecAccepted, false, "", v1beta2.MessageSpecAcceptedFalse, v1beta2.ReasonFieldIgnored,
+			"spec.skipMaintenanceWindows of the Kyma in the runtime has no effect: remove it there; the operator of the "+
+				"control plane can set it on Kyma "+n.kyma.Name+" in the control plane")
+	default:
+		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSpecAccepted)
+	}
 }
 
 // reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. The rest of the status stays the

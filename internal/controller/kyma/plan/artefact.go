@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,6 +66,45 @@ func ArtefactIn(c *registry.Component) (Artefact, error) {
 			c.Version, v1beta2.RawManifest)}
 	}
 	return a, nil
+}
+
+// ArtefactOf returns the artefact that a Manifest installs.
+func ArtefactOf(s *v1beta2.ManifestSpec) Artefact {
+	return Artefact{Install: s.Install, Installs: s.Installs, Config: s.Config, CRDs: s.CRDs, Images: s.LocalizedImages}
+}
+
+// SourcesDigest returns a digest of the fields of a spec that come from a component descriptor. Raw JSON counts by its
+// content, so the digest stays the same when the API server writes it in another order. The digest of a spec that
+// cannot be encoded is "".
+func SourcesDigest(s *v1beta2.ManifestSpec) string {
+	data, err := json.Marshal(v1beta2.ManifestSpec{Install: s.Install, Installs: s.Installs, Config: s.Config,
+		CRDs: s.CRDs, LocalizedImages: s.LocalizedImages})
+	if err != nil {
+		return ""
+	}
+	var content any
+	if err := json.Unmarshal(data, &content); err != nil {
+		return ""
+	}
+	if data, err = json.Marshal(content); err != nil { // with sorted keys
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// HasRequestedSources reports whether a Manifest has the sources that this controller has written. The second result is
+// false if the Manifest does not have AnnotationRequestedSources, so that this is not known.
+func HasRequestedSources(m *v1beta2.Manifest) (has, known bool) {
+	requested := m.Annotations[v1beta2.AnnotationRequestedSources]
+	return requested != "" && requested == SourcesDigest(&m.Spec), requested != ""
+}
+
+// IsEdited reports whether somebody else has changed the version or the sources that this controller has written into a
+// Manifest.
+func IsEdited(m *v1beta2.Manifest) bool {
+	has, known := HasRequestedSources(m)
+	return known && !has || RequestedVersion(m) != m.Spec.Version
 }
 
 func configOf(l registry.Layer) *v1beta2.ManifestConfig {

@@ -270,6 +270,7 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 		}
 		want.Spec.Resource = cr
 	}
+	want.Annotations[v1beta2.AnnotationRequestedSources] = SourcesDigest(&want.Spec)
 	return want
 }
 
@@ -282,10 +283,18 @@ var (
 
 // WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. It returns nil if the
 // Manifest already has them. It does not change finalizers, because they belong to the controller of Manifests.
+//
+// A missing AnnotationRequestedSources alone is no reason to write a Manifest: Manifests of earlier releases get it
+// with their next change.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)
-	if maps.Equal(is.Labels, labels) && maps.Equal(is.Annotations, annotations) && SameSpec(&is.Spec, &want.Spec) {
+	compared := annotations
+	if is.Annotations[v1beta2.AnnotationRequestedSources] == "" {
+		compared = maps.Clone(annotations)
+		delete(compared, v1beta2.AnnotationRequestedSources)
+	}
+	if maps.Equal(is.Labels, labels) && maps.Equal(is.Annotations, compared) && SameSpec(&is.Spec, &want.Spec) {
 		return nil
 	}
 	updated := is.DeepCopy()

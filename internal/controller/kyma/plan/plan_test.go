@@ -175,6 +175,73 @@ func TestDesiredManifest(t *testing.T) {
 	}
 }
 
+// TestEditedSources checks that each field that comes from the component descriptor is covered by the digest in the
+// annotation.
+func TestEditedSources(t *testing.T) {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
+	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIDir}
+	artefact, err := ArtefactIn(&registry.Component{Images: []string{"i:1"}, Layers: map[string]registry.Layer{
+		"raw-manifest": layer, "config": layer, "crds": layer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := DesiredManifest(k, &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}, artefact)
+	cases := map[string]struct {
+		reason string
+		edit   func(m *v1beta2.Manifest)
+		edited bool
+	}{
+		"Same": {reason: "nothing is edited", edit: func(*v1beta2.Manifest) {}},
+		"OrderOfKeys": {reason: "the API server sorts raw JSON", edit: func(m *v1beta2.Manifest) {
+			m.Spec.Install.Source.Raw = []byte(`{"type":"oci-dir","ref":"sha256:x","name":"n","repo":"r"}`)
+		}},
+		"Resource": {reason: "it comes from the template", edit: func(m *v1beta2.Manifest) {
+			m.Spec.StateExpression = "true"
+		}},
+		"Ref": {reason: "another layer", edited: true, edit: func(m *v1beta2.Manifest) {
+			m.Spec.Install.Source.Raw = []byte(`{"type":"oci-dir","ref":"sha256:y","name":"n","repo":"r"}`)
+		}},
+		"Credentials": {reason: "another login", edited: true, edit: func(m *v1beta2.Manifest) {
+			m.Spec.Install.Source.Raw = []byte(`{"type":"oci-dir","ref":"sha256:x","name":"n","repo":"r",` +
+				`"credSecretSelector":{"matchLabels":{"a":"b"}}}`)
+		}},
+		"Installs": {reason: "another source", edited: true, edit: func(m *v1beta2.Manifest) {
+			m.Spec.Installs, m.Spec.Install = []v1beta2.InstallInfo{m.Spec.Install}, v1beta2.InstallInfo{}
+		}},
+		"Images": {reason: "no image", edited: true, edit: func(m *v1beta2.Manifest) {
+			m.Spec.LocalizedImages = nil
+		}},
+		"Config": {reason: "no config", edited: true, edit: func(m *v1beta2.Manifest) { m.Spec.Config = nil }},
+		"CRDs":   {reason: "other CRDs", edited: true, edit: func(m *v1beta2.Manifest) { m.Spec.CRDs.Ref = "2" }},
+		"Version": {reason: "another version", edited: true, edit: func(m *v1beta2.Manifest) {
+			m.Spec.Version = "9.9.9"
+		}},
+		"NoDigest": {reason: "a Manifest of an earlier release", edit: func(m *v1beta2.Manifest) {
+			delete(m.Annotations, v1beta2.AnnotationRequestedSources)
+			m.Spec.LocalizedImages = nil
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			is := want.DeepCopy()
+			c.edit(is)
+			if got := IsEdited(is); got != c.edited {
+				t.Errorf("%s: edited is %v, want %v", c.reason, got, c.edited)
+			}
+		})
+	}
+	earlier := want.DeepCopy()
+	delete(earlier.Annotations, v1beta2.AnnotationRequestedSources)
+	if WithDesired(earlier, want) != nil {
+		t.Error("a Manifest of an earlier release is written only to get the annotation")
+	}
+	earlier.Spec.LocalizedImages = nil
+	if updated := WithDesired(earlier, want); updated == nil ||
+		updated.Annotations[v1beta2.AnnotationRequestedSources] == "" {
+		t.Error("the first change of a Manifest of an earlier release does not add the annotation")
+	}
+}
+
 func TestVersions(t *testing.T) {
 	cases := map[string]struct {
 		reason                  string
