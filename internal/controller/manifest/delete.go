@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -64,50 +63,17 @@ func (n *run) findBlockers(ctx context.Context) error {
 		return err
 	}
 	n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-	if err := n.deleteOfUsers(ctx, found); err != nil {
+	if err := found.DeleteIfAllowed(ctx, n.recordEvent); err != nil {
 		return err
 	}
 	n.repairOperator(ctx)
-	return n.waitFor(n.waitForUsers(found))
+	return n.waitFor(found.WaitMessage())
 }
 
 // questionAbout returns the question which custom resources of users are deleted together with some CRDs.
 func (n *run) questionAbout(crds []apply.Ref) customresource.Question {
 	return customresource.Question{Client: n.Client, Runtime: n.runtime.Cluster, Manifest: n.manifest,
 		Inventory: inventoryRefs(n.manifest.Status.Synced), CRDs: crds}
-}
-
-// waitForUsers returns what the deletion of a CRD waits for, and how the user can allow it.
-func (n *run) waitForUsers(found customresource.Found) string {
-	what := "custom resources of users to be deleted: " + found.String()
-	if n.allowsDeletionOfUsers() {
-		return what
-	}
-	return fmt.Sprintf("%s; delete them, or name module %s in the annotation %s of the Kyma", what,
-		n.manifest.ModuleName(), v1beta2.AnnotationDeleteCustomResources)
-}
-
-// allowsDeletionOfUsers reports whether the user allows the deletion of custom resources.
-func (n *run) allowsDeletionOfUsers() bool {
-	return n.manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
-}
-
-// deleteOfUsers deletes custom resources of users if the user allows it, and records an event about them.
-func (n *run) deleteOfUsers(ctx context.Context, found customresource.Found) error {
-	if !n.allowsDeletionOfUsers() {
-		return nil
-	}
-	deleted, err := found.Delete(ctx)
-	if len(deleted) > 0 {
-		var names []string
-		for _, ref := range deleted {
-			names = append(names, ref.String())
-		}
-		n.recordEvent(v1beta2.EventCustomResourcesDeleted, fmt.Sprintf("deleted %d custom resources of users, as the "+
-			"annotation %s allows: %s", len(deleted), v1beta2.AnnotationDeleteCustomResources,
-			strings.Join(names, ", ")))
-	}
-	return err
 }
 
 // deleteResource deletes the module's custom resource. It waits until the module's operator, which still runs, has

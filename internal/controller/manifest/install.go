@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -300,9 +302,20 @@ func (n *run) prune(ctx context.Context) error {
 	}
 	removed := apply.Removed(inventoryRefs(n.manifest.Status.Synced), n.refs)
 	if len(removed) > 0 {
-		left, err := n.runtime.Delete(ctx, removed, &n.memory.deletion)
+		found, err := customresource.Find(ctx, n.questionAbout(removed))
 		if err != nil {
 			return err
+		}
+		left, err := n.runtime.Delete(ctx, found.Without(removed), &n.memory.deletion)
+		if err != nil {
+			return err
+		}
+		if len(found.Kinds) > 0 {
+			n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+			if err := errors.Join(found.DeleteIfAllowed(ctx, n.recordEvent), n.expectObjects(ctx)); err != nil {
+				return err
+			}
+			return n.waitFor(found.WaitMessage())
 		}
 		if len(left.Remaining) > 0 {
 			return n.waitFor(left.WaitMessage())

@@ -41,6 +41,46 @@ func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 	return deleted, nil
 }
 
+// isAllowed reports whether the user allows the deletion.
+func (f Found) isAllowed() bool {
+	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
+}
+
+// DeleteIfAllowed is Delete if the user allows it. It records an event about the deleted custom resources.
+func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
+	if !f.isAllowed() {
+		return nil
+	}
+	deleted, err := f.Delete(ctx)
+	if len(deleted) > 0 {
+		var names []string
+		for _, ref := range deleted[:min(len(deleted), kindsLimit*namesLimit)] {
+			names = append(names, ref.String())
+		}
+		record(v1beta2.EventCustomResourcesDeleted, fmt.Sprintf("deleted %d custom resources of users, as the "+
+			"annotation %s allows: %s", len(deleted), v1beta2.AnnotationDeleteCustomResources,
+			strings.Join(names, ", ")))
+	}
+	return err
+}
+
+// WaitMessage returns what the deletion of the CRDs waits for, and how the user can allow it.
+func (f Found) WaitMessage() string {
+	what := "custom resources of users to be deleted: " + f.String()
+	if f.isAllowed() {
+		return what
+	}
+	return fmt.Sprintf("%s; delete them, or name module %s in the annotation %s of the Kyma", what,
+		f.question.Manifest.ModuleName(), v1beta2.AnnotationDeleteCustomResources)
+}
+
+// Without returns refs without the CRDs of the custom resources.
+func (f Found) Without(refs []apply.Ref) []apply.Ref {
+	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
+		return slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.CRD.SameObject(r) })
+	})
+}
+
 // otherOwner returns namespace/name of another Manifest of the runtime that has applied a custom resource, or "".
 func (w *ownership) otherOwner(o *apply.ObjectMetadata) string {
 	if owner := o.Annotation(v1beta2.AnnotationOwnedBy); slices.Contains(w.others, owner) {
