@@ -119,6 +119,10 @@ func TestCommands(t *testing.T) {
 			Code: console.ExitFailed, Want: []string{"nothing was changed"}}, []v1beta2.Module{sample}, nil},
 		"DisableNoWait": {fixture.Case{Reason: "it is only requested", Args: "disable sample --yes --no-wait",
 			Want: []string{"the removal of module sample is requested"}}, []v1beta2.Module{sample}, []any{}},
+		"DisableAll": {fixture.Case{Reason: "custom resources of users are deleted, too",
+			Args: "disable sample --delete-custom-resources", Input: "yes\n",
+			Want: []string{"will be deleted first: this cannot be undone", "module sample is removed"}},
+			[]v1beta2.Module{sample}, []any{}},
 		"DisableUnknown": {fixture.Case{Reason: "nothing is enabled", Args: "disable sample --yes",
 			Code: console.ExitNotFound, Want: []string{`module "sample" is not enabled: none exist`}}, nil, nil},
 		"List": {fixture.Case{Reason: "reading changes nothing", Args: "list",
@@ -155,6 +159,25 @@ func TestConcurrentEdit(t *testing.T) {
 	got, _, _ := unstructured.NestedSlice(s.Object(kyma).Object, "spec", "modules")
 	if diff := cmp.Diff(want, got); diff != "" || conflicts != 1 {
 		t.Errorf("%d conflicts, spec.modules (-want +got):\n%s", conflicts, diff)
+	}
+}
+
+// TestChangePermission: the annotation keeps the names of other modules.
+func TestChangePermission(t *testing.T) {
+	k := &v1beta2.Kyma{}
+	for _, c := range []struct {
+		module  string
+		allowed bool
+		want    string
+		changed bool
+	}{
+		{"a", true, "a", true}, {"a", true, "a", false}, {"b", true, "a,b", true}, {"a", false, "b", true},
+		{"a", false, "b", false}, {"b", false, "", true},
+	} {
+		changed := changePermission(k, c.module, c.allowed)
+		if got := k.Annotations[v1beta2.AnnotationDeleteCustomResources]; got != c.want || changed != c.changed {
+			t.Errorf("%+v: %q, changed %v", c, got, changed)
+		}
 	}
 }
 

@@ -3,8 +3,12 @@ package runtimeadmin
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
@@ -13,23 +17,27 @@ import (
 )
 
 func disableCommand(a *console.App) *cobra.Command {
-	var yes bool
+	var yes, deleteResources bool
 	var wait console.WaitFlags
 	c := a.Command("disable MODULE [--yes]", "remove a module from a runtime, and wait until it is removed",
 		"klm shows what will be removed, and asks before it starts. The removal waits until users have deleted the "+
-			"custom resources that they created.", `
+			"custom resources that they created. --delete-custom-resources deletes them.", `
 klm module disable sample
-klm module disable sample --yes --timeout=10m`,
+klm module disable sample --yes --timeout=10m
+klm module disable sample --delete-custom-resources`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return disableModule(cmd.Context(), a, args[0], yes, wait)
+			return disableModule(cmd.Context(), a, args[0], yes, deleteResources, wait)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&deleteResources, "delete-custom-resources", false,
+		"delete the custom resources of users, too, before the module is removed")
 	wait.Register(c.Flags())
 	return c
 }
 
-func disableModule(ctx context.Context, a *console.App, module string, yes bool, wait console.WaitFlags) error {
+func disableModule(ctx context.Context, a *console.App, module string, yes, deleteResources bool,
+	wait console.WaitFlags) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
 		return err
@@ -43,8 +51,13 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 			console.Suggest(module, connection.ModuleNames(k)))
 	}
 	if !yes {
-		fmt.Fprintf(a.Err, "%s\n", describeRemoval(k, module))
+		fmt.Fprintf(a.Err, "%s\n%s\n", describeRemoval(k, module), describeUsers(module, deleteResources))
 		if err := a.Confirm("Disable module " + module + "?"); err != nil {
+			return err
+		}
+	}
+	if deleteResources {
+		if err := setPermission(ctx, c, module, true); err != nil {
 			return err
 		}
 	}
@@ -65,7 +78,67 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 	if err != nil {
 		return err
 	}
+	if deleteResources { // a later removal of the module has to ask again
+		if err := setPermission(ctx, c, module, false); err != nil {
+			return err
+		}
+	}
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
+}
+
+// describeUsers returns a text about the custom resources of users.
+func describeUsers(module string, deleted bool) string {
+	if deleted {
+		return "The custom resources of users of all of its kinds will be deleted first: this cannot be undone."
+	}
+	return "Custom resources of users, whose number klm does not know yet, block the removal: klm module why " + module +
+		" then counts and names them."
+}
+
+// setPermission adds a module to the annotation AnnotationDeleteCustomResources of the Kyma, or removes it.
+func setPermission(ctx context.Context, c *connection.Cluster, module string, allowed bool) error {
+	for try := 1; ; try++ {
+		k, err := c.Kyma(ctx, c.OwnKyma)
+		if err != nil {
+			return err
+		}
+		updated := k.DeepCopy()
+		if !changePermission(updated, module, allowed) {
+			return nil
+		}
+		err = c.Patch(ctx, updated, client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{}),
+			client.FieldOwner(connection.FieldOwner))
+		const tries = 5
+		if apierrors.IsConflict(err) && try < tries {
+			continue
+		}
+		if err != nil {
+			return c.Explain(err, "changing the annotations of Kyma "+c.OwnKyma)
+		}
+		return nil
+	}
+}
+
+// changePermission changes the annotation of a Kyma, and reports whether the annotation has changed. Other names in it
+// stay.
+func changePermission(k *v1beta2.Kyma, module string, allowed bool) bool {
+	const key = v1beta2.AnnotationDeleteCustomResources
+	var names []string
+	for name := range strings.SplitSeq(k.Annotations[key], ",") {
+		if name = strings.TrimSpace(name); name != "" && name != module {
+			names = append(names, name)
+		}
+	}
+	if allowed {
+		names = append(names, module)
+	}
+	before, value := k.Annotations[key], strings.Join(names, ",")
+	if value == "" {
+		delete(k.Annotations, key)
+	} else {
+		metav1.SetMetaDataAnnotation(&k.ObjectMeta, key, value)
+	}
+	return before != value
 }
 
 // describeRemoval returns a text about the objects that will be removed together with a module.
