@@ -99,9 +99,15 @@ type kind struct {
 	protected string      // the reason why no custom resource of this kind may be purged; "" if purging is allowed
 }
 
-// mayPurge reports whether a custom resource of this kind may be purged.
+// mayPurge reports whether a custom resource of this kind may be purged. The references in k.only have a namespace even
+// if the kind is cluster-scoped.
 func (k *kind) mayPurge(r apply.Ref) bool {
-	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, r.SameObject))
+	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, func(only apply.Ref) bool {
+		if r.Namespace == "" {
+			only.Namespace = ""
+		}
+		return r.SameObject(only)
+	}))
 }
 
 // kindsOf returns the kinds whose custom resources must be deleted before the objects of the targets. These are the

@@ -317,3 +317,17 @@ func TestTextsFitIntoEvents(t *testing.T) {
 		})
 	}
 }
+
+// TestMayPurgeClusterScoped: the default custom resource of a module is found although spec.resource has a namespace.
+func TestMayPurgeClusterScoped(t *testing.T) {
+	declared := apply.Ref{Group: "example.com", Kind: "Whole", Namespace: "kyma-system", Name: "default"}
+	k := kind{only: []apply.Ref{declared}}
+	live := declared
+	live.Namespace = ""
+	elsewhere := declared
+	elsewhere.Namespace = "other"
+	if !k.mayPurge(live) || !k.mayPurge(declared) || k.mayPurge(elsewhere) {
+		t.Errorf("cluster-scoped %v, namespaced %v, elsewhere %v", k.mayPurge(live), k.mayPurge(declared),
+			k.mayPurge(elsewhere))
+	}
+}
