@@ -180,8 +180,9 @@ func TestDesiredManifest(t *testing.T) {
 func TestEditedSources(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIDir}
-	artefact, err := ArtefactIn(&registry.Component{Images: []string{"i:1"}, Layers: map[string]registry.Layer{
-		"raw-manifest": layer, "config": layer, "crds": layer}})
+	artefact, err := ArtefactIn(&registry.Component{Images: []string{"i:1"},
+		Order:  []string{"raw-manifest", "config", "crds"},
+		Layers: map[string]registry.Layer{"raw-manifest": layer, "config": layer, "crds": layer}})
 	if err != nil {
 		t.Fatal(err)
 	}
