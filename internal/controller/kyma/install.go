@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -279,16 +280,25 @@ func (n *run) event(kind, reason, note string) {
 }
 
 // artefactOf returns the artefact of the decided version. If the Manifest already has this version, the artefact is
-// read from the Manifest instead of the registry, unless somebody else has edited it.
+// read from the Manifest instead of the registry, unless somebody else has edited it. A Manifest without spec.install,
+// or of another registry, is read only if the registry cannot be read.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
+	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
 		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component && !n.isEdited(is) {
+		has = new(plan.ArtefactOf(&is.Spec))
 		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil &&
 			source.Repo == n.Registry.Base() {
-			return plan.ArtefactOf(&is.Spec), nil
+			return *has, nil
 		}
 	}
 	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
+	switch ocm.ReasonOf(err) {
+	case ocm.RegistryUnreachable, ocm.RegistryUnauthorized, ocm.ArtifactNotFound:
+		if has != nil {
+			return *has, nil
+		}
+	}
 	if err != nil {
 		return plan.Artefact{}, err
 	}
