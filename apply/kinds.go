@@ -107,10 +107,11 @@ const (
 
 // builtins are the kinds whose plural, scope and role are known without discovery. All versions of a kind have the same
 // plural, scope and role. Two groups of kinds are left out: kinds that are not stored objects (Scale, reviews), and
-// kinds that only the control plane of the cluster writes (Event, Binding).
+// kinds that only the control plane of the cluster writes (Binding).
 var builtins = map[schema.GroupKind]builtin{
 	{Kind: "ConfigMap"}:             {resource{"configmaps", inNamespace}, roleConfiguration},
 	{Kind: "Endpoints"}:             {resource{"endpoints", inNamespace}, roleTraffic},
+	{Kind: "Event"}:                 {resource{"events", inNamespace}, roleConfiguration},
 	{Kind: "LimitRange"}:            {resource{"limitranges", inNamespace}, roleConfiguration},
 	{Kind: "Namespace"}:             {resource{"namespaces", clusterScope}, roleNamespace},
 	{Kind: "Node"}:                  {resource{"nodes", clusterScope}, roleConfiguration},

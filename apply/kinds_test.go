@@ -16,7 +16,7 @@ func TestBuiltins(t *testing.T) {
 	// These kinds are not objects of modules: parts of other objects, reviews, objects that only the control plane
 	// writes, and removed kinds.
 	left := map[string][]string{
-		"":                          {"Binding", "ComponentStatus", "Event", "RangeAllocation"},
+		"":                          {"Binding", "ComponentStatus", "RangeAllocation"},
 		"apps":                      {"Scale"},
 		"autoscaling":               {"Scale"},
 		"authentication.k8s.io":     {"*"},

@@ -31,3 +31,28 @@ const (
 	// EventGatewayNotFound: no gateway is selected.
 	EventGatewayNotFound = "WatcherGatewayNotFound"
 )
+
+// Reasons of events about a module, on the Kyma in the control plane, on its Manifest, and on the Kyma in the runtime.
+const (
+	// EventInstalled: the first version of the module is installed, and the module is Ready or Warning.
+	EventInstalled = "Installed"
+	// EventUpgraded: another version of the module is installed, and the module is Ready or Warning. The message has
+	// both versions.
+	EventUpgraded = "Upgraded"
+	// EventFailed: the module is in state Error. The message begins with the reason; while the reason stays the same,
+	// there is no other event until the module is Ready or Warning again.
+	EventFailed = "Failed"
+	// EventRecovered: the module was installed, failed, and is Ready or Warning again.
+	EventRecovered = "Recovered"
+	// EventRemoved: the objects of the module are deleted from the runtime.
+	EventRemoved = "Removed"
+)
+
+// Reasons of events about the connection to a runtime, on the Kyma in the control plane.
+const (
+	// EventRuntimeUnreachable: the runtime cannot be used. The message begins with the reason, for example
+	// RuntimeUnauthorized.
+	EventRuntimeUnreachable = "RuntimeUnreachable"
+	// EventRuntimeReachable: the runtime can be used again.
+	EventRuntimeReachable = "RuntimeReachable"
+)

@@ -270,6 +270,40 @@ type ModuleStatus struct {
 	// +optional
 	// +kubebuilder:default:=false
 	Maintenance bool `json:"maintenance,omitempty"`
+
+	// history are the last changes of the version of the module, the oldest first, at most ten. Empty: the version has
+	// not changed since changes are recorded. An addition of this project.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=10
+	History []ModuleChange `json:"history,omitempty"`
+}
+
+// ModuleChange is a change of the version of a module.
+type ModuleChange struct {
+	// version is the version that the change installs. Empty: not known.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// from is the version that was installed before. Empty: none.
+	// +optional
+	From string `json:"from,omitempty"`
+
+	// started is the time at which the change began. Absent: the version was installed before changes were recorded.
+	// +optional
+	Started metav1.Time `json:"started,omitzero"`
+
+	// ended is the time at which the module first became Ready or Warning with the version. Absent: it did not yet.
+	// +optional
+	Ended metav1.Time `json:"ended,omitzero"`
+
+	// outcome is the last of the states Ready, Warning and Error that the module had with the version. Empty: none yet.
+	// +optional
+	Outcome State `json:"outcome,omitempty"`
+
+	// reason is the code of the problem while the outcome is Error, for example WorkloadFailed.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }
 
 // ObjectReference names an object.

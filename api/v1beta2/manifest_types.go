@@ -204,6 +204,11 @@ type ManifestStatus struct {
 	// lastOperation describes the last operation or finding.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
+
+	// lastChange is the last change of the version. Absent: the version has not changed since changes are recorded. An
+	// addition of this project.
+	// +optional
+	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
 
 // Resource names one object in a runtime. All five fields are always written.

@@ -88,6 +88,9 @@ type Options struct {
 	// make sure that a later reconcile saves the status. DeferSave does not revert a status that was already saved for
 	// a step.
 	DeferSave func() bool
+	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before. It is
+	// also called if the object no longer exists: then it is the last time.
+	AfterSave func(before client.Object)
 	// Publish, if set, copies the status to another place. It is called after the status was saved, also if a step
 	// failed. An error of Publish counts like the error of a last step. It never hides the error of an earlier step.
 	Publish func(context.Context) error
@@ -229,14 +232,24 @@ func (r *runner) save(ctx context.Context) error {
 	after.SetName(r.Object.GetName())
 	if err := r.Client.Status().Patch(ctx, after, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		if apierrors.IsNotFound(err) {
+			r.afterSave(r.saved)
 			return nil
 		}
 		return fmt.Errorf("saving the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
 	}
 	metrics.StatusWrites.WithLabelValues(r.Controller).Inc()
 	r.Object.SetResourceVersion(after.GetResourceVersion())
+	before := r.saved
 	r.saved = r.Object.DeepCopyObject().(client.Object)
+	r.afterSave(before)
 	return nil
+}
+
+// afterSave calls Options.AfterSave if it is set.
+func (r *runner) afterSave(before client.Object) {
+	if r.AfterSave != nil {
+		r.AfterSave(before)
+	}
 }
 
 // patch returns the change of the status as a merge patch, or nil if there is no change. The patch contains only the

@@ -26,6 +26,7 @@ func Commands(a *console.App) []*cobra.Command {
 		statusCommand(a),
 		whyCommand(a),
 		retryCommand(a),
+		historyCommand(a),
 		diffCommand(a),
 		runtimeCommand(a),
 	}

@@ -30,5 +30,6 @@ func Commands(a *console.App) []*cobra.Command {
 		manageCommand(a),
 		unmanageCommand(a),
 		whyCommand(a),
+		historyCommand(a),
 	}
 }

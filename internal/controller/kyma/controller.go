@@ -48,6 +48,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/eventlog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
@@ -137,6 +138,7 @@ type Reconciler struct {
 	Options
 	catalog   *catalog.Copies
 	agents    *agentdelivery.Agents
+	log       *eventlog.Log
 	policies  *maintenance.Policies
 	ownWrites ownWrites           // writes to Manifests
 	starting  *queueing.Admission // admits runtimes that get their first modules
@@ -191,6 +193,7 @@ func newReconciler(o Options) *Reconciler {
 		Client: o.Client, Namespace: o.Namespace, ConfigMap: o.PolicyConfigMap, File: o.PolicyFile,
 		MinWindow: o.MinMaintenanceWindow, Events: o.Events,
 	})
+	r.log = eventlog.New(o.Events)
 	r.starting = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
 	r.ending = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
 	r.rollout = queueing.NewAdmission(queueing.RolloutLimit(o.Concurrency), r.enqueueRollout)
@@ -293,6 +296,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep,
 		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
 		DeferSave: func() bool { return n.found.isTransient },
+		AfterSave: n.recordChanges,
 		Publish:   n.publish,
 	}
 	defer func() {

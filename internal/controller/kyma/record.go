@@ -54,6 +54,7 @@ func (r *Reconciler) forget(kyma string) {
 	r.mu.Unlock()
 	r.catalog.Forget(kyma)
 	r.agents.Forget(kyma)
+	r.log.Forget(kyma)
 	r.forgetMetrics(kyma)
 	r.starting.Withdraw(kyma)
 	r.ending.Withdraw(kyma)

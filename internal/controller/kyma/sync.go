@@ -258,7 +258,15 @@ func (n *run) publish(ctx context.Context) error {
 	if err != nil && !catalog.IsAbsent(err) {
 		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
+	if err == nil {
+		n.log.Published(ctx, n.kyma.Name, n.runtime, n.remote, &n.remote.Status, &want)
+	}
 	return nil
+}
+
+// recordChanges records the events that follow from the status that was saved and from the status before.
+func (n *run) recordChanges(before client.Object) {
+	n.log.Saved(n.kyma, &before.(*v1beta2.Kyma).Status, n.deletion.runtimeLeft != "")
 }
 
 // subscriberKey returns the key of the subscriber for the Kyma in a runtime.

@@ -217,7 +217,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 // reconcile runs the steps of one case: hand over, delete, suspend, or install.
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
-	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report, AfterStep: n.After}
+	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
+		AfterSave: n.recordChange, AfterStep: n.After}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
@@ -233,7 +234,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 			loop.Step{Name: "teardown", Do: n.teardown},
 			loop.Step{Name: "release", Do: n.release})
 	}
-	if reason, message := suspension(m); reason != "" {
+	if reason, message := condition.Suspension(m); reason != "" {
 		options.Report = func(loop.Outcome) { condition.SetSuspended(m, reason, message) }
 		return loop.Run(ctx, options)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -161,6 +162,9 @@ func (n *run) release(ctx context.Context) error {
 			return err
 		}
 	}
+	// without a connection, the objects stay in the runtime
+	removes := n.runtime != nil && !n.manifest.IsUnmanaged() &&
+		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)
 	finalizers := []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 	// Later reads need not wait until the cache has this write, because memory.released is set.
 	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, finalizers,
@@ -168,6 +172,10 @@ func (n *run) release(ctx context.Context) error {
 		return err
 	}
 	n.memory.released = true
+	if removes {
+		e := changelog.Removed(n.manifest.ModuleName())
+		n.recordEventOf(e.Type, e.Reason, e.Note)
+	}
 	return loop.Done()
 }
 

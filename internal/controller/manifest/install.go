@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
@@ -116,7 +117,7 @@ func (n *run) apply(ctx context.Context) error {
 			return err
 		}
 		if n.memory.drift = ""; reportsDrift(n.manifest) {
-			n.memory.drift = driftMessage(found)
+			n.memory.drift = condition.DriftMessage(found)
 			return nil
 		}
 		for _, d := range found {
@@ -178,10 +179,13 @@ func (n *run) reportTakeovers(ctx context.Context, taken []apply.Takeover) {
 	}
 }
 
-// recordEvent records an event on the Manifest.
-func (n *run) recordEvent(reason, note string) {
+// recordEvent records an event of type Normal on the Manifest.
+func (n *run) recordEvent(reason, note string) { n.recordEventOf(corev1.EventTypeNormal, reason, note) }
+
+// recordEventOf records an event on the Manifest.
+func (n *run) recordEventOf(kind, reason, note string) {
 	if n.Events != nil {
-		n.Events.Eventf(n.manifest, nil, corev1.EventTypeNormal, reason, "Apply", "%s", loop.Clip(note))
+		n.Events.Eventf(n.manifest, nil, kind, reason, "Apply", "%s", loop.Clip(note))
 	}
 }
 

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
-	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -117,20 +115,6 @@ func (p plan) sum(m *v1beta2.Manifest) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// suspension returns reason and message if a Manifest must not be reconciled unless it is being deleted. Otherwise it
-// returns "".
-func suspension(m *v1beta2.Manifest) (reason, message string) {
-	if m.SkipsReconciliation() {
-		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
-			"the status is from before the label %s was set: remove the label to continue",
-			v1beta2.LabelSkipReconciliation)
-	}
-	if message := m.Annotations[v1beta2.AnnotationPaused]; message != "" {
-		return v1beta2.ReasonModulePaused, message
-	}
-	return "", ""
-}
-
 // stateRules returns the rules for reading the state of the module's custom resource.
 func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	rules := apply.StateRules{Expression: s.StateExpression}
@@ -192,22 +176,6 @@ func crdsOf(refs []apply.Ref) []apply.Ref {
 // reportsDrift reports whether drift is only reported and not corrected.
 func reportsDrift(m *v1beta2.Manifest) bool {
 	return m.Annotations[v1beta2.AnnotationDrift] == v1beta2.DriftReport
-}
-
-// driftMessage returns a message with the names of the first objects that differ, or "" if no object differs.
-func driftMessage(found []apply.Drifted) string {
-	if len(found) == 0 {
-		return ""
-	}
-	const limit = 3
-	var text []string
-	for _, d := range found[:min(limit, len(found))] {
-		text = append(text, d.String())
-	}
-	if more := len(found) - limit; more > 0 {
-		text = append(text, fmt.Sprintf("and %d more", more))
-	}
-	return loop.Clip(strings.Join(text, "; ")) + "; not corrected because of the annotation " + v1beta2.AnnotationDrift
 }
 
 // readiness is the state of the module in the runtime. The fields reason and message are set if the module is not

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 )
 
@@ -117,7 +118,7 @@ func TestReadinessRefs(t *testing.T) {
 }
 
 func TestDriftMessage(t *testing.T) {
-	if got := driftMessage(nil); got != "" {
+	if got := condition.DriftMessage(nil); got != "" {
 		t.Errorf("without drift the message is %q, want nothing", got)
 	}
 	var found []apply.Drifted
@@ -125,7 +126,7 @@ func TestDriftMessage(t *testing.T) {
 		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)},
 			Fields: []string{"data.a"}, Managers: []string{"kubectl"}})
 	}
-	got := driftMessage(found)
+	got := condition.DriftMessage(found)
 	for _, want := range []string{"ConfigMap n/c0", "data.a", "kubectl", "and 47 more", v1beta2.AnnotationDrift} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the message is %q, want it to contain %q", got, want)

@@ -6,9 +6,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
@@ -24,6 +26,7 @@ func (n *run) reportInventory() {
 			LastUpdateTime: metav1.Now()}
 		condition.Set(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
 		condition.SetSignatures(n.manifest, n.signatures())
+		s.LastChange = changelog.NextOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
 	}
 	known := inventoryRefs(s.Synced)
 	union := append(slices.Clone(n.refs), missingRefs(known, n.refs)...)
@@ -36,6 +39,7 @@ func (n *run) reportInventory() {
 // needs.
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
+	installed := *s
 	if n.pruned.complete {
 		s.Synced = inventoryOf(append(slices.Clone(n.refs), n.pruned.kept...))
 	}
@@ -59,9 +63,18 @@ func (n *run) report(out loop.Outcome) {
 	condition.Set(n.manifest, state, reason, operation)
 	condition.SetSignatures(n.manifest, n.signatures())
 	n.reportOutage(out)
+	s.LastChange = changelog.NextOfManifest(n.manifest, &installed, reason, time.Now())
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
 		metrics.ModuleReadySeconds.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(
 			time.Since(since).Seconds())
+	}
+}
+
+// recordChange records the event that follows from the saved status and the status before.
+func (n *run) recordChange(before client.Object) {
+	is := n.manifest
+	if e := changelog.ManifestEvent(is.ModuleName(), &before.(*v1beta2.Manifest).Status, &is.Status); e != nil {
+		n.recordEventOf(e.Type, e.Reason, e.Note)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
@@ -44,6 +45,7 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	if f := m.Former; f != nil {
 		e.Channel, e.Version, e.FQDN, e.OCMComponentName = f.Channel, f.Version, f.FQDN, f.OCMComponentName
 		e.Manifest, e.Template, e.Resource = f.Manifest, f.Template, f.Resource
+		e.History = f.History
 	}
 	d := m.Decision
 	if d.Channel != "" {
@@ -57,6 +59,7 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	if m.Manifest != nil {
 		addManifest(&e, m, now)
 	}
+	e.History = changelog.Next(e.History, observationOf(m), now)
 	switch {
 	case m.Err != nil:
 		e.State, e.Reason, e.Message = v1beta2.StateError, loop.Reason(m.Err), m.Err.Error()
@@ -67,6 +70,25 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 		e.State, e.Manifest, e.Template, e.Resource = v1beta2.StateUnmanaged, nil, nil, nil
 	}
 	return e
+}
+
+// observationOf returns what this reconcile has observed of the version of a module. A blocker is not a change of the
+// version, and neither is an error without a reason code, because such an error is retried at once.
+func observationOf(m *Module) changelog.Observation {
+	is := m.Manifest
+	switch {
+	case m.Err != nil && loop.Reason(m.Err) != "":
+		o := changelog.Observation{Version: m.Decision.Version, State: v1beta2.StateError, Reason: loop.Reason(m.Err)}
+		if is != nil {
+			o.Installed = is.Status.Version
+			o.IsInstalled = is.Status.AppliedDigest != ""
+		}
+		return o
+	case m.Err != nil || is == nil || !is.DeletionTimestamp.IsZero() || is.IsUnmanaged():
+		return changelog.Observation{}
+	}
+	return changelog.Observation{Version: is.Spec.Version, Installed: is.Status.Version,
+		IsInstalled: is.Status.AppliedDigest != "", State: VisibleState(is), Reason: ReasonOf(is)}
 }
 
 // addBlocker adds to an entry the reason why the module does not get the requested version. The installed version stays

@@ -1,0 +1,140 @@
+// Package changelog records the changes of modules, and derives events from them.
+//
+// # Use
+//
+//	entry.History = changelog.Next(entry.History, changelog.Observation{…}, now) // with each report of the status
+//	for _, e := range changelog.Events(before.Modules, after.Modules) {…}      // after the status was saved
+//
+// # How it works
+//
+// A change is one version of a module: it begins when the version is requested from the runtime, and it ends when the
+// module is Ready or Warning with it for the first time. Failures of that version, also later ones, are its outcome. So
+// the last change is all the memory that events need: an event is the difference between the last change in the saved
+// status and the last change in the next saved status. A restart of the manager, or a reconcile that is repeated,
+// finds no difference and records no event.
+//
+// A change is written with the state of the module, which changes at the same time. So it costs no write of its own.
+//
+// Every function is pure.
+//
+// # What it does not do
+//
+// The package records no event. It records no failure to reach the runtime as a failure of its modules.
+package changelog
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Limit is the number of changes that are kept for each module.
+const Limit = 10
+
+// Observation is what a reconcile has observed of one module.
+type Observation struct {
+	// Version is the version that is being installed, or that is installed.
+	Version string
+	// Installed is the version that was installed completely before. It equals Version if nothing changes.
+	Installed string
+	// IsInstalled reports whether a version was installed completely before, even if its name is not known.
+	IsInstalled bool
+	// State is the state of the module. States other than Ready, Warning, Error and Processing change nothing.
+	State v1beta2.State
+	// Reason is the code of the problem.
+	Reason string
+}
+
+// Next returns the changes of a module after an observation. If the observation is nothing new, it returns changes
+// itself. The first row that matches decides:
+//
+//	1  the state is not known, because the runtime cannot be reached   nothing new
+//	2  the module is deleted or Unmanaged, or its state is not known   nothing new
+//	3  no change is recorded, and the version is installed             nothing new, but an Error is recorded
+//	4  the last change has another version                             a new change
+//	5  the last change has ended, and the module is not installed      a new change
+//	6  any other                                                       the last change continues
+func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta2.ModuleChange {
+	if IsAccessReason(o.Reason) {
+		return changes
+	}
+	switch o.State {
+	case v1beta2.StateReady, v1beta2.StateWarning, v1beta2.StateError, v1beta2.StateProcessing:
+	default:
+		return changes
+	}
+	last := Last(changes)
+	isInstalled := o.IsInstalled && o.Installed == o.Version
+	if last == nil && isInstalled && o.State != v1beta2.StateError {
+		return changes
+	}
+	changed := slices.Clone(changes)
+	if last == nil || last.Version != o.Version || isComplete(last) && !o.IsInstalled {
+		c := v1beta2.ModuleChange{Version: o.Version}
+		if last != nil || !isInstalled {
+			c.From, c.Started = o.Installed, seconds(now)
+		}
+		changed = append(changed, c)
+	}
+	observe(&changed[len(changed)-1], o, now)
+	if last != nil && len(changed) == len(changes) && *last == changed[len(changed)-1] {
+		return changes
+	}
+	return changed[max(0, len(changed)-Limit):]
+}
+
+// NextOfManifest returns the last change of a Manifest after an observation. installed is the status of the Manifest
+// before this reconcile, with the version that was installed; state and spec are those of m.
+func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
+	now time.Time) *v1beta2.ModuleChange {
+	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
+		return m.Status.LastChange
+	}
+	var changes []v1beta2.ModuleChange
+	if m.Status.LastChange != nil {
+		changes = []v1beta2.ModuleChange{*m.Status.LastChange}
+	}
+	return Last(Next(changes, Observation{Version: m.Spec.Version, Installed: installed.Version,
+		IsInstalled: installed.AppliedDigest != "", State: m.Status.State, Reason: reason}, now))
+}
+
+// observe sets outcome and end of a change.
+func observe(c *v1beta2.ModuleChange, o Observation, now time.Time) {
+	switch o.State {
+	case v1beta2.StateReady, v1beta2.StateWarning:
+		if !isComplete(c) {
+			c.Ended = seconds(now)
+		}
+		c.Outcome, c.Reason = o.State, ""
+	case v1beta2.StateError:
+		c.Outcome, c.Reason = o.State, o.Reason
+	}
+}
+
+// seconds returns a time in the precision of the API, so that it equals the saved time.
+func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+
+// isComplete reports whether the module was Ready or Warning with the version of a change.
+func isComplete(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }
+
+// Last returns the last change, or nil if there is none. The result points into changes.
+func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
+	if len(changes) == 0 {
+		return nil
+	}
+	return &changes[len(changes)-1]
+}
+
+// IsAccessReason reports whether a reason means that the runtime cannot be used at all. Then nothing is known about its
+// modules.
+func IsAccessReason(reason string) bool {
+	switch reason {
+	case v1beta2.ReasonAccessSecretNotFound, v1beta2.ReasonAccessSecretAmbiguous, v1beta2.ReasonKubeconfigInvalid,
+		v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized:
+		return true
+	}
+	return false
+}

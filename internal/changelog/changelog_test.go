@@ -1,0 +1,265 @@
+package changelog
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// at returns a time some minutes after the begin of the tests.
+func at(minutes int) time.Time {
+	return time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC)
+}
+
+func change(version, from string, started, ended int, outcome v1beta2.State, reason string) v1beta2.ModuleChange {
+	c := v1beta2.ModuleChange{Version: version, From: from, Outcome: outcome, Reason: reason}
+	if started > 0 {
+		c.Started = metav1.NewTime(at(started))
+	}
+	if ended > 0 {
+		c.Ended = metav1.NewTime(at(ended))
+	}
+	return c
+}
+
+// TestNext checks that a change begins and ends once, and that nothing new changes nothing.
+func TestNext(t *testing.T) {
+	installed := func(version string, state v1beta2.State, reason string) Observation {
+		return Observation{Version: version, Installed: version, IsInstalled: true, State: state, Reason: reason}
+	}
+	upgrading := func(state v1beta2.State, reason string) Observation {
+		return Observation{Version: "2.0.0", Installed: "1.0.0", IsInstalled: true, State: state, Reason: reason}
+	}
+	first := change("1.0.0", "", 1, 2, v1beta2.StateReady, "")
+	type changes = []v1beta2.ModuleChange
+	cases := map[string]struct {
+		reason string
+		before changes
+		seen   Observation
+		want   changes // after at(5)
+	}{
+		"InstallBegins": {"the version is not installed", nil,
+			Observation{Version: "1.0.0", State: v1beta2.StateProcessing}, changes{change("1.0.0", "", 5, 0, "", "")}},
+		"InstallGoesOn": {"it began before", changes{change("1.0.0", "", 1, 0, "", "")},
+			Observation{Version: "1.0.0", State: v1beta2.StateProcessing}, changes{change("1.0.0", "", 1, 0, "", "")}},
+		"InstallEnds": {"the module is Ready for the first time", changes{change("1.0.0", "", 1, 0, "", "")},
+			installed("1.0.0", v1beta2.StateReady, ""), changes{change("1.0.0", "", 1, 5, v1beta2.StateReady, "")}},
+		"InstallAtOnce": {"one reconcile was sufficient", nil,
+			Observation{Version: "1.0.0", State: v1beta2.StateReady},
+			changes{change("1.0.0", "", 5, 5, v1beta2.StateReady, "")}},
+		"InstallEndsWithWarning": {"the module runs", changes{change("1.0.0", "", 1, 0, "", "")},
+			installed("1.0.0", v1beta2.StateWarning, "X"),
+			changes{change("1.0.0", "", 1, 5, v1beta2.StateWarning, "")}},
+		"InstallFails": {"the end is open", changes{change("1.0.0", "", 1, 0, "", "")},
+			Observation{Version: "1.0.0", State: v1beta2.StateError, Reason: "A"},
+			changes{change("1.0.0", "", 1, 0, v1beta2.StateError, "A")}},
+		"InstallFailsAtOnce": {"the artefact cannot be pulled", nil,
+			Observation{Version: "1.0.0", State: v1beta2.StateError, Reason: "A"},
+			changes{change("1.0.0", "", 5, 0, v1beta2.StateError, "A")}},
+		"FailureStaysWhileRetried": {"the same failure is not new", changes{change("1.0.0", "", 1, 0,
+			v1beta2.StateError, "A")}, Observation{Version: "1.0.0", State: v1beta2.StateProcessing},
+			changes{change("1.0.0", "", 1, 0, v1beta2.StateError, "A")}},
+		"Unchanged": {"Ready stays Ready", changes{first}, installed("1.0.0", v1beta2.StateReady, ""), changes{first}},
+		"UpgradeBegins": {"another version", changes{first}, upgrading(v1beta2.StateProcessing, ""),
+			changes{first, change("2.0.0", "1.0.0", 5, 0, "", "")}},
+		"UpgradeEnds": {"the new version is Ready", changes{first, change("2.0.0", "1.0.0", 3, 0, "", "")},
+			installed("2.0.0", v1beta2.StateReady, ""),
+			changes{first, change("2.0.0", "1.0.0", 3, 5, v1beta2.StateReady, "")}},
+		"FailsLater": {"the change has ended before", changes{first}, installed("1.0.0", v1beta2.StateError, "A"),
+			changes{change("1.0.0", "", 1, 2, v1beta2.StateError, "A")}},
+		"RecoversLater": {"the end is written once",
+			changes{change("1.0.0", "", 1, 2, v1beta2.StateError, "A")}, installed("1.0.0", v1beta2.StateReady, ""),
+			changes{first}},
+		"GoesBack": {"the new version was never Ready", changes{first, change("2.0.0", "1.0.0", 3, 0,
+			v1beta2.StateError, "A")}, installed("1.0.0", v1beta2.StateProcessing, ""),
+			changes{first, change("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "A"),
+				change("1.0.0", "1.0.0", 5, 0, "", "")}},
+		"InstalledAgain": {"somebody has deleted the Manifest", changes{first},
+			Observation{Version: "1.0.0", State: v1beta2.StateProcessing},
+			changes{first, change("1.0.0", "", 5, 0, "", "")}},
+		"OldObject":        {"an upgrade of the manager is no change", nil, installed("1.0.0", v1beta2.StateReady, ""), nil},
+		"OldObjectApplied": {"nor is a restart", nil, installed("1.0.0", v1beta2.StateProcessing, ""), nil},
+		"OldObjectFails": {"its beginning is not known", nil, installed("1.0.0", v1beta2.StateError, "A"),
+			changes{change("1.0.0", "", 0, 0, v1beta2.StateError, "A")}},
+		"OldObjectRecovers": {"likewise", changes{change("1.0.0", "", 0, 0, v1beta2.StateError, "A")},
+			installed("1.0.0", v1beta2.StateReady, ""), changes{change("1.0.0", "", 0, 0, v1beta2.StateReady, "")}},
+		"OldObjectUpgrades": {"its version is known", nil, upgrading(v1beta2.StateProcessing, ""),
+			changes{change("2.0.0", "1.0.0", 5, 0, "", "")}},
+		"WithoutVersion": {"a Manifest need not have one", nil, Observation{State: v1beta2.StateReady},
+			changes{change("", "", 5, 5, v1beta2.StateReady, "")}},
+		"WithoutVersionUnchanged": {"it is installed", nil, installed("", v1beta2.StateReady, ""), nil},
+		"Unreachable": {"nothing is known about the module", changes{first},
+			installed("1.0.0", v1beta2.StateError, v1beta2.ReasonRuntimeUnreachable), changes{first}},
+		"Deleted":   {"it is no change of the version", changes{first}, installed("1.0.0", "Deleting", ""), changes{first}},
+		"Unmanaged": {"the user maintains it", changes{first}, installed("1.0.0", "Unmanaged", ""), changes{first}},
+		"Nothing":   {"the module has no Manifest", changes{first}, Observation{}, changes{first}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Next(c.before, c.seen, at(5).Add(300*time.Millisecond))
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+			if diff := cmp.Diff(got, Next(got, c.seen, at(9))); diff != "" && len(c.before) > 0 {
+				t.Errorf("the same observation changes it again (-first +second):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNextKeepsTen checks the bounds: ten changes, and at most 150 bytes for each.
+func TestNextKeepsTen(t *testing.T) {
+	var all []v1beta2.ModuleChange
+	for i := range 25 {
+		o := Observation{Version: fmt.Sprintf("1.%d.0", i+1), Installed: fmt.Sprintf("1.%d.0", i), IsInstalled: true,
+			State: v1beta2.StateProcessing}
+		before := all
+		all = Next(all, o, at(1))
+		o.Installed, o.State = o.Version, v1beta2.StateReady
+		all = Next(all, o, at(2))
+		if len(before) > 0 && Last(before).Version != fmt.Sprintf("1.%d.0", i) {
+			t.Fatal("an earlier list was changed")
+		}
+	}
+	if len(all) != Limit || all[0].Version != "1.16.0" || Last(all).Version != "1.25.0" {
+		t.Errorf("got %d changes from %s to %s", len(all), all[0].Version, Last(all).Version)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := len(text) / len(all); size > 120 {
+		t.Errorf("a change has %d bytes: %s", size, text[:size])
+	}
+}
+
+// TestEvents follows a module through its life: each change of the status has its event once.
+func TestEvents(t *testing.T) {
+	first := change("1.0.0", "", 1, 2, v1beta2.StateReady, "")
+	open := change("2.0.0", "1.0.0", 3, 0, "", "")
+	failed := change("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "A")
+	done := change("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, "")
+	broken := change("2.0.0", "1.0.0", 3, 4, v1beta2.StateError, "A")
+	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
+		return []v1beta2.ModuleStatus{{Name: "sample", Version: "1.0.0", State: v1beta2.StateReady, History: all,
+			Message: "it is broken"}}
+	}
+	cases := map[string]struct {
+		reason        string
+		before, after []v1beta2.ModuleStatus
+		want          string
+	}{
+		"Requested": {"nothing has happened yet", nil, entry(change("1.0.0", "", 1, 0, "", "")), ""},
+		"Installed": {"Ready for the first time", entry(change("1.0.0", "", 1, 0, "", "")), entry(first),
+			"Normal Installed module sample: version 1.0.0 is installed"},
+		"InstalledAtOnce": {"between two saved statuses", nil, entry(first),
+			"Normal Installed module sample: version 1.0.0 is installed"},
+		"InstalledWithWarning": {"it runs", nil, entry(change("1.0.0", "", 1, 2, v1beta2.StateWarning, "")),
+			"Normal Installed module sample: version 1.0.0 is installed"},
+		"WarningEnds": {"it was installed before", entry(change("1.0.0", "", 1, 2, v1beta2.StateWarning, "")),
+			entry(first), ""},
+		"Unchanged":    {"no event", entry(first), entry(first), ""},
+		"UpgradeBegun": {"no event yet", entry(first), entry(first, open), ""},
+		"Upgraded": {"both versions are named", entry(first, open), entry(first, done),
+			"Normal Upgraded module sample: upgraded from version 1.0.0 to 2.0.0"},
+		"Failed": {"the reason comes first", entry(first, open), entry(first, failed),
+			"Warning Failed A: module sample, version 2.0.0: it is broken"},
+		"FailedAgain": {"the same reason", entry(first, failed), entry(first, failed), ""},
+		"FailedOtherwise": {"another reason", entry(first, failed),
+			entry(first, change("2.0.0", "1.0.0", 3, 0, v1beta2.StateError, "B")),
+			"Warning Failed B: module sample, version 2.0.0: it is broken"},
+		"UpgradedAfterFailure": {"it never ran before", entry(first, failed), entry(first, done),
+			"Normal Upgraded module sample: upgraded from version 1.0.0 to 2.0.0"},
+		"BrokenLater": {"a version that ran", entry(first, done), entry(first, broken),
+			"Warning Failed A: module sample, version 2.0.0: it is broken"},
+		"Recovered": {"it ran before", entry(first, broken), entry(first, done),
+			"Normal Recovered module sample: version 2.0.0 is Ready again"},
+		"BackToOld": {"the old version runs again", entry(first, failed, change("1.0.0", "1.0.0", 5, 0, "", "")),
+			entry(first, failed, change("1.0.0", "1.0.0", 5, 6, v1beta2.StateReady, "")),
+			"Normal Recovered module sample: version 1.0.0 is Ready again"},
+		"OldObjectFails": {"without a history", entry(),
+			entry(change("1.0.0", "", 0, 0, v1beta2.StateError, "A")),
+			"Warning Failed A: module sample, version 1.0.0: it is broken"},
+		"OldObjectRecovers": {"it was installed before", entry(change("1.0.0", "", 0, 0, v1beta2.StateError, "A")),
+			entry(change("1.0.0", "", 0, 0, v1beta2.StateReady, "")),
+			"Normal Recovered module sample: version 1.0.0 is Ready again"},
+		"Removed": {"the entry is gone", entry(first), nil, "Normal Removed module sample is removed"},
+		"NeverInstalled": {"there was nothing to remove",
+			[]v1beta2.ModuleStatus{{Name: "sample", State: v1beta2.StateWarning}}, nil, ""},
+		"Unmanaged": {"its objects stay",
+			[]v1beta2.ModuleStatus{{Name: "sample", Version: "1.0.0", State: v1beta2.StateUnmanaged}}, nil, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := text(Events(c.before, c.after)); got != c.want {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+			if got := text(Events(c.after, c.after)); got != "" {
+				t.Errorf("a repeated reconcile has the event %q", got)
+			}
+			if len(c.before) == 0 || len(c.after) == 0 {
+				return
+			}
+			var before, after v1beta2.ManifestStatus
+			before.LastChange, after.LastChange = Last(c.before[0].History), Last(c.after[0].History)
+			after.LastOperation.Operation = "it is broken"
+			var got []Event
+			if e := ManifestEvent("sample", &before, &after); e != nil {
+				got = append(got, *e)
+			}
+			if got := text(got); got != c.want {
+				t.Errorf("%s: the Manifest has %q, want %q", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// TestReachabilityEvents checks that an outage is two events.
+func TestReachabilityEvents(t *testing.T) {
+	status := func(ok metav1.ConditionStatus, reason string) *v1beta2.KymaStatus {
+		return &v1beta2.KymaStatus{Conditions: []metav1.Condition{
+			{Type: v1beta2.ConditionReady, Status: ok, Reason: reason}},
+			LastOperation: v1beta2.LastOperation{Operation: "no answer"}}
+	}
+	ready := status(metav1.ConditionTrue, v1beta2.ReasonReady)
+	lost := status(metav1.ConditionFalse, v1beta2.ReasonRuntimeUnreachable)
+	cases := map[string]struct {
+		reason        string
+		before, after *v1beta2.KymaStatus
+		want          string
+	}{
+		"New":   {"nothing is wrong", &v1beta2.KymaStatus{}, ready, ""},
+		"Lost":  {"the reason comes first", ready, lost, "Warning RuntimeUnreachable RuntimeUnreachable: no answer"},
+		"Still": {"one event", lost, status(metav1.ConditionFalse, v1beta2.ReasonRuntimeUnauthorized), ""},
+		"Back": {"even if modules are not Ready", lost, status(metav1.ConditionFalse, v1beta2.ReasonModulesNotReady),
+			"Normal RuntimeReachable the runtime can be used again"},
+		"Never": {"no Secret at the beginning", &v1beta2.KymaStatus{},
+			status(metav1.ConditionFalse, v1beta2.ReasonAccessSecretNotFound), "Warning RuntimeUnreachable AccessSecretNotFound: no answer"},
+		"Modules": {"a module failed", ready, status(metav1.ConditionFalse, v1beta2.ReasonWorkloadFailed), ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := text(ReachabilityEvents(c.before, c.after)); got != c.want {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// text returns events in one line.
+func text(all []Event) string {
+	s := ""
+	for i, e := range all {
+		if i > 0 {
+			s += "; "
+		}
+		s += e.Type + " " + e.Reason + " " + e.Note
+	}
+	return s
+}

@@ -1,0 +1,133 @@
+package changelog
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Event is an event to be recorded.
+type Event struct {
+	// Type is Normal or Warning.
+	Type string
+	// Reason is one of the constants Event… of package v1beta2.
+	Reason string
+	// Note is the text for people. It has no times, so equal events have equal notes.
+	Note string
+}
+
+// Events returns the events about modules that follow from the entries in two successive statuses of a Kyma.
+func Events(before, after []v1beta2.ModuleStatus) []Event {
+	var all []Event
+	for i := range after {
+		is := &after[i]
+		var was v1beta2.ModuleStatus
+		if found := entry(before, is.Name); found != nil {
+			was = *found
+		}
+		if e := eventOf(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
+			all = append(all, *e)
+		}
+	}
+	for i := range before {
+		// an entry without a version was never installed
+		if was := &before[i]; was.Version != "" && was.State != v1beta2.StateUnmanaged &&
+			entry(after, was.Name) == nil {
+			all = append(all, *Removed(was.Name))
+		}
+	}
+	return all
+}
+
+// ManifestEvent returns the event that follows from two successive statuses of a Manifest, or nil if there is none.
+func ManifestEvent(module string, before, after *v1beta2.ManifestStatus) *Event {
+	return eventOf(module, before.LastChange, after.LastChange, after.LastOperation.Operation)
+}
+
+// Removed returns the event that a module is removed.
+func Removed(module string) *Event {
+	return &Event{corev1.EventTypeNormal, v1beta2.EventRemoved, fmt.Sprintf("module %s is removed", module)}
+}
+
+// eventOf returns the event that follows from the last change of a module in two successive statuses, or nil if there
+// is none. The first row that matches decides:
+//
+//	1  the outcome is Error                         Failed, unless it was Error for the same reason
+//	2  the outcome is neither Ready nor Warning     none
+//	3  the outcome was Ready or Warning             none
+//	4  the change has ended now                     Installed, Upgraded, or Recovered if the version is the old one
+//	5  any other                                    Recovered
+func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {
+	if after == nil {
+		return nil
+	}
+	if before == nil || before.Version != after.Version || !before.Started.Equal(&after.Started) {
+		before = &v1beta2.ModuleChange{Started: after.Started} // another change, or the first one
+	}
+	normal := func(reason, note string, args ...any) *Event {
+		return &Event{corev1.EventTypeNormal, reason, fmt.Sprintf("module %s: ", module) + fmt.Sprintf(note, args...)}
+	}
+	switch {
+	case after.Outcome == v1beta2.StateError:
+		if before.Outcome == v1beta2.StateError && before.Reason == after.Reason {
+			return nil
+		}
+		return &Event{corev1.EventTypeWarning, v1beta2.EventFailed,
+			fmt.Sprintf("%s: module %s, version %s: %s", after.Reason, module, versionOf(after), message)}
+	case !isGood(after.Outcome) || isGood(before.Outcome):
+		return nil
+	case isComplete(before) || after.From == after.Version && after.From != "":
+		return normal(v1beta2.EventRecovered, "version %s is %s again", versionOf(after), after.Outcome)
+	case after.From == "":
+		return normal(v1beta2.EventInstalled, "version %s is installed", versionOf(after))
+	default:
+		return normal(v1beta2.EventUpgraded, "upgraded from version %s to %s", after.From, versionOf(after))
+	}
+}
+
+func isGood(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
+
+// versionOf returns the version of a change for people.
+func versionOf(c *v1beta2.ModuleChange) string {
+	if c.Version == "" {
+		return "unknown"
+	}
+	return c.Version
+}
+
+// ReachabilityEvents returns the event that follows if a runtime became unreachable, or reachable again, between two
+// successive statuses of its Kyma.
+func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
+	was, is := accessProblem(before), accessProblem(after)
+	switch {
+	case was == nil && is != nil:
+		return []Event{{corev1.EventTypeWarning, v1beta2.EventRuntimeUnreachable,
+			is.Reason + ": " + after.LastOperation.Operation}}
+	case was != nil && is == nil:
+		return []Event{{corev1.EventTypeNormal, v1beta2.EventRuntimeReachable, "the runtime can be used again"}}
+	}
+	return nil
+}
+
+// accessProblem returns the condition Ready if its reason is that the runtime cannot be used, or nil.
+func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
+	c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
+	if c == nil || c.Status == metav1.ConditionTrue || !IsAccessReason(c.Reason) {
+		return nil
+	}
+	return c
+}
+
+// entry returns the entry of a module, or nil if there is none.
+func entry(all []v1beta2.ModuleStatus, module string) *v1beta2.ModuleStatus {
+	for i := range all {
+		if all[i].Name == module {
+			return &all[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+// Package eventlog records events about the modules of a runtime: on the Kyma in the control plane for the platform
+// team, and on the Kyma in the runtime for its admin.
+//
+// # Use
+//
+//	log := eventlog.New(recorder)
+//	log.Saved(kyma, &before.Status)                       // after the status was saved in the control plane
+//	log.Published(ctx, name, rt, remote, &before, &after) // after the status was written to the runtime
+//	log.Forget(name)
+//
+// # How it works
+//
+// Package changelog derives the events from two successive statuses of the same object. The control plane and the
+// runtime have a status each, so each of them has each event once: a restart between the two writes loses no event of
+// the runtime, because the status there is still the old one.
+//
+// An event in a runtime is one request, sent after the request that wrote the status. A status of many modules that
+// fail and recover could make many: a runtime gets at most [burst] events at once, and then one per [interval]. Further
+// events are dropped there; the status and its history show the same, and the control plane has every event.
+//
+// # What it does not do
+//
+// A failure to record an event in a runtime is logged and not returned: the kubeconfig may lack the right to write
+// events, and modules do not depend on it.
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+const (
+	// burst is the number of events that a runtime may get at once.
+	burst = 25
+	// interval is the time after which a runtime that has used its burst may get another event.
+	interval = time.Minute
+)
+
+// Cluster creates objects in a runtime. A runtime of package runtimes implements it.
+type Cluster interface {
+	CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (apply.Ref, error)
+}
+
+// Log records events.
+type Log struct {
+	recorder events.EventRecorder
+	mu       sync.Mutex
+	budgets  map[string]*budget // guarded by mu; by name of the Kyma, for runtimes that have got events
+}
+
+// budget is the number of events that a runtime may still get. It grows with time up to burst.
+type budget struct {
+	left    int
+	updated time.Time
+}
+
+// New returns a Log. recorder may be nil: then the control plane has no events.
+func New(recorder events.EventRecorder) *Log {
+	return &Log{recorder: recorder, budgets: map[string]*budget{}}
+}
+
+// Saved records the events that follow from the saved status of a Kyma and from the status before, on the Kyma in the
+// control plane. With left, the runtime is not cleaned up and no module counts as removed.
+func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
+	if l.recorder == nil {
+		return
+	}
+	all := append(changelog.ReachabilityEvents(before, &kyma.Status),
+		changelog.Events(before.Modules, kyma.Status.Modules)...)
+	for _, e := range all {
+		if left && e.Reason == v1beta2.EventRemoved {
+			continue
+		}
+		l.recorder.Eventf(kyma, nil, e.Type, e.Reason, "Reconcile", "%s", loop.Clip(e.Note))
+	}
+}
+
+// Published records the events that follow from the published status of a Kyma and from the status before, on the Kyma
+// in the runtime. remote is that Kyma.
+func (l *Log) Published(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma,
+	before, after *v1beta2.KymaStatus) {
+	for _, e := range changelog.Events(before.Modules, after.Modules) {
+		now := time.Now()
+		if !l.take(kyma, now) {
+			log.FromContext(ctx).V(1).Info("event not recorded in the runtime: too many", "reason", e.Reason)
+			continue
+		}
+		if _, err := rt.CreateWithoutRead(ctx, object(remote, e, now), v1beta2.FieldOwner); err != nil {
+			log.FromContext(ctx).V(1).Info("event not recorded in the runtime", "reason", e.Reason,
+				"problem", err.Error())
+			return
+		}
+	}
+}
+
+// take reports whether a runtime may get an event now, and counts it.
+func (l *Log) take(kyma string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.budgets[kyma]
+	if b == nil {
+		b = &budget{left: burst, updated: now}
+		l.budgets[kyma] = b
+	}
+	if earned := int(now.Sub(b.updated) / interval); earned > 0 {
+		b.left = min(burst, b.left+earned)
+		b.updated = b.updated.Add(time.Duration(earned) * interval)
+	}
+	if b.left == 0 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+// Forget drops the memory of a Kyma.
+func (l *Log) Forget(kyma string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.budgets, kyma)
+}
+
+// object returns an event as an object of the runtime. Its name has the time, like the names of other events.
+func object(remote *v1beta2.Kyma, e changelog.Event, now time.Time) *unstructured.Unstructured {
+	at := now.UTC().Format(time.RFC3339)
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Event",
+		"metadata": map[string]any{
+			"namespace": v1beta2.RuntimeNamespace,
+			"name":      fmt.Sprintf("%s.%x", v1beta2.RuntimeKymaName, now.UnixNano()),
+		},
+		"involvedObject": map[string]any{
+			"apiVersion": v1beta2.GroupVersion.String(), "kind": v1beta2.KindKyma,
+			"namespace": v1beta2.RuntimeNamespace, "name": v1beta2.RuntimeKymaName, "uid": string(remote.UID),
+		},
+		"type": e.Type, "reason": e.Reason, "message": loop.Clip(e.Note),
+		"firstTimestamp": at, "lastTimestamp": at, "count": int64(1),
+		"source":             map[string]any{"component": v1beta2.FieldOwner},
+		"reportingComponent": v1beta2.FieldOwner, "reportingInstance": "",
+	}}
+}

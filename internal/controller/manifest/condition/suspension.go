@@ -1,0 +1,21 @@
+package condition
+
+import (
+	"fmt"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Suspension returns reason and message if a Manifest must not be reconciled unless it is being deleted. Otherwise it
+// returns "".
+func Suspension(m *v1beta2.Manifest) (reason, message string) {
+	if m.SkipsReconciliation() {
+		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
+			"the status is from before the label %s was set: remove the label to continue",
+			v1beta2.LabelSkipReconciliation)
+	}
+	if message := m.Annotations[v1beta2.AnnotationPaused]; message != "" {
+		return v1beta2.ReasonModulePaused, message
+	}
+	return "", ""
+}
