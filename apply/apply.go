@@ -32,6 +32,9 @@ type Result struct {
 	// TakenOver are the objects in Applied with fields that other field managers had set to other values. We now own
 	// these fields.
 	TakenOver []Takeover
+	// Existing are the objects that existed and were not known to belong to the installation. They are also in one of
+	// the lists above. Record the flags of their Refs in the inventory. It is empty without Set.Ownership.
+	Existing []Existing
 }
 
 // Done reports whether all objects of the Set are applied.
@@ -39,6 +42,17 @@ func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 
 
 // Err returns Failed as one error; see JoinFailures. It returns nil if Failed is empty.
 func (r *Result) Err() error { return JoinFailures(r.Failed) }
+
+// Existing is an object that existed and was not known to belong to the installation.
+type Existing struct {
+	// Ref is the object with its new flags.
+	Ref Ref
+	// Met is what Apply did with the object. A conflict with another installation is MetShared too; the object is then
+	// also in Result.Failed.
+	Met Met
+	// Managers are the other field managers of the object, at most ten, sorted.
+	Managers []string
+}
 
 // Takeover is an object whose fields Apply took over from other field managers.
 type Takeover struct {
@@ -91,6 +105,31 @@ type item struct {
 	crd      Ref // CustomResourceDefinition in the bundle that defines the kind of the object; zero if none
 	policy   policy
 	problem  string // why the policy of the object is invalid; "" if the policy is valid
+	recorded Ref    // entry in Ownership.Recorded; zero without an entry
+	adopted  bool   // the object is applied with AnnotationAdopted
+}
+
+// setAdopted sets whether the object is applied with AnnotationAdopted, which is a part of its content.
+func (i *item) setAdopted(adopted bool) {
+	if i.adopted != adopted {
+		i.adopted, i.content = adopted, i.content^adoptedContent
+	}
+}
+
+// adoptedContent distinguishes the content of an object with AnnotationAdopted.
+const adoptedContent = 1 << 63
+
+// overlay returns the labels and annotations that override those of the object.
+func (i *item) overlay(set Set) render.Overlay {
+	over := set.Overlay
+	if i.adopted {
+		over.Annotations = maps.Clone(over.Annotations)
+		if over.Annotations == nil {
+			over.Annotations = map[string]string{}
+		}
+		over.Annotations[AnnotationAdopted] = "true"
+	}
+	return over
 }
 
 // namespace returns the namespace to write into the object.
@@ -110,7 +149,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 			crds[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = bundleCRD{crd, refOf(o, "")}
 		}
 	}
-	fingerprint := set.fingerprint()
+	fingerprint, recorded := set.fingerprint(), set.Ownership.recorded()
 	items = make([]item, 0, len(set.Bundle.Objects))
 	seen := make(map[Ref]bool, len(set.Bundle.Objects))
 	for _, o := range set.Bundle.Objects {
@@ -144,6 +183,8 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 			content = AnnotationApplyPolicy // the same hash for any content: the object is written only once
 		}
 		it.content = maphash.Comparable(seed, [...]string{content, namespace, fingerprint})
+		it.recorded = recorded[it.ref.identity()]
+		it.setAdopted(it.recorded.Adopted && !it.policy.createOnly)
 		if err := validateIdentity(it.ref); err != nil {
 			failed = append(failed, err)
 			continue
@@ -398,6 +439,7 @@ func (a *applyCall) sortResult() {
 	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.Waiting, func(x, y Waiting) int { return compareRefs(x.Ref, y.Ref) })
+	slices.SortFunc(a.result.Existing, func(x, y Existing) int { return compareRefs(x.Ref, y.Ref) })
 }
 
 func compareRefs(x, y Ref) int {

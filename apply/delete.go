@@ -52,9 +52,34 @@ type Teardown struct {
 	// Kept are the objects that are never deleted: the namespaces in ClusterOptions.KeepNamespaces, objects with
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
+	// Left are the objects that this call left in the cluster, because they do not belong to the installation alone.
+	// They can be removed from the inventory. Later calls return them in Deleted. It is empty without Ownership.
+	Left []Left
 	// Remaining are the objects that still exist. Each of them states what it waits for.
 	Remaining []Remaining
 }
+
+// Left is an object that DeleteOwned left in the cluster.
+type Left struct {
+	Ref Ref
+	// Reason is one of LeftReleased, LeftHandedOver, LeftToOwner, LeftToOthers.
+	Reason string
+	// Message states why the object stays.
+	Message string
+}
+
+// Reasons of Left.
+const (
+	// LeftReleased: the object existed before the installation. Its fields and annotations of the installation are
+	// removed.
+	LeftReleased = "ObjectReleased"
+	// LeftHandedOver: another installation contains the object too. The object belongs to that installation now.
+	LeftHandedOver = "ObjectHandedOver"
+	// LeftToOwner: the object belongs to another installation.
+	LeftToOwner = "ObjectLeftToOwner"
+	// LeftToOthers: the object was created again by somebody else.
+	LeftToOthers = "ObjectLeftToOthers"
+)
 
 // Done reports whether every object that can be deleted is deleted.
 func (t *Teardown) Done() bool { return len(t.Remaining) == 0 }
@@ -71,6 +96,8 @@ type Remaining struct {
 	Message string
 	// Err is the error of the request. It is nil if the request succeeded.
 	Err *Error
+	// Content is true if the object is a namespace that holds objects of others, so that it is not deleted.
+	Content bool
 }
 
 // Delete deletes the objects of an inventory in phases:
@@ -97,6 +124,18 @@ type Remaining struct {
 // An error means that the whole cluster cannot be used now. Remaining then contains all objects that are not known to
 // be deleted.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProgress) (Teardown, error) {
+	return c.DeleteOwned(ctx, refs, progress, nil)
+}
+
+// DeleteOwned is Delete on behalf of an installation. It deletes only objects that the installation has created and
+// that
+// no other installation contains: see decideDelete. The other objects are in Teardown.Left. A namespace is not deleted
+// while it contains objects that are not in refs.
+//
+// An object that nobody has changed since it was applied costs one DELETE, which the API server rejects if the object
+// has changed. Any other object costs a read and a DELETE. A namespace also costs one list for each namespaced kind.
+func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
+	own *Ownership) (Teardown, error) {
 	if progress == nil {
 		progress = new(DeletionProgress)
 	}
@@ -104,7 +143,7 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 		result        Teardown
 		blockingPhase string // the name of the phase that has to be completed first
 	)
-	d := deleteCall{Cluster: c, progress: progress}
+	d := deleteCall{Cluster: c, progress: progress, own: own, refs: refs}
 	failed := d.findKept(ctx, refs)
 	for _, phase := range deletePhases {
 		var members []Ref
@@ -136,6 +175,8 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 type deleteCall struct {
 	*Cluster
 	progress *DeletionProgress
+	own      *Ownership // nil: every object is deleted
+	refs     []Ref
 	kept     map[Ref]bool // by Ref.identity
 }
 
@@ -187,17 +228,20 @@ func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 // object.
 func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Teardown) error {
 	left := make([]*Remaining, len(members))
+	stays := make([]*Left, len(members))
 	tried := make([]bool, len(members))
 	err := d.forEach(len(members), func(i int) (err error) {
 		if d.kept[members[i].identity()] || d.progress.isDeleted(members[i]) {
 			return nil
 		}
-		left[i], err = d.deleteOrCheck(ctx, members[i], d.progress)
+		left[i], stays[i], err = d.deleteOrCheck(ctx, members[i])
 		tried[i] = err == nil
 		return err
 	})
 	for i, r := range members {
 		switch {
+		case stays[i] != nil:
+			result.Left = append(result.Left, *stays[i])
 		case left[i] != nil:
 			result.Remaining = append(result.Remaining, *left[i])
 		case tried[i]:
@@ -210,28 +254,47 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 }
 
 // deleteOrCheck sends a DELETE for one object. If a DELETE was sent before, it reads the object instead. It returns the
-// object if the object still exists. An error of deleteOrCheck concerns the whole cluster.
-func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, progress *DeletionProgress) (*Remaining, error) {
+// object if the object still exists, and why the object stays if it was left. An error of deleteOrCheck concerns the
+// whole cluster.
+func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	if err := validateIdentity(ref); err != nil {
-		progress.record(ref, true) // an object with such a name cannot exist
-		return nil, nil
+		d.progress.record(ref, true) // an object with such a name cannot exist
+		return nil, nil, nil
 	}
-	var left *Remaining
-	var err error
-	sent, _ := progress.status(ref)
+	sent, _ := d.progress.status(ref)
 	if sent {
-		left, err = c.readRemaining(ctx, ref)
+		left, err := d.readRemaining(ctx, ref)
 		// If the object exists and is not being deleted, another client has created it again or the DELETE was lost.
-		sent = err != nil || left == nil || !left.Since.IsZero()
+		if sent = err != nil || left == nil || !left.Since.IsZero(); sent {
+			return d.recordAnswer(ref, left, err)
+		}
 	}
-	if !sent {
-		left, err = c.sendDelete(ctx, ref)
+	if d.own == nil {
+		left, err := d.sendDelete(ctx, ref, preconditions{})
+		return d.recordAnswer(ref, left, err)
 	}
+	left, stays, err := d.remove(ctx, ref)
+	switch {
+	case err != nil || left != nil && left.Since.IsZero(): // no DELETE was sent, or its result is unknown
+		if err != nil {
+			left, err = remainingAfter(ref, err)
+		}
+		return left, nil, err
+	case stays != nil:
+		d.progress.record(ref, true)
+		return nil, stays, nil
+	}
+	return d.recordAnswer(ref, left, nil)
+}
+
+// recordAnswer records whether the object still exists after a DELETE.
+func (d *deleteCall) recordAnswer(ref Ref, left *Remaining, err error) (*Remaining, *Left, error) {
 	if err != nil {
-		return remainingAfter(ref, err)
+		left, err = remainingAfter(ref, err)
+		return left, nil, err
 	}
-	progress.record(ref, left == nil)
-	return left, nil
+	d.progress.record(ref, left == nil)
+	return left, nil, nil
 }
 
 // remainingAfter returns the object as Remaining if err concerns only this object. Otherwise it returns err.
@@ -243,17 +306,30 @@ func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	return &Remaining{Ref: ref, Message: e.Error(), Err: e}, nil
 }
 
-// backgroundDeletion is the body of a DELETE with background propagation.
-const backgroundDeletion = `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`
+// preconditions restrict a DELETE to one object, and to one version of the object. "" means any.
+type preconditions struct {
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// deletionOptions is the body of a DELETE with background propagation.
+func deletionOptions(only preconditions) *buffer {
+	body := newBuffer()
+	body.data = append(body.data, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"`...)
+	if only != (preconditions{}) {
+		data, _ := json.Marshal(only) // strings always encode
+		body.data = append(append(body.data, `,"preconditions":`...), data...)
+	}
+	body.data = append(body.data, '}')
+	return body
+}
 
 // sendDelete sends the DELETE. The response shows whether the object is deleted at once or has finalizers.
-func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
+func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (*Remaining, error) {
 	var answer partialObject
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
-		body := newBuffer()
-		body.data = append(body.data, backgroundDeletion...)
 		r := request{method: http.MethodDelete, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
-			accept: metadataType, contentType: jsonType, body: body, operation: "deleting", ref: ref}
+			accept: metadataType, contentType: jsonType, body: deletionOptions(only), operation: "deleting", ref: ref}
 		return c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	})
 	switch {

@@ -25,6 +25,8 @@ type Drifted struct {
 	Fields []string
 	// Managers are the other field managers that own Fields now, sorted.
 	Managers []string
+	// Shared is true if the object belongs to another installation, or did so until that installation was removed.
+	Shared bool
 }
 
 // String returns the object and how it differs from the Set.
@@ -95,6 +97,9 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	for _, d := range found {
 		if d != nil {
 			p.Forget(d.Ref)
+			if d.Missing || d.Shared {
+				p.setUnsure(d.Ref)
+			}
 			drifted = append(drifted, *d)
 		}
 	}
@@ -131,13 +136,17 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 		return nil, err
 	case m.DeletionTimestamp != nil:
 		return &Drifted{Ref: it.ref, Missing: true}, nil
+	case set.Ownership != nil && set.Ownership.isOther(m):
+		return c.compareShared(ctx, set, it, p)
+	case it.recorded.Shared && m.Annotations.OwnedBy != set.Ownership.Name: // its owner does not exist any more
+		return &Drifted{Ref: it.ref, Shared: true}, nil
 	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) &&
 		known.fields == it.ownedFieldsHash(m, set.owner()):
 		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
 		return nil, nil
 	}
 	var wanted map[string]any
-	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), set.Overlay), &wanted); err != nil {
+	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), it.overlay(set)), &wanted); err != nil {
 		return nil, fmt.Errorf("reading %s of the module: %w", it.ref, err)
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)

@@ -33,6 +33,10 @@ const (
 	ObjectConflict = "ObjectConflict"
 	// ObjectExists: Create found an existing object with the same name.
 	ObjectExists = "ObjectExists"
+	// AdoptionRefused: the object exists, somebody else made it, and the policy is not to adopt it. See Adoption.
+	AdoptionRefused = "AdoptionRefused"
+	// OwnedByOtherModule: the object belongs to another installation, which applies other content. See Ownership.
+	OwnedByOtherModule = "OwnedByOtherModule"
 	// ObjectNotFound: the object that Get requested does not exist.
 	ObjectNotFound = "ObjectNotFound"
 	// KindUnknown: the cluster does not serve the kind, or does not serve the kind in this version.
@@ -66,8 +70,11 @@ var advice = map[string]string{
 		": recreate if it may be deleted and created again",
 	StoredVersionDropped: "keep that version in the module (served: false is enough) until all objects are stored in " +
 		"another version and it is removed from status.storedVersions",
-	ObjectConflict:       "it is retried",
-	ObjectExists:         "delete it if it is not wanted",
+	ObjectConflict: "it is retried",
+	ObjectExists:   "delete it if it is not wanted",
+	AdoptionRefused: "rename the object in the module, delete the existing object, or allow its adoption with the " +
+		"annotation " + AnnotationAdoption + ": adopt in the module",
+	OwnedByOtherModule:   "make both modules contain the same object, or remove it from one of them",
 	ObjectNotFound:       "create it if it is wanted",
 	KindUnknown:          "install the CRD of this kind, or use a version that the cluster serves",
 	NamespaceNotFound:    "create the namespace, or add it to the module",

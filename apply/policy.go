@@ -36,6 +36,9 @@ const (
 	// because a field is immutable. With "recreate", the object is deleted, and the next Apply creates it again.
 	// Objects that others own, namespaces and CustomResourceDefinitions are never deleted for this reason.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
+	// AnnotationAdoption is "adopt", "refuse" or "take". It applies if the object exists already and somebody else made
+	// it. The default is Ownership.Adoption. It has no effect without Ownership.
+	AnnotationAdoption = "operator.kyma-project.io/adoption"
 )
 
 // policy contains the values of the annotations above of one object. The zero value is the default.
@@ -43,6 +46,7 @@ type policy struct {
 	createOnly bool
 	keep       bool
 	recreate   bool
+	adoption   Adoption // "" means the default of the installation
 	ignore     []fieldPath
 }
 
@@ -70,6 +74,13 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 			problem = "annotation " + AnnotationIgnorePaths + ": " + wrong
 		}
 		p.ignore = paths
+	}
+	switch v := Adoption(value(AnnotationAdoption)); v {
+	case "", Adopt, Refuse, Take:
+		p.adoption = v
+	default:
+		problem = "annotation " + AnnotationAdoption + " is " + strconv.Quote(bounded(string(v))) +
+			`, want "adopt", "refuse" or "take"`
 	}
 	before := problem
 	p.keep = choose(AnnotationPrune, "delete", "keep") || problem != before

@@ -33,6 +33,10 @@ type record struct {
 	maybeUnserved bool
 	// A CustomResourceDefinition was found to be established. It stays established until it is deleted.
 	established bool
+	// The object was missing or belonged to another installation, so the next PATCH must not change an existing object.
+	unsure bool
+	// Another installation contains the object too, or the object was adopted, so it is read before it is deleted.
+	guarded bool
 }
 
 // inFlightEvents summarizes the events that arrived about an object while a request for it was in flight.
@@ -130,7 +134,11 @@ func (p *Progress) Forget(refs ...Ref) {
 	defer p.mu.Unlock()
 	for _, r := range refs {
 		key := r.hashKey()
-		delete(p.objects, key)
+		if p.objects[key].unsure {
+			p.objects[key] = record{unsure: true}
+		} else {
+			delete(p.objects, key)
+		}
 		if s, busy := p.inFlight[key]; busy {
 			s.forgotten = true
 			p.inFlight[key] = s
@@ -162,8 +170,34 @@ func (p *Progress) recordOf(ref Ref) record {
 	return p.objects[ref.hashKey()]
 }
 
-// beginWrite records that an object is being written, and returns whether the object is known to exist.
-func (p *Progress) beginWrite(ref Ref) (known bool) {
+// setUnsure records that the object was missing or belonged to another installation.
+func (p *Progress) setUnsure(ref Ref) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objects == nil {
+		p.objects = map[uint64]record{}
+	}
+	key := ref.hashKey()
+	r := p.objects[key]
+	r.unsure = true
+	p.objects[key] = r
+}
+
+// untouchedVersion returns the resourceVersion of an object that was applied and belongs to this installation alone, if
+// nobody is known to have changed the object since then. Otherwise it returns 0.
+func (p *Progress) untouchedVersion(ref Ref) uint64 {
+	if p == nil {
+		return 0
+	}
+	r := p.recordOf(ref)
+	if r.content == 0 || r.unsure || r.guarded {
+		return 0
+	}
+	return r.version
+}
+
+// beginWrite records that an object is being written, and returns the record of the object before that.
+func (p *Progress) beginWrite(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
@@ -176,7 +210,7 @@ func (p *Progress) beginWrite(ref Ref) (known bool) {
 	r := p.objects[key]
 	r.content = 0
 	p.objects[key], p.inFlight[key] = r, inFlightEvents{}
-	return r.uid != 0
+	return r
 }
 
 // writeFailed records that the state of the object is unknown after a failed request.
@@ -186,8 +220,8 @@ func (p *Progress) writeFailed(ref Ref) {
 	key := ref.hashKey()
 	p.endWriteLocked(key)
 	r := p.objects[key]
-	if r.maybeUnserved || r.established {
-		p.objects[key] = record{maybeUnserved: r.maybeUnserved, established: r.established}
+	if r.maybeUnserved || r.established || r.unsure {
+		p.objects[key] = record{maybeUnserved: r.maybeUnserved, established: r.established, unsure: r.unsure}
 		return
 	}
 	delete(p.objects, key)
@@ -219,6 +253,8 @@ func (p *Progress) recordAppliedLocked(ref Ref, content uint64, m *metadata, fie
 		uid:        hashText(m.UID),
 		version:    parseResourceVersion(m.ResourceVersion),
 		generation: m.Generation,
+		unsure:     m.foreign,
+		guarded:    m.foreign || m.Annotations.CoOwners != "" || m.Annotations.Adopted != "",
 	}
 	if p.objects == nil {
 		p.objects = map[uint64]record{}

@@ -21,6 +21,15 @@ type Ref struct {
 	// Keep means that the object is never deleted. It is set if AnnotationPrune of the object in its bundle is "keep".
 	// Keep is not part of the identity. Record Keep in the inventory: Delete uses it and does not read the object.
 	Keep bool
+	// Pending means that the object was recorded and has not been applied yet, so it is not known whether the
+	// installation has created it. It is not part of the identity. See Ownership.
+	Pending bool
+	// Adopted means that the object existed before the installation. It is released and not deleted. It is not part of
+	// the identity.
+	Adopted bool
+	// Shared means that the object belongs to another installation, and this one contains it too. It is not part of the
+	// identity.
+	Shared bool
 }
 
 // SameObject reports whether both Refs identify the same object. API versions are not compared.
@@ -46,9 +55,14 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// identity returns the Ref without Version and Keep.
+// identity returns the Ref without Version and without flags.
 func (r Ref) identity() Ref {
-	r.Version, r.Keep = "", false
+	return Ref{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+}
+
+// WithFlags returns r with the flags Pending, Adopted and Shared of other.
+func (r Ref) WithFlags(other Ref) Ref {
+	r.Pending, r.Adopted, r.Shared = other.Pending, other.Adopted, other.Shared
 	return r
 }
 
@@ -83,6 +97,8 @@ type Set struct {
 	Namespace string
 	// Owner is the field manager. "" means DefaultOwner.
 	Owner string
+	// Ownership is the installation that the objects belong to. With nil, every existing object is taken over.
+	Ownership *Ownership
 }
 
 // DefaultOwner is the field manager of module resources.

@@ -231,12 +231,30 @@ type partialObject struct {
 }
 
 type metadata struct {
-	UID               string          `json:"uid"`
-	ResourceVersion   string          `json:"resourceVersion"`
-	Generation        int64           `json:"generation"`
-	DeletionTimestamp *metav1.Time    `json:"deletionTimestamp"`
-	Finalizers        []string        `json:"finalizers"`
-	ManagedFields     []managedFields `json:"managedFields"`
+	UID               string           `json:"uid"`
+	ResourceVersion   string           `json:"resourceVersion"`
+	Generation        int64            `json:"generation"`
+	DeletionTimestamp *metav1.Time     `json:"deletionTimestamp"`
+	Finalizers        []string         `json:"finalizers"`
+	ManagedFields     []managedFields  `json:"managedFields"`
+	OwnerReferences   []ownerReference `json:"ownerReferences"`
+	// Annotations has only the annotations that show to whom the object belongs.
+	Annotations ownerAnnotations `json:"annotations"`
+
+	// foreign is true if the object belongs to another installation. It is not part of a response.
+	foreign bool
+}
+
+type ownerAnnotations struct {
+	OwnedBy  string `json:"deprecated-operator.kyma-project.io/owned-by"`
+	CoOwners string `json:"operator.kyma-project.io/co-owners"`
+	Adopted  string `json:"operator.kyma-project.io/adopted"`
+}
+
+type ownerReference struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Controller bool   `json:"controller"`
 }
 
 type managedFields struct {

@@ -18,18 +18,15 @@ import (
 // applyObject applies one object and records the result. It returns an error only if the error concerns the whole
 // cluster.
 func (a *applyCall) applyObject(ctx context.Context, it *item) error {
-	known := a.done.beginWrite(it.ref)
+	before := a.done.beginWrite(it.ref)
 	var (
 		w   writeResult
 		err error
 	)
-	switch {
-	case it.policy.createOnly:
-		w, err = a.createOnly(ctx, it)
-	case len(it.policy.ignore) > 0:
-		w, err = a.applyExceptIgnored(ctx, it, known)
-	default:
-		w, err = a.applyWithTakeover(ctx, it)
+	if a.set.Ownership == nil || it.isOwn(before) {
+		w, err = a.write(ctx, it, before.uid != 0)
+	} else {
+		w, err = a.createOrMeet(ctx, it)
 	}
 	switch {
 	case err != nil:
@@ -55,6 +52,18 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 		a.result.TakenOver = append(a.result.TakenOver, Takeover{Ref: it.ref, Fields: w.taken, Managers: w.from})
 	}
 	return nil
+}
+
+// write applies an object that belongs to the installation. known means that the object is known to exist.
+func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResult, error) {
+	switch {
+	case it.policy.createOnly:
+		return a.createOnly(ctx, it)
+	case len(it.policy.ignore) > 0:
+		return a.applyExceptIgnored(ctx, it, known)
+	default:
+		return a.applyWithTakeover(ctx, it)
+	}
 }
 
 // writeResult is the response of the API server to a write of an object.
@@ -89,7 +98,7 @@ func conflictOf(err error) (*Error, bool) {
 // encode returns the object as the JSON that is sent.
 func (a *applyCall) encode(it *item) *buffer {
 	body := newBuffer()
-	body.data = it.object.AppendJSON(body.data, it.namespace(), a.set.Overlay)
+	body.data = it.object.AppendJSON(body.data, it.namespace(), it.overlay(a.set))
 	return body
 }
 
@@ -119,7 +128,10 @@ func (i *item) urlPath() string {
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
 	// The JSON of an object begins with apiVersion and kind, so the first match is the metadata of the object.
-	body.data = bytes.Replace(body.data, []byte(`"metadata":{`), []byte(`"metadata":{"resourceVersion":"1",`), 1)
+	const start = `"metadata":{`
+	if at := bytes.Index(body.data, []byte(start)); at >= 0 {
+		body.data = slices.Insert(body.data, at+len(start), []byte(`"resourceVersion":"1",`)...)
+	}
 	w, err = a.patch(ctx, it, body, "")
 	return w, reasonIs(err, ObjectConflict), err
 }
@@ -131,12 +143,19 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 	if !found {
 		return w, err
 	}
-	r := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
-	var answer partialObject
-	if err := a.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+	m, err := a.readMetadata(ctx, it)
+	if err != nil {
 		return writeResult{}, deletedMeanwhile(err, it)
 	}
-	return writeResult{metadata: answer.Metadata, unchanged: true}, nil
+	return writeResult{metadata: m, unchanged: true}, nil
+}
+
+// readMetadata reads the metadata of the object.
+func (a *applyCall) readMetadata(ctx context.Context, it *item) (metadata, error) {
+	r := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
+	var answer partialObject
+	err := a.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	return answer.Metadata, err
 }
 
 // deletedMeanwhile converts a not-found error for an object that existed a moment ago to a conflict. A conflict is
@@ -272,6 +291,10 @@ func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) erro
 	if !ok || concernsCluster(err) {
 		return err
 	}
+	if e.reason == StoredVersionDropped && it.adopted {
+		e.Message = strings.Replace(e.Message, "the module has dropped version", "the module's CRD has no version", 1) +
+			"; the CRD existed before the module"
+	}
 	if e.reason == FieldImmutable && it.policy.recreate {
 		return a.deleteToRecreate(ctx, it, e)
 	}
@@ -293,6 +316,9 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Failed = append(a.result.Failed, e)
+	if e.reason == OwnedByOtherModule {
+		return // the object exists, so other objects can use it
+	}
 	a.markUnavailableLocked(it.ref)
 }
 
@@ -310,10 +336,8 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 		a.recordFailure(it, refusal)
 		return nil
 	}
-	var answer partialObject
-	look := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
-	err := a.send(ctx, &look, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
-	m := &answer.Metadata
+	found, err := a.readMetadata(ctx, it)
+	m := &found
 	switch {
 	case err == nil && m.DeletionTimestamp != nil:
 		return a.recordTerminating(ctx, it, m)
@@ -345,11 +369,8 @@ func canRecreate(ref Ref) bool {
 
 // deleteByUID deletes the object only if it has this UID.
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
-	body := newBuffer()
-	body.data = fmt.Appendf(body.data,
-		`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":%q}}`, uid)
-	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType, body: body,
-		operation: "deleting", ref: it.ref}
+	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType,
+		body: deletionOptions(preconditions{UID: uid}), operation: "deleting", ref: it.ref}
 	return a.send(ctx, &r, nil)
 }
 

@@ -232,6 +232,21 @@ type Resource struct {
 	// operator.kyma-project.io/prune is keep. An addition of this project.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
+
+	// pending is true from the time when the object was recorded until all objects were applied: until then, it is not
+	// known whether the module has created the object. An addition of this project.
+	// +optional
+	Pending bool `json:"pending,omitempty"`
+
+	// adopted is true if the object existed before the module. It stays when the module is removed. An addition of this
+	// project.
+	// +optional
+	Adopted bool `json:"adopted,omitempty"`
+
+	// shared is true if the object belongs to another module of the runtime, and this module contains it too. An
+	// addition of this project.
+	// +optional
+	Shared bool `json:"shared,omitempty"`
 }
 
 // ManifestList is a list of Manifests.

@@ -213,6 +213,19 @@ const (
 	// ReasonDriftDetected: objects of the module were changed in the runtime, and an annotation of the Manifest keeps
 	// such changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
 	ReasonDriftDetected = "DriftDetected"
+	// ReasonOwnedByOtherModule: another module of the runtime contains the same object with other content. Make both
+	// modules contain the same object, or remove it from one of them.
+	ReasonOwnedByOtherModule = "OwnedByOtherModule"
+	// ReasonAdoptionRefused: the object exists already, somebody else made it, and the module or --adoption-policy does
+	// not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with the annotation
+	// operator.kyma-project.io/adoption: adopt.
+	ReasonAdoptionRefused = "AdoptionRefused"
+	// ReasonObjectAdopted, of an event: an object existed before the module. It is kept as the module has it, and stays
+	// when the module is removed.
+	ReasonObjectAdopted = "ObjectAdopted"
+	// ReasonObjectTaken, of an event: an object existed before the module, and the policy is to take it. It is deleted
+	// with the module.
+	ReasonObjectTaken = "ObjectTaken"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
 	// ReasonLeftOut, of an event: the artefact contains documents that are not applied, such as hooks.
@@ -249,6 +262,18 @@ const (
 	// ReasonObjectsRemaining: objects of the module are being deleted but still exist. Wait; if the reason persists,
 	// check their finalizers.
 	ReasonObjectsRemaining = "ObjectsRemaining"
+	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that the module did not bring. Move or delete
+	// the objects in the message, or delete the namespace.
+	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
+	// ReasonObjectReleased, of an event: an object existed before the module. It stays, without the fields of the
+	// module.
+	ReasonObjectReleased = "ObjectReleased"
+	// ReasonObjectHandedOver, of an event: an object stays, and belongs to another module that contains it too.
+	ReasonObjectHandedOver = "ObjectHandedOver"
+	// ReasonObjectLeftToOwner, of an event: an object stays, because it belongs to another module.
+	ReasonObjectLeftToOwner = "ObjectLeftToOwner"
+	// ReasonObjectLeftToOthers, of an event: an object stays, because somebody else has created it again.
+	ReasonObjectLeftToOthers = "ObjectLeftToOthers"
 	// ReasonDeletionQueued: many Kymas are being deleted, and only a limited number of them remove their modules at the
 	// same time. Wait.
 	ReasonDeletionQueued = "DeletionQueued"

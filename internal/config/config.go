@@ -16,6 +16,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,6 +170,10 @@ type Manager struct {
 	// CustomStateCheck makes the readiness of a module depend on its custom resource: the module is Ready only if its
 	// custom resource is Ready. An annotation of the Manifest overrides this setting. Default true.
 	CustomStateCheck bool
+	// AdoptionPolicy is the default for an object of a module that exists in the runtime and was made by somebody else:
+	// adopt (it stays when the module is removed), refuse (the module is not Ready), or take (it is deleted with the
+	// module). An annotation of the object in the module overrides this setting. Default adopt.
+	AdoptionPolicy string
 
 	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
 	// spec.kymaSelector of the ModuleReleaseMeta selects these Kymas. Default none.
@@ -325,6 +330,7 @@ func NewManager() *Manager {
 		RegistryCacheBytes:               256 << 20,
 		BundleCacheBytes:                 128 << 20,
 		CustomStateCheck:                 true,
+		AdoptionPolicy:                   "adopt",
 		MaintenancePolicyFile:            "/etc/maintenance-policy/policy.json",
 		MinMaintenanceWindowSize:         20 * time.Minute,
 		CatalogSpread:                    30 * time.Second,
@@ -434,6 +440,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"Secret in --namespace that is copied to every runtime, and that modules pull images with")
 	f.BoolVar(&m.CustomStateCheck, "custom-state-check", m.CustomStateCheck,
 		"make a module Ready only when its custom resource is; an annotation of the Manifest overrides it")
+	f.StringVar(&m.AdoptionPolicy, "adoption-policy", m.AdoptionPolicy,
+		"default for objects that exist and were made by somebody else: adopt, refuse or take")
 	f.StringSliceVar(&m.RestrictedDefaultModules, "restricted-default-modules", m.RestrictedDefaultModules,
 		"modules that only Kymas get which their ModuleReleaseMeta selects, separated by commas")
 	f.StringVar(&m.MaintenancePolicyConfigmap, "maintenance-policy-configmap", m.MaintenancePolicyConfigmap,
@@ -555,6 +563,8 @@ func (m *Manager) Validate() error {
 	check(m.MaintenancePolicyConfigmap == "" || dnsName.MatchString(m.MaintenancePolicyConfigmap),
 		"maintenance-policy-configmap", "%q is not a valid name of a ConfigMap", m.MaintenancePolicyConfigmap)
 	check(m.MinMaintenanceWindowSize >= 0, "min-maintenance-window-size", "must not be negative")
+	check(slices.Contains([]string{"adopt", "refuse", "take"}, m.AdoptionPolicy), "adoption-policy",
+		"must be adopt, refuse or take")
 	check(m.CatalogSpread >= 0, "catalog-spread", "must not be negative")
 	check(m.PurgeGracePeriod >= 0, "purge-grace-period", "must not be negative")
 	check(m.DeletionDeadline == 0 || m.DeletionDeadline >= time.Second, "deletion-deadline", "must be 0 or at least 1s")

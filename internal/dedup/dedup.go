@@ -81,9 +81,13 @@ func InventoryKey(inventory []v1beta2.Resource) string {
 	var b strings.Builder
 	b.WriteString("synced")
 	for _, r := range inventory {
-		for _, part := range []string{r.Group, r.Version, r.Kind, r.Namespace, r.Name, strconv.FormatBool(r.Keep)} {
+		for _, part := range []string{r.Group, r.Version, r.Kind, r.Namespace, r.Name} {
 			b.WriteByte(0)
 			b.WriteString(part)
+		}
+		b.WriteByte(0)
+		for _, flag := range []bool{r.Keep, r.Pending, r.Adopted, r.Shared} {
+			b.WriteString(strconv.FormatBool(flag)[:1])
 		}
 	}
 	return b.String()

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
@@ -204,6 +205,7 @@ func manifestOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Regi
 		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
 		AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck,
+		Adoption:    apply.Adoption(c.AdoptionPolicy),
 		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newRateLimiter(c),
 		After: exitAfter(c.ExitAfterStep, "manifest"),

@@ -79,6 +79,8 @@ type Options struct {
 	// CustomStateCheck is the default for Manifests without the annotation. If it is true, the state of the module's
 	// custom resource decides about readiness.
 	CustomStateCheck bool
+	// Adoption is the default for objects that exist in a runtime and were made by somebody else. "" means apply.Adopt.
+	Adoption apply.Adoption
 	// BundleBytes is the memory limit for rendered modules, in bytes; 0 means render.DefaultCacheBytes.
 	BundleBytes int
 	// AuditInterval is the interval at which every object is compared with its desired state. The audits of all

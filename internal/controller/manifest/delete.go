@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -30,7 +31,7 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
 		return n.release(ctx)
 	}
-	n.refs = inventoryRefs(n.manifest.Status.Synced)
+	n.refs = inventory.Refs(n.manifest.Status.Synced)
 	return err
 }
 
@@ -59,7 +60,7 @@ func isNotFound(err error) bool {
 // findBlockers waits while custom resources of users exist whose CRD would be deleted with the module. If the user
 // allows it, findBlockers deletes them while the operator of the module still runs.
 func (n *run) findBlockers(ctx context.Context) error {
-	found, err := customresource.FindOfModule(ctx, n.questionAbout(n.refs))
+	found, err := customresource.FindOfModule(ctx, n.questionAbout(ctx, n.refs))
 	if err != nil || len(found.Kinds) == 0 {
 		return err
 	}
@@ -71,10 +72,12 @@ func (n *run) findBlockers(ctx context.Context) error {
 	return n.waitFor(found.WaitMessage())
 }
 
-// questionAbout returns the question which custom resources of users are deleted together with some CRDs.
-func (n *run) questionAbout(crds []apply.Ref) customresource.Question {
+// questionAbout returns the question which custom resources of users are deleted together with some CRDs. CRDs that
+// stay, because another module contains them too or because they existed before the module, do not count.
+func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
+	crds = inventory.ToDelete(ctx, n.Client, n.manifest, crds)
 	return customresource.Question{Client: n.Client, Runtime: n.runtime.Cluster, Manifest: n.manifest,
-		Inventory: inventoryRefs(n.manifest.Status.Synced), CRDs: crds}
+		Inventory: inventory.Refs(n.manifest.Status.Synced), CRDs: crds}
 }
 
 // deleteResource deletes the module's custom resource. It waits until the module's operator, which still runs, has
@@ -134,7 +137,7 @@ func (n *run) repairOperator(ctx context.Context) {
 
 // teardown deletes all objects of the inventory in order, and waits until they no longer exist.
 func (n *run) teardown(ctx context.Context) error {
-	left, err := n.runtime.Delete(ctx, n.refs, &n.memory.deletion)
+	left, err := n.deleteObjects(ctx, n.refs)
 	if err != nil {
 		return err
 	}
@@ -143,6 +146,28 @@ func (n *run) teardown(ctx context.Context) error {
 		return n.waitFor(left.WaitMessage())
 	}
 	return nil
+}
+
+// deleteObjects deletes objects of the inventory that belong to this Manifest alone. It records an event for each
+// object that stays.
+func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardown, error) {
+	others, err := inventory.ReadOthers(ctx, n.Client, n.manifest)
+	if err != nil {
+		return apply.Teardown{}, err
+	}
+	if behind := n.memory.others.Behind(others); behind != "" {
+		return apply.Teardown{}, n.waitFor(behind + " to record its objects: it may contain objects to be deleted")
+	}
+	own := inventory.Ownership(ctx, n.Client, n.manifest, n.Adoption)
+	own.Wanted, own.Applied = others.Wanted, &n.memory.progress
+	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
+	for _, l := range left.Left {
+		n.recordEvent(inventory.LeftReason(l), l.Message)
+	}
+	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }) {
+		n.observed.blocker = v1beta2.ReasonNamespaceNotEmpty
+	}
+	return left, err
 }
 
 // noteForbidden sets the reason RuntimeForbidden if a missing permission prevents the deletion of an object.

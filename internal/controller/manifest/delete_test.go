@@ -126,7 +126,7 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newSampleBench(t, c.policy)
 			other := moduleOf(func(m *v1beta2.Manifest) {
-				m.Name, m.UID, m.Spec.Resource = "other", "m-2",
+				m.Name, m.UID, m.Status.ObservedGeneration, m.Spec.Resource = "other", "m-2", 1,
 					sampleResource("others")
 			})
 			if err := b.control.Create(t.Context(), other); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -39,7 +40,7 @@ func (n *run) decide(ctx context.Context) error {
 // the objects that were applied before. The status is saved after this step.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
-		n.refs = inventoryRefs(n.manifest.Status.Synced)
+		n.refs = inventory.Refs(n.manifest.Status.Synced)
 		n.saved = *n.manifest.Status.DeepCopy()
 		return n.expectObjects(ctx)
 	}
@@ -52,10 +53,8 @@ func (n *run) record(ctx context.Context) error {
 	return nil
 }
 
-// resolveRefs returns the references of all objects as they are identified in the runtime. Two sources may contain the
-// same object only if its content is equal in both.
+// resolveRefs returns the references of all objects as they are identified in the runtime.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
-	var all []apply.Ref
 	n.rendered.refs = make([][]apply.Ref, len(n.rendered.sets))
 	for i, set := range n.rendered.sets {
 		refs, err := n.runtime.Inventory(ctx, set)
@@ -63,48 +62,11 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 			return nil, err // apply returns the errors about single objects
 		}
 		n.rendered.refs[i] = refs
-		if i == 0 {
-			all = slices.Clone(refs)
-			continue
-		}
-		for _, ref := range refs {
-			if !slices.ContainsFunc(all, ref.SameObject) {
-				all = append(all, ref)
-				continue
-			}
-			first := slices.IndexFunc(n.rendered.refs,
-				func(of []apply.Ref) bool { return slices.ContainsFunc(of, ref.SameObject) })
-			if contentDigest(n.rendered.sets[first], ref) != contentDigest(set, ref) {
-				return nil, duplicateError{ref, n.plan.sources[first].Name, n.plan.sources[i].Name}
-			}
-		}
 	}
-	return all, nil
+	all, err := inventory.Combined(n.rendered.sets, n.rendered.refs,
+		func(i int) string { return n.plan.sources[i].Name })
+	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
-
-// contentDigest returns the content digest of an object in a set, or "" if the set does not contain the object.
-func contentDigest(set apply.Set, ref apply.Ref) string {
-	for _, o := range set.Bundle.Objects {
-		if o.GVK.Group == ref.Group && o.GVK.Kind == ref.Kind && o.Name == ref.Name &&
-			(o.Namespace == ref.Namespace || o.Namespace == "" || ref.Namespace == "") {
-			return o.Digest()
-		}
-	}
-	return ""
-}
-
-// duplicateError is returned if two sources contain the same object with different content.
-type duplicateError struct {
-	ref           apply.Ref
-	first, second string
-}
-
-func (d duplicateError) Error() string {
-	return fmt.Sprintf("%s is in %s and in %s: remove it from one of them", d.ref, d.first, d.second)
-}
-
-// Reason returns ReasonDuplicateObject.
-func (duplicateError) Reason() string { return v1beta2.ReasonDuplicateObject }
 
 // apply sends all objects if the plan is new. Otherwise it sends only the objects that differ from their desired state.
 func (n *run) apply(ctx context.Context) error {
@@ -124,18 +86,26 @@ func (n *run) apply(ctx context.Context) error {
 			log.FromContext(ctx).Info("correcting drift", "object", d.String())
 		}
 	}
-	n.memory.drift = ""
+	n.memory.drift, n.memory.conflicts = "", nil
+	var conflicts []*apply.Error
 	for i := range n.rendered.sets {
-		if err := n.applySet(ctx, i); err != nil {
+		err := n.applySet(ctx, i, &conflicts)
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	if len(conflicts) == 0 {
+		return nil
+	}
+	for _, c := range conflicts {
+		n.memory.conflicts = append(n.memory.conflicts, c.Ref)
+	}
+	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
 }
 
 // applySet sends the objects of one source. It waits until the API server of the runtime serves the kinds that CRDs of
-// this source define, because the next source may need them.
-func (n *run) applySet(ctx context.Context, i int) error {
+// this source define, because the next source may need them. Conflicts with other modules do not stop the next source.
+func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
@@ -144,11 +114,19 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
 		slices.ContainsFunc(result.Applied, isWorkload)
 	n.reportTakeovers(ctx, result.TakenOver)
+	n.reportExisting(ctx, result.Existing)
+	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
+	for _, e := range result.Failed {
+		if isConflict(e) {
+			*conflicts = append(*conflicts, e)
+		}
+	}
+	failed := slices.DeleteFunc(slices.Clone(result.Failed), isConflict)
 	switch {
 	case err != nil:
 		return err
-	case len(result.Failed) > 0:
-		return result.Err()
+	case len(failed) > 0:
+		return apply.JoinFailures(failed)
 	case len(result.Waiting) > 0:
 		first := result.Waiting[0]
 		if first.Reason == apply.CRDNotEstablished {
@@ -176,6 +154,17 @@ func (n *run) reportTakeovers(ctx context.Context, taken []apply.Takeover) {
 	for _, t := range taken {
 		log.FromContext(ctx).Info("took ownership of fields", "object", t.String())
 		n.recordEvent(v1beta2.ReasonTakenOver, t.String())
+	}
+}
+
+// reportExisting sets the flags of objects that existed before, and records an event for each of them.
+func (n *run) reportExisting(ctx context.Context, existing []apply.Existing) {
+	for _, e := range existing {
+		inventory.SetFlags(n.refs, e.Ref)
+		log.FromContext(ctx).Info("object existed", "object", e.Ref.String(), "result", string(e.Met))
+		if reason, note := inventory.Note(e); reason != "" {
+			n.recordEvent(reason, note)
+		}
 	}
 }
 
@@ -304,13 +293,13 @@ func (n *run) prune(ctx context.Context) error {
 	if n.memory.drift != "" {
 		return n.expectObjects(ctx)
 	}
-	removed := apply.Removed(inventoryRefs(n.manifest.Status.Synced), n.refs)
+	removed := apply.Removed(inventory.Refs(n.manifest.Status.Synced), n.refs)
 	if len(removed) > 0 {
-		found, err := customresource.Find(ctx, n.questionAbout(removed))
+		found, err := customresource.Find(ctx, n.questionAbout(ctx, removed))
 		if err != nil {
 			return err
 		}
-		left, err := n.runtime.Delete(ctx, found.Without(removed), &n.memory.deletion)
+		left, err := n.deleteObjects(ctx, found.Without(removed))
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -29,6 +30,9 @@ type memory struct {
 	readinessRules string                 // the rules of the last readiness decision; "" before the first decision
 	reported       v1beta2.State          // the state in the last report, saved or not; "" before the first report
 	unsaved        unsaved                // the completely applied digest that is not in the status yet
+	// objects that another module contains too, with other content; they are compared in each reconcile
+	conflicts []apply.Ref
+	others    inventory.Wait // a deletion waits until other modules have recorded their objects
 	// the message about drift that is reported and not corrected; "" without such drift
 	drift string
 	// the last time all objects were sent or compared; zero if this process has done neither
@@ -122,7 +126,7 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 		m.changes.readiness = m.changes.readiness || !known
 		return !known
 	}
-	if known || o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
+	if known || o.Annotations[v1beta2.AnnotationOwnedBy] != owner && !slices.ContainsFunc(m.expected, ref.SameObject) {
 		return false
 	}
 	if !e.Deleted && !statusMatters(ref) && m.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
@@ -197,7 +201,7 @@ func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !slices.Equal(m.expected, refs) {
-		m.expected = dedup.Share(shared, "expected "+dedup.InventoryKey(inventoryOf(refs)), refs)
+		m.expected = dedup.Share(shared, "expected "+dedup.InventoryKey(inventory.Of(refs)), refs)
 	}
 }
 
@@ -227,7 +231,8 @@ func (m *memory) restoreChanges(taken changes) {
 // history returns the data from the memory and the changes that newPlan needs.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, retried: c.retried,
+		unsaved: m.unsaved, drifted: inventory.Combine(m.drifted(c.objects), m.conflicts),
+		missed: c.missed, retried: c.retried,
 		driftReported: m.drift != "",
 		neverCompared: m.compared.IsZero(),
 		sinceCompared: time.Since(m.compared), sinceAudit: time.Since(m.audited), auditInterval: auditInterval,

@@ -68,6 +68,8 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 		p.compareAll = true
 	case condition.Unreadable(m) != nil && h.neverCompared: // changes may have been observed before a restart
 		p.compareAll = true
+	case readyReason(&m.Status) == v1beta2.ReasonOwnedByOtherModule: // the conflict must be found again after a restart
+		p.compareAll = h.neverCompared
 	case reportsDrift(m): // drift that was reported before a restart must be found again
 		p.compareAll = h.neverCompared
 	case h.driftReported: // the annotation was removed, so the drift is corrected now
@@ -217,32 +219,4 @@ func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
 	gvk := cr.GroupVersionKind()
 	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
 		Namespace: cr.GetNamespace(), Name: cr.GetName()}
-}
-
-// inventoryRefs returns the objects of an inventory.
-func inventoryRefs(inventory []v1beta2.Resource) []apply.Ref {
-	refs := make([]apply.Ref, len(inventory))
-	for i, s := range inventory {
-		refs[i] = apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace,
-			Name: s.Name, Keep: s.Keep}
-	}
-	return refs
-}
-
-// inventoryOf returns an inventory with the objects of refs.
-func inventoryOf(refs []apply.Ref) []v1beta2.Resource {
-	inventory := make([]v1beta2.Resource, len(refs))
-	for i, r := range refs {
-		inventory[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
-			Name: r.Name, Keep: r.Keep}
-	}
-	return inventory
-}
-
-// missingRefs returns the objects of refs that others does not contain.
-func missingRefs(refs, others []apply.Ref) []apply.Ref {
-	return slices.DeleteFunc(slices.Clone(refs), func(
-		r apply.Ref) bool {
-		return slices.ContainsFunc(others, r.SameObject)
-	})
 }

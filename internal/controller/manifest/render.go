@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -33,7 +34,7 @@ func (n *run) renderSources(ctx context.Context) error {
 	if err := n.verify(ctx, out); err != nil {
 		return err
 	}
-	total := 0
+	total, own := 0, inventory.Ownership(ctx, n.Client, n.manifest, n.Adoption)
 	for _, s := range n.plan.sources {
 		bundle, err := n.bundles.Bundle(ctx, s, n.plan.options, n.runtime.Capabilities)
 		if err != nil {
@@ -42,6 +43,7 @@ func (n *run) renderSources(ctx context.Context) error {
 		total += len(bundle.Objects)
 		out.sets = append(out.sets, apply.Set{
 			Bundle: bundle, Overlay: n.plan.overlay, Namespace: s.Settings.Namespace, Owner: v1beta2.FieldOwnerApplier,
+			Ownership: own,
 		})
 	}
 	if total == 0 && len(n.plan.sources) > 0 { // applying no objects would delete all installed objects

@@ -12,6 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -28,10 +29,10 @@ func (n *run) reportInventory() {
 		condition.SetSignatures(n.manifest, n.signatures())
 		s.LastChange = changelog.NextOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
 	}
-	known := inventoryRefs(s.Synced)
-	union := append(slices.Clone(n.refs), missingRefs(known, n.refs)...)
+	known := inventory.Refs(s.Synced)
+	union := append(slices.Clone(n.refs), inventory.Missing(known, n.refs)...)
 	if slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) }) {
-		s.Synced = inventoryOf(union)
+		s.Synced = inventory.Of(union)
 	}
 }
 
@@ -41,9 +42,11 @@ func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	installed := *s
 	if n.pruned.complete {
-		s.Synced = inventoryOf(append(slices.Clone(n.refs), n.pruned.kept...))
+		s.Synced = inventory.Of(append(slices.Clone(n.refs), n.pruned.kept...))
 	}
+	s.Synced = inventory.Update(s.Synced, n.refs)
 	if n.pruned.complete || n.memory.unsaved.isOf(n.manifest, n.plan.digest) {
+		s.Synced = inventory.Settled(s.Synced)
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 		s.AppliedGeneration = n.manifest.Generation
 	}

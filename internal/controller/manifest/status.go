@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
@@ -60,7 +60,7 @@ func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 		signature := func(s *v1beta2.ManifestStatus) *metav1.Condition {
 			return meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature)
 		}
-		return saved.Version == "" && len(saved.Synced) > 0 && slices.Equal(s.Synced, saved.Synced) &&
+		return saved.Version == "" && len(saved.Synced) > 0 && inventory.EqualButPending(s.Synced, saved.Synced) &&
 			equality.Semantic.DeepEqual(signature(s), signature(saved))
 	case v1beta2.StateDeleting:
 		return readyReason(s) == readyReason(saved)

@@ -1,0 +1,200 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Limits of the search for objects in a namespace that is about to be deleted.
+const (
+	maxListed  = 50 // objects of a kind
+	namesShown = 3  // of each kind in the message
+)
+
+// listedKind is a namespaced kind that can be listed.
+type listedKind struct {
+	gvk schema.GroupVersionKind
+	resource
+}
+
+// namespaceContent returns a message about the objects in a namespace that its deletion would delete although they are
+// not in the inventory. It returns "" if there are none. It sends two discovery requests, and one list of metadata for
+// each namespaced kind.
+func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (string, error) {
+	kinds, namespaced, err := d.namespacedKinds(ctx)
+	if err != nil {
+		return "", err
+	}
+	found := make([]string, len(kinds))
+	errs := make([]error, len(kinds))
+	err = d.forEach(len(kinds), func(i int) error {
+		found[i], errs[i] = d.foreignObjects(ctx, kinds[i], namespace, namespaced)
+		return errs[i]
+	})
+	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
+		if e, ok := errors.AsType[*Error](err); ok {
+			return "", e
+		}
+		return "", err
+	}
+	found = slices.DeleteFunc(found, func(text string) bool { return text == "" })
+	if len(found) == 0 {
+		return "", nil
+	}
+	return bounded("it contains objects that the module did not bring: " + strings.Join(found, ", ") +
+		": move or delete them, or delete the namespace"), nil
+}
+
+// foreignObjects returns the number and first names of the objects of a kind that are not in the inventory, or "".
+func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namespace string,
+	namespaced map[schema.GroupKind]bool) (string, error) {
+	var list struct {
+		Metadata struct {
+			Continue string `json:"continue"`
+		} `json:"metadata"`
+		Items []struct {
+			Metadata struct {
+				metadata
+				Name string `json:"name"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	r := request{method: http.MethodGet, path: kind.urlPath(kind.gvk.GroupVersion(), namespace, ""), accept: listType,
+		query: fmt.Sprintf("limit=%d", maxListed), operation: "listing " + kind.plural + " of namespace " + namespace}
+	names, more := []string{}, false
+	for {
+		err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
+		switch {
+		case isNotFound(err) || err != nil && isMethodNotAllowed(err):
+			return "", nil // the kind is not served any more, or cannot be listed
+		case err != nil:
+			return "", err
+		}
+		for i := range list.Items {
+			o := &list.Items[i].Metadata
+			ref := Ref{Group: kind.gvk.Group, Version: kind.gvk.Version, Kind: kind.gvk.Kind, Namespace: namespace,
+				Name: o.Name}
+			if !d.isExpected(ref, &o.metadata, namespaced) {
+				names = append(names, o.Name)
+			}
+		}
+		if more = list.Metadata.Continue != ""; !more || len(names) > 0 {
+			break
+		}
+		r.query = fmt.Sprintf("limit=%d&continue=%s", maxListed, url.QueryEscape(list.Metadata.Continue))
+		list.Items, list.Metadata.Continue = nil, ""
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	slices.Sort(names)
+	count, shown := fmt.Sprint(len(names)), strings.Join(names[:min(namesShown, len(names))], ", ")
+	if more {
+		count = "at least " + count
+	}
+	if more || len(names) > namesShown {
+		shown += ", …"
+	}
+	return fmt.Sprintf("%s %s (%s)", count, schema.GroupKind{Group: kind.gvk.Group, Kind: kind.gvk.Kind}, shown), nil
+}
+
+// isMethodNotAllowed reports whether a kind cannot be listed.
+func isMethodNotAllowed(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == http.StatusMethodNotAllowed
+}
+
+// isExpected reports whether an object does not keep its namespace from being deleted. The first row that matches
+// decides:
+//
+//	1  it is in the inventory, or is being deleted                      yes
+//	2  the cluster creates it in each namespace, or only for a time     yes
+//	3  its controller is a namespaced object, which is counted itself   yes
+//	4  otherwise                                                        no
+func (d *deleteCall) isExpected(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
+	if m.DeletionTimestamp != nil || slices.ContainsFunc(d.refs, ref.SameObject) || isMadeByCluster(ref) {
+		return true
+	}
+	return slices.ContainsFunc(m.OwnerReferences, func(o ownerReference) bool {
+		version, _ := schema.ParseGroupVersion(o.APIVersion)
+		return o.Controller && namespaced[schema.GroupKind{Group: version.Group, Kind: o.Kind}]
+	})
+}
+
+// isMadeByCluster reports whether the cluster, or a mesh in it, creates the object in each namespace. Events, Leases
+// and endpoints contain no data of users.
+func isMadeByCluster(ref Ref) bool {
+	switch ref.groupKind() {
+	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"},
+		schema.GroupKind{Kind: "Endpoints"}, schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"},
+		schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}:
+		return true
+	case schema.GroupKind{Kind: "ServiceAccount"}:
+		return ref.Name == "default"
+	case schema.GroupKind{Kind: "ConfigMap"}:
+		return ref.Name == "kube-root-ca.crt" || ref.Name == "istio-ca-root-cert"
+	}
+	return false
+}
+
+// namespacedKinds returns the namespaced kinds that can be listed and deleted, each in its preferred version, and all
+// namespaced kinds. It sends two requests.
+func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
+	all = map[schema.GroupKind]bool{}
+	for _, path := range []string{"/api", "/apis"} {
+		var answer struct {
+			Kind  string `json:"kind"`
+			Items []struct {
+				Metadata struct {
+					Name string `json:"name"`
+				} `json:"metadata"`
+				Versions []struct {
+					Version   string `json:"version"`
+					Resources []struct {
+						Resource     string   `json:"resource"`
+						Scope        string   `json:"scope"`
+						Verbs        []string `json:"verbs"`
+						ResponseKind struct {
+							Kind string `json:"kind"`
+						} `json:"responseKind"`
+					} `json:"resources"`
+				} `json:"versions"`
+			} `json:"items"`
+		}
+		r := request{method: http.MethodGet, path: path, accept: discoveryType,
+			operation: "reading which kinds are served"}
+		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+			return nil, nil, err
+		}
+		if answer.Kind != "APIGroupDiscoveryList" {
+			return nil, nil, &Error{Operation: "reading which kinds are served", reason: ServerFault,
+				Message: "the API server does not support aggregated discovery (Kubernetes 1.30 or later)"}
+		}
+		for _, group := range answer.Items {
+			for _, v := range group.Versions { // the preferred version is first
+				for _, res := range v.Resources {
+					gvk := schema.GroupVersionKind{Group: group.Metadata.Name, Version: v.Version,
+						Kind: res.ResponseKind.Kind}
+					if res.Scope != "Namespaced" || all[gvk.GroupKind()] {
+						continue
+					}
+					all[gvk.GroupKind()] = true
+					if slices.Contains(res.Verbs, "list") && slices.Contains(res.Verbs, "delete") &&
+						!isMadeByCluster(Ref{Group: gvk.Group, Kind: gvk.Kind}) {
+						listed = append(listed, listedKind{gvk, resource{res.Resource, inNamespace}})
+					}
+				}
+			}
+		}
+	}
+	return listed, all, nil
+}

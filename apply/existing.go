@@ -1,0 +1,240 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// maxMeetings is the maximum number of attempts to decide about an object that others change at the same time. After
+// that, the next call of Apply or DeleteOwned continues.
+const maxMeetings = 4
+
+// isOwn reports whether the object is known to belong to the installation: it was applied before, or the inventory says
+// so. before is the record of the object in Progress.
+func (i *item) isOwn(before record) bool {
+	if before.unsure {
+		return false
+	}
+	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared
+}
+
+// createOrMeet creates the object with one PATCH. If the object exists, it decides what to do with the object.
+func (a *applyCall) createOrMeet(ctx context.Context, it *item) (writeResult, error) {
+	adopted := it.adopted
+	it.setAdopted(false) // a created object did not exist before
+	w, found, err := a.tryCreate(ctx, it)
+	if !found {
+		if err == nil && adopted {
+			a.recordExisting(it, MetOwn, &w.metadata)
+		}
+		return w, err
+	}
+	for range maxMeetings {
+		var again bool
+		if w, again, err = a.meet(ctx, it); !again {
+			return w, err
+		}
+	}
+	return w, err
+}
+
+// meet reads an object that exists, and applies it if the installation may do that. again means that another client has
+// changed the object at the same time.
+func (a *applyCall) meet(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+	m, err := a.readMetadata(ctx, it)
+	if err != nil {
+		return writeResult{}, false, deletedMeanwhile(err, it)
+	}
+	own := a.set.Ownership
+	f := own.factsOf(&m, a.set.owner(), it.recorded)
+	f.policy = it.policy.adoption
+	if f.policy == "" {
+		f.policy = own.Adoption
+	}
+	met := decideApply(f)
+	switch met {
+	case metTerminating:
+		return writeResult{metadata: m}, false, nil
+	case metRefused:
+		by := "somebody else"
+		if managers := m.otherManagers(a.set.owner()); len(managers) > 0 {
+			by = strings.Join(managers, ", ")
+		}
+		return writeResult{}, false, &Error{Operation: "applying", Ref: it.ref, reason: AdoptionRefused,
+			Message: "it exists already and was made by " + by}
+	case MetShared:
+		return a.share(ctx, it)
+	case MetOwn:
+		it.setAdopted(f.adopted && !it.policy.createOnly)
+	case MetAdopted:
+		it.setAdopted(!it.policy.createOnly)
+	}
+	if it.policy.createOnly {
+		a.recordExisting(it, met, &m)
+		return writeResult{metadata: m, unchanged: true}, false, nil
+	}
+	if w, err = a.write(ctx, it, true); err == nil && w.DeletionTimestamp == nil {
+		a.recordExisting(it, met, &m)
+	}
+	return w, false, err
+}
+
+// recordExisting records what was done with an object that existed. m is its metadata before that.
+func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
+	ref := it.ref
+	ref.Pending = it.recorded.Pending
+	ref.Adopted = it.adopted || met == MetAdopted
+	ref.Shared = met == MetShared
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Existing = append(a.result.Existing, Existing{Ref: ref, Met: met,
+		Managers: m.otherManagers(a.set.owner())})
+}
+
+// share compares an object of another installation with the object that this installation would apply, and adds this
+// installation to AnnotationCoOwners. If the contents differ, share returns an error with reason OwnedByOtherModule.
+// The installation is recorded then too, so that the object is handed over when its owner is removed.
+func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+	m, live, err := a.readObject(ctx, it)
+	own := a.set.Ownership
+	switch {
+	case err != nil:
+		return writeResult{}, false, deletedMeanwhile(err, it)
+	case m.DeletionTimestamp != nil || !own.isOther(&m):
+		return writeResult{metadata: m}, m.DeletionTimestamp == nil, nil
+	}
+	fields, err := it.differsFromOther(a.set, &m, live)
+	if err != nil {
+		return writeResult{}, false, err
+	}
+	if claims := m.coOwners(own.Name); len(claims) == len(m.coOwners("")) {
+		claims = append(claims, own.Name)
+		slices.Sort(claims)
+		r := it.request(a.set.owner(), &m, map[string]any{AnnotationCoOwners: strings.Join(claims, ",")}, nil)
+		m, err = a.patchMetadata(ctx, r)
+		if err != nil {
+			return writeResult{}, reasonIs(err, ObjectConflict), deletedMeanwhile(err, it)
+		}
+	}
+	a.recordExisting(it, MetShared, &m)
+	if len(fields) > 0 {
+		a.done.setUnsure(it.ref)
+		return writeResult{}, false, own.conflict(it.ref, m.Annotations.OwnedBy, fields)
+	}
+	m.foreign = true
+	return writeResult{metadata: m, unchanged: true}, false, nil
+}
+
+// conflict returns the error about an object of another installation with other content.
+func (o *Ownership) conflict(ref Ref, owner string, fields []string) *Error {
+	title, _ := o.find(owner)
+	return &Error{Operation: "applying", Ref: ref, reason: OwnedByOtherModule, Fields: fields,
+		Message: bounded("it belongs to " + title + ", and " + o.Title + " has other values for " +
+			strings.Join(fields, ", "))}
+}
+
+// readObject reads the whole object.
+func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live map[string]any, err error) {
+	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
+	var answer partialObject
+	err = c.send(ctx, &r, func(_ int, body []byte) error {
+		return errors.Join(utiljson.Unmarshal(body, &live), json.Unmarshal(body, &answer))
+	})
+	return answer.Metadata, live, err
+}
+
+// compareShared compares an object of another installation with the desired object. Progress then records that the
+// object is not ours. There is no drift if this installation is a co-owner and the contents are equal.
+func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
+	m, live, err := c.readObject(ctx, it)
+	switch {
+	case isNotFound(err):
+		return &Drifted{Ref: it.ref, Missing: true}, nil
+	case err != nil:
+		return nil, err
+	}
+	fields, err := it.differsFromOther(set, &m, live)
+	if err != nil {
+		return nil, err
+	}
+	isCoOwner := it.recorded.Shared && slices.Contains(m.coOwners(""), set.Ownership.Name)
+	if len(fields) == 0 && isCoOwner && set.Ownership.isOther(&m) {
+		m.foreign = true
+		p.recordCompared(it.ref, it.content, &m, it.ownedFieldsHash(&m, set.owner()))
+		return nil, nil
+	}
+	return &Drifted{Ref: it.ref, Fields: fields, Shared: true}, nil
+}
+
+// differsFromOther returns the fields in which the object of another installation differs from the object that this
+// installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
+// compared. A create-only object never differs, because its content is written only when it is created.
+func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) ([]string, error) {
+	if i.policy.createOnly {
+		return nil, nil
+	}
+	var wanted map[string]any
+	if err := utiljson.Unmarshal(i.object.AppendJSON(nil, i.namespace(), namesOf(live, set.Overlay)),
+		&wanted); err != nil {
+		return nil, fmt.Errorf("reading %s of the module: %w", i.ref, err)
+	}
+	fields := m.fieldsOwnedBy(set.owner())
+	return compareOwned(wanted, live, fields, i.policy.ignore, false), nil
+}
+
+// namesOf returns the overlay with the values of the live object, so that a comparison finds no difference in it.
+func namesOf(live map[string]any, over render.Overlay) render.Overlay {
+	meta, _ := live["metadata"].(map[string]any)
+	values := func(field string, of map[string]string) map[string]string {
+		have, _ := meta[field].(map[string]any)
+		out := maps.Clone(of)
+		for key := range out {
+			out[key], _ = have[key].(string)
+		}
+		return out
+	}
+	names := render.Overlay{Labels: values("labels", over.Labels), Annotations: values("annotations", over.Annotations)}
+	annotations, _ := meta["annotations"].(map[string]any)
+	if adopted, ok := annotations[AnnotationAdopted].(string); ok && names.Annotations != nil {
+		names.Annotations[AnnotationAdopted] = adopted
+	}
+	return names
+}
+
+// request returns a merge patch of annotations and labels that the API server accepts only for this version of the
+// object. The value nil removes an annotation or label.
+func (i *item) request(manager string, m *metadata, annotations, labels map[string]any) *request {
+	return metadataPatch(i.ref, i.resource, manager, m, map[string]any{"annotations": annotations, "labels": labels})
+}
+
+// metadataPatch returns a merge patch of metadata that the API server accepts only for this version of the object.
+func metadataPatch(ref Ref, res resource, manager string, m *metadata, change map[string]any) *request {
+	change = maps.Clone(change)
+	maps.DeleteFunc(change, func(_ string, v any) bool { values, ok := v.(map[string]any); return ok && values == nil })
+	change["resourceVersion"] = m.ResourceVersion
+	body := newBuffer()
+	data, _ := json.Marshal(map[string]any{"metadata": change}) // maps of strings always encode
+	body.data = append(body.data, data...)
+	return &request{method: http.MethodPatch, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		query: "fieldManager=" + url.QueryEscape(manager), accept: metadataType,
+		contentType: string(types.MergePatchType), body: body, operation: "changing", ref: ref}
+}
+
+// patchMetadata sends a patch of metadata, and returns the metadata after that.
+func (c *Cluster) patchMetadata(ctx context.Context, r *request) (metadata, error) {
+	var answer partialObject
+	err := c.send(ctx, r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	return answer.Metadata, err
+}

@@ -1,0 +1,214 @@
+package apply
+
+import (
+	"slices"
+	"strings"
+)
+
+// Annotations of objects in a cluster that show to which installation an object belongs.
+const (
+	// AnnotationOwnedBy is the name of the installation to which the object belongs. It is part of Set.Overlay. Its key
+	// is that of the reference implementation.
+	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
+	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
+	// commas. The first of them gets the object when its owner is uninstalled.
+	AnnotationCoOwners = "operator.kyma-project.io/co-owners"
+	// AnnotationAdopted is "true" on an object that existed before the installation. It is released and not deleted
+	// when the installation is removed.
+	AnnotationAdopted = "operator.kyma-project.io/adopted"
+)
+
+// Adoption is what Apply does with an object that exists and was made by somebody else.
+type Adoption string
+
+// Values of Adoption, and of AnnotationAdoption.
+const (
+	// Adopt applies the object and records that it existed before: it is released when the installation is removed.
+	Adopt Adoption = "adopt"
+	// Refuse changes nothing. The object fails with reason AdoptionRefused.
+	Refuse Adoption = "refuse"
+	// Take applies the object as if the installation had created it: it is deleted with the installation.
+	Take Adoption = "take"
+)
+
+// Ownership is the installation on whose behalf objects are applied and deleted, and what is known of other
+// installations in the cluster. With it, Apply changes no object of another installation, and DeleteOwned deletes only
+// what the installation has created.
+type Ownership struct {
+	// Name is the value of AnnotationOwnedBy in Set.Overlay.
+	Name string
+	// Title names the installation in messages: "module keda".
+	Title string
+	// Adoption is the default for objects without AnnotationAdoption. "" means Adopt.
+	Adoption Adoption
+	// Recorded is the inventory of the installation with its flags. An object of it that is neither Pending nor Shared
+	// belongs to the installation, and is applied with one PATCH.
+	Recorded []Ref
+	// Find returns the title of another installation, and whether it exists. An installation whose existence cannot be
+	// determined counts as existing. It must not send a request to the cluster. nil means that there are no others.
+	Find func(name string) (title string, exists bool)
+	// Wanted returns the name of another installation whose inventory contains the object, or "". It is used only by
+	// DeleteOwned. nil means that there are no others.
+	Wanted func(Ref) string
+	// Manager is the field manager of the installation, as in Set.Owner. It is used only by DeleteOwned.
+	Manager string
+	// Applied is the Progress of the installation. It is used only by DeleteOwned: an object that nobody has changed
+	// since it was applied is deleted without reading it. It may be nil.
+	Applied *Progress
+}
+
+// find returns the title of another installation, and whether it exists.
+func (o *Ownership) find(name string) (string, bool) {
+	if o.Find == nil || name == "" || name == o.Name {
+		return "", false
+	}
+	return o.Find(name)
+}
+
+// isOther reports whether the object belongs to another installation that exists.
+func (o *Ownership) isOther(m *metadata) bool {
+	_, exists := o.find(m.Annotations.OwnedBy)
+	return exists
+}
+
+// recorded returns the entries of the inventory by identity.
+func (o *Ownership) recorded() map[Ref]Ref {
+	if o == nil {
+		return nil
+	}
+	entries := make(map[Ref]Ref, len(o.Recorded))
+	for _, r := range o.Recorded {
+		entries[r.identity()] = r
+	}
+	return entries
+}
+
+// coOwners returns the installations in AnnotationCoOwners, without name.
+func (m *metadata) coOwners(without string) []string {
+	var names []string
+	for name := range strings.SplitSeq(m.Annotations.CoOwners, ",") {
+		if name = strings.TrimSpace(name); name != "" && name != without {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// otherManagers returns the field managers of the object except manager, at most ten, sorted.
+func (m *metadata) otherManagers(manager string) []string {
+	var names []string
+	for _, f := range m.ManagedFields {
+		if f.Manager != manager && f.Subresource == "" {
+			names = append(names, bounded(f.Manager))
+		}
+	}
+	return sortedFew(names)
+}
+
+// facts is what is known of an object that exists.
+type facts struct {
+	deleting bool
+	// own is true if AnnotationOwnedBy is the name of the installation; other if it is the name of another installation
+	// that exists. An object without the annotation, or of an installation that does not exist any more, has neither.
+	own, other bool
+	applied    bool     // the field manager of the installation has applied fields
+	adopted    bool     // the annotation or the inventory shows that the object existed before
+	policy     Adoption // used by decideApply
+	claimed    bool     // used by decideDelete: another installation that exists contains the object too
+}
+
+// factsOf returns the facts of an object. recorded is its entry in the inventory, or the zero Ref.
+func (o *Ownership) factsOf(m *metadata, manager string, recorded Ref) facts {
+	return facts{
+		deleting: m.DeletionTimestamp != nil,
+		own:      m.Annotations.OwnedBy == o.Name,
+		other:    o.isOther(m),
+		applied:  m.fieldsOwnedBy(manager) != nil,
+		adopted:  m.Annotations.Adopted == "true" || recorded.Adopted,
+	}
+}
+
+// Met is what Apply did with an object that existed and was not known to belong to the installation.
+type Met string
+
+const (
+	metTerminating Met = "terminating"
+	metShared      Met = "shared"
+	metRefused     Met = "refused"
+	// MetOwn means that the object belongs to the installation, although the inventory did not show it.
+	MetOwn Met = "own"
+	// MetAdopted means that the object was adopted; see Adopt.
+	MetAdopted Met = "adopted"
+	// MetTaken means that the object was taken; see Take.
+	MetTaken Met = "taken"
+	// MetShared means that the object belongs to another installation, which applies the same content. This
+	// installation is recorded in AnnotationCoOwners.
+	MetShared = metShared
+)
+
+// decideApply returns what Apply does with an object that exists and is not known to belong to the installation. The
+// first row that matches decides:
+//
+//	1  it is being deleted                                                wait
+//	2  it belongs to another installation that exists                     share: co-owner, or a conflict
+//	3  it has fields of our field manager, and belongs to nobody else     our own
+//	4  somebody else made it, and the policy is to refuse                 refuse
+//	5  … to take                                                          take
+//	6  … to adopt                                                         adopt
+//
+// Row 3 is an installation whose inventory was lost, or was not completed before the process ended, and an object that
+// was handed over to the user and given back.
+func decideApply(f facts) Met {
+	switch {
+	case f.deleting:
+		return metTerminating
+	case f.other:
+		return metShared
+	case f.applied:
+		return MetOwn
+	case f.policy == Refuse:
+		return metRefused
+	case f.policy == Take:
+		return MetTaken
+	default:
+		return MetAdopted
+	}
+}
+
+// removal is what DeleteOwned does with an object that exists.
+type removal string
+
+const (
+	removalWait     removal = "wait"     // the object is being deleted
+	removalDelete   removal = "delete"   // it is deleted
+	removalHandOver removal = "handover" // it is handed over to another installation
+	removalRelease  removal = "release"  // our fields and annotations are removed; the object stays
+	removalWithdraw removal = "withdraw" // it belongs to another installation; our claim to it is removed
+	removalLeave    removal = "leave"    // it is not changed
+)
+
+// decideDelete returns what DeleteOwned does with an object that exists. The first row that matches decides:
+//
+//	1  it is being deleted                                            wait
+//	2  it belongs to another installation that exists                 withdraw
+//	3  neither our annotation nor our field manager is in the object  leave: somebody has created it again
+//	4  another installation that exists contains it too               hand over
+//	5  it existed before the installation                             release
+//	6  otherwise                                                      delete
+func decideDelete(f facts) removal {
+	switch {
+	case f.deleting:
+		return removalWait
+	case f.other:
+		return removalWithdraw
+	case !f.own && !f.applied:
+		return removalLeave
+	case f.claimed:
+		return removalHandOver
+	case f.adopted:
+		return removalRelease
+	default:
+		return removalDelete
+	}
+}

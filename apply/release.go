@@ -1,0 +1,268 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// componentLabel names the installation without its namespace. Set.Overlay contains it.
+const componentLabel = "app.kubernetes.io/component"
+
+// manager returns the field manager of the installation.
+func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
+
+// remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. It returns the object if it
+// still exists and is to be deleted, or why the object stays.
+func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
+	wanted := ""
+	if d.own.Wanted != nil {
+		wanted = d.own.Wanted(ref)
+	}
+	if wanted == "" && !ref.Adopted && !ref.Shared && ref.groupKind() != namespaceKind &&
+		!changesByItself(ref) {
+		if version := d.own.Applied.untouchedVersion(ref); version != 0 {
+			left, err := d.sendDelete(ctx, ref, preconditions{ResourceVersion: strconv.FormatUint(version, 10)})
+			if !reasonIs(err, ObjectConflict) {
+				return left, nil, err
+			}
+		}
+	}
+	var (
+		left  *Remaining
+		stays *Left
+		err   error
+	)
+	for range maxMeetings {
+		err = d.withServedVersion(ctx, ref, func(served Ref, res resource) (err error) {
+			served = served.WithFlags(ref)
+			left, stays, err = d.removeRead(ctx, served, res, wanted)
+			return err
+		})
+		if !reasonIs(err, ObjectConflict) {
+			break
+		}
+	}
+	if isNotFound(err) {
+		return nil, nil, nil
+	}
+	return left, stays, err
+}
+
+// changesByItself reports whether the cluster writes objects of a kind after they were applied, for example their
+// status. A DELETE of the applied version would mostly be rejected.
+func changesByItself(ref Ref) bool {
+	switch roleOf(ref.groupKind()) {
+	case roleWorkload, roleCRD, roleAdmission, roleCustom:
+		return true
+	}
+	return false
+}
+
+// removeRead reads the object and removes it. An error with reason ObjectConflict means that the object was changed at
+// the same time.
+func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, wanted string) (*Remaining, *Left, error) {
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		accept: metadataType, operation: "reading", ref: ref}
+	var answer partialObject
+	err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &answer.Metadata
+	f := d.own.factsOf(m, d.own.manager(), ref)
+	heirs := d.heirs(m, wanted)
+	f.claimed = len(heirs) > 0
+	switch decideDelete(f) {
+	case removalWait:
+		return remainingOf(ref, m), nil, nil
+	case removalWithdraw:
+		return d.withdraw(ctx, ref, res, m)
+	case removalLeave:
+		return nil, &Left{ref, LeftToOthers, ref.String() + " stays, because somebody else has created it again" +
+			byManagers(m.otherManagers(d.own.manager()))}, nil
+	case removalHandOver:
+		return d.handOver(ctx, ref, res, m, heirs)
+	case removalRelease:
+		return d.release(ctx, ref, res, m)
+	}
+	if ref.groupKind() == namespaceKind {
+		if content, err := d.namespaceContent(ctx, ref.Name); err != nil || content != "" {
+			return &Remaining{Ref: ref, Content: true, Message: content}, nil, err
+		}
+	}
+	left, err := d.sendDelete(ctx, ref, preconditions{m.UID, m.ResourceVersion})
+	return left, nil, err
+}
+
+func byManagers(managers []string) string {
+	if len(managers) == 0 {
+		return ""
+	}
+	return " (field managers " + strings.Join(managers, ", ") + ")"
+}
+
+// heirs returns the other installations that exist and contain the object: the co-owners, or the installation whose
+// inventory contains it.
+func (d *deleteCall) heirs(m *metadata, wanted string) []string {
+	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
+		_, exists := d.own.find(name)
+		return !exists
+	})
+	if wanted != "" && !slices.Contains(heirs, wanted) {
+		heirs = append(heirs, wanted)
+	}
+	return heirs
+}
+
+// withdraw removes the installation from the co-owners of an object that belongs to another installation.
+func (d *deleteCall) withdraw(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
+	title, _ := d.own.find(m.Annotations.OwnedBy)
+	if claims := m.coOwners(d.own.Name); len(claims) < len(m.coOwners("")) {
+		_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m,
+			map[string]any{"annotations": map[string]any{AnnotationCoOwners: joined(claims)}}))
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, &Left{ref, LeftToOwner, ref.String() + " stays, because it belongs to " + title}, nil
+}
+
+// joined returns the value of AnnotationCoOwners, or nil for no co-owners.
+func joined(names []string) any {
+	if len(names) == 0 {
+		return nil
+	}
+	return strings.Join(names, ",")
+}
+
+// handOver makes the first of heirs the owner of the object.
+func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *metadata, heirs []string) (*Remaining,
+	*Left, error) {
+	_, name, _ := strings.Cut(heirs[0], "/")
+	_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, map[string]any{
+		"annotations": map[string]any{AnnotationOwnedBy: heirs[0], AnnotationCoOwners: joined(heirs[1:])},
+		"labels":      map[string]any{componentLabel: name},
+	}))
+	if err != nil {
+		return nil, nil, err
+	}
+	title, _ := d.own.find(heirs[0])
+	return nil, &Left{ref, LeftHandedOver, ref.String() + " stays and belongs to " + title + " now"}, nil
+}
+
+// release removes our fields from an object that existed before the installation. Server-side apply of an empty object
+// does that, unless the API server requires a field that nobody else owns. Then only our labels and annotations are
+// removed.
+func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
+	message := ref.String() + " existed before the module: it stays, without the fields of the module"
+	err := d.applyNothing(ctx, ref, res, m)
+	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) {
+		message = ref.String() + " existed before the module: it stays as the module has left it"
+		err = d.disown(ctx, ref, res)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, &Left{ref, LeftReleased, message}, nil
+}
+
+// applyNothing applies an object without fields: the API server removes the fields that only we own.
+func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m *metadata) error {
+	meta := map[string]any{"name": ref.Name, "uid": m.UID, "resourceVersion": m.ResourceVersion}
+	if ref.Namespace != "" {
+		meta["namespace"] = ref.Namespace
+	}
+	data, _ := json.Marshal(map[string]any{"apiVersion": ref.GVK().GroupVersion().String(), "kind": ref.Kind,
+		"metadata": meta}) // strings always encode
+	body := newBuffer()
+	body.data = append(body.data, data...)
+	r := &request{method: http.MethodPatch, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		query: "fieldManager=" + url.QueryEscape(d.own.manager()), accept: metadataType, contentType: applyType,
+		body: body, operation: "releasing", ref: ref}
+	after, err := d.patchMetadata(ctx, r)
+	if err != nil || after.Annotations == (ownerAnnotations{}) {
+		return err
+	}
+	// Another field manager, or a patch of ours, has written these annotations too.
+	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), &after, map[string]any{
+		"annotations": map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}}))
+	return err
+}
+
+// disown removes our labels, our annotations and our entries in the managed fields, and changes nothing else.
+func (d *deleteCall) disown(ctx context.Context, ref Ref, res resource) error {
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		accept: metadataType, operation: "reading", ref: ref}
+	var answer struct {
+		Metadata struct {
+			ResourceVersion string            `json:"resourceVersion"`
+			ManagedFields   []json.RawMessage `json:"managedFields"` // sent back as they are
+		} `json:"metadata"`
+	}
+	if err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+		return err
+	}
+	change, err := disownedMetadata(answer.Metadata.ManagedFields, d.own.manager())
+	if err != nil {
+		return fmt.Errorf("reading the managed fields of %s: %w", ref, err)
+	}
+	m := &metadata{ResourceVersion: answer.Metadata.ResourceVersion}
+	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, change))
+	return err
+}
+
+// disownedMetadata returns a merge patch of metadata that removes the labels and annotations that only manager owns,
+// the annotations of an installation, and the entries of manager in the managed fields.
+func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any, error) {
+	var ours, others []metadataFields
+	kept := []any{}
+	for _, raw := range entries {
+		var entry struct {
+			Manager  string `json:"manager"`
+			FieldsV1 struct {
+				Metadata metadataFields `json:"f:metadata"`
+			} `json:"fieldsV1"`
+		}
+		if err := json.Unmarshal(raw, &entry); err != nil {
+			return nil, err
+		}
+		if entry.Manager == manager {
+			ours = append(ours, entry.FieldsV1.Metadata)
+			continue
+		}
+		others, kept = append(others, entry.FieldsV1.Metadata), append(kept, raw)
+	}
+	if len(kept) == 0 {
+		kept = append(kept, struct{}{}) // an empty list would change nothing
+	}
+	labels, annotations := map[string]any{}, map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil,
+		AnnotationAdopted: nil}
+	for _, f := range ours {
+		for key := range f.Labels {
+			if !slices.ContainsFunc(others, func(o metadataFields) bool { return o.Labels[key] != nil }) {
+				labels[strings.TrimPrefix(key, "f:")] = nil
+			}
+		}
+		for key := range f.Annotations {
+			if !slices.ContainsFunc(others, func(o metadataFields) bool { return o.Annotations[key] != nil }) {
+				annotations[strings.TrimPrefix(key, "f:")] = nil
+			}
+		}
+	}
+	delete(labels, ".")
+	delete(annotations, ".")
+	return map[string]any{"labels": labels, "annotations": annotations, "managedFields": kept}, nil
+}
+
+// metadataFields are the labels and annotations in an entry of the managed fields.
+type metadataFields struct {
+	Labels      map[string]any `json:"f:labels"`
+	Annotations map[string]any `json:"f:annotations"`
+}

@@ -1,0 +1,57 @@
+package inventory
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// Combined returns the objects of all sets without duplicates. refs has the objects of each set, and name returns the
+// name of its source. Two sources may contain the same object only if its content is equal in both.
+func Combined(sets []apply.Set, refs [][]apply.Ref, name func(set int) string) ([]apply.Ref, error) {
+	var all []apply.Ref
+	for i, set := range sets {
+		if i == 0 {
+			all = slices.Clone(refs[i])
+			continue
+		}
+		for _, ref := range refs[i] {
+			if !slices.ContainsFunc(all, ref.SameObject) {
+				all = append(all, ref)
+				continue
+			}
+			first := slices.IndexFunc(refs,
+				func(of []apply.Ref) bool { return slices.ContainsFunc(of, ref.SameObject) })
+			if contentDigest(sets[first], ref) != contentDigest(set, ref) {
+				return nil, duplicateError{ref, name(first), name(i)}
+			}
+		}
+	}
+	return all, nil
+}
+
+// contentDigest returns the content digest of an object in a set, or "" if the set does not contain the object.
+func contentDigest(set apply.Set, ref apply.Ref) string {
+	for _, o := range set.Bundle.Objects {
+		if o.GVK.Group == ref.Group && o.GVK.Kind == ref.Kind && o.Name == ref.Name &&
+			(o.Namespace == ref.Namespace || o.Namespace == "" || ref.Namespace == "") {
+			return o.Digest()
+		}
+	}
+	return ""
+}
+
+// duplicateError is returned if two sources contain the same object with different content.
+type duplicateError struct {
+	ref           apply.Ref
+	first, second string
+}
+
+func (d duplicateError) Error() string {
+	return fmt.Sprintf("%s is in %s and in %s: remove it from one of them", d.ref, d.first, d.second)
+}
+
+// Reason returns ReasonDuplicateObject.
+func (duplicateError) Reason() string { return v1beta2.ReasonDuplicateObject }

@@ -1,0 +1,125 @@
+// Package inventory converts the inventory of a Manifest, and answers to whom an object in a runtime belongs.
+//
+// # Use
+//
+//	refs := inventory.Refs(manifest.Status.Synced)
+//	refs, recorded := inventory.Merge(desired, refs)
+//	set.Ownership = inventory.Ownership(ctx, client, manifest, policy)
+//
+// # How it works
+//
+// The inventory lists the objects of a Manifest before they are applied. Until all of them were applied, new entries
+// are pending: it is not known whether the Manifest has created them. Package apply finds that out in the PATCH that
+// creates
+// the object. An object that existed before is marked as adopted. An object of another Manifest that contains the same
+// object is marked as shared.
+//
+// Whether another Manifest exists, and which module it belongs to, is read from the cache of the control plane.
+// Manifests
+// of other runtimes do not count: an object in this runtime that names one of them was copied from another cluster.
+//
+// # What it does not do
+//
+// The package decides nothing about objects, and sends no request to a runtime. Package apply does that.
+package inventory
+
+import (
+	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// Refs returns the objects of an inventory.
+func Refs(entries []v1beta2.Resource) []apply.Ref {
+	refs := make([]apply.Ref, len(entries))
+	for i, e := range entries {
+		refs[i] = Ref(e)
+	}
+	return refs
+}
+
+// Ref returns the object of an entry.
+func Ref(e v1beta2.Resource) apply.Ref {
+	return apply.Ref{Group: e.Group, Version: e.Version, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name,
+		Keep: e.Keep, Pending: e.Pending, Adopted: e.Adopted, Shared: e.Shared}
+}
+
+// Of returns an inventory with the objects of refs.
+func Of(refs []apply.Ref) []v1beta2.Resource {
+	entries := make([]v1beta2.Resource, len(refs))
+	for i, r := range refs {
+		entries[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
+			Name: r.Name, Keep: r.Keep, Pending: r.Pending, Adopted: r.Adopted, Shared: r.Shared}
+	}
+	return entries
+}
+
+// Missing returns the objects of refs that others does not contain.
+func Missing(refs, others []apply.Ref) []apply.Ref {
+	return slices.DeleteFunc(slices.Clone(refs),
+		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
+}
+
+// Combine returns refs, followed by the objects of others that are not in refs.
+func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, Missing(others, refs)...) }
+
+// Flagged returns refs with the flags of the recorded entries. Objects that are not recorded yet are pending.
+func Flagged(refs, recorded []apply.Ref) []apply.Ref {
+	refs = slices.Clone(refs)
+	for i, r := range refs {
+		if at := slices.IndexFunc(recorded, r.SameObject); at >= 0 {
+			refs[i] = r.WithFlags(recorded[at])
+		} else {
+			refs[i] = r.WithFlags(apply.Ref{Pending: true})
+		}
+	}
+	return refs
+}
+
+// SetFlags sets the flags of one object in refs.
+func SetFlags(refs []apply.Ref, object apply.Ref) {
+	if at := slices.IndexFunc(refs, object.SameObject); at >= 0 {
+		refs[at] = refs[at].WithFlags(object)
+	}
+}
+
+// Update returns entries with the flags adopted and shared of refs.
+func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
+	var out []v1beta2.Resource
+	for i, e := range entries {
+		at := slices.IndexFunc(refs, Ref(e).SameObject)
+		if at < 0 || refs[at].Adopted == e.Adopted && refs[at].Shared == e.Shared {
+			continue
+		}
+		if out == nil {
+			out = slices.Clone(entries) // the entries may be shared with other Manifests
+		}
+		out[i].Adopted, out[i].Shared = refs[at].Adopted, refs[at].Shared
+	}
+	if out == nil {
+		return entries
+	}
+	return out
+}
+
+// Settled returns entries without the flag pending: all objects were applied.
+func Settled(entries []v1beta2.Resource) []v1beta2.Resource {
+	isPending := func(e v1beta2.Resource) bool { return e.Pending }
+	if !slices.ContainsFunc(entries, isPending) {
+		return entries
+	}
+	entries = slices.Clone(entries)
+	for i := range entries {
+		entries[i].Pending = false
+	}
+	return entries
+}
+
+// EqualButPending reports whether two inventories are equal without the flag pending.
+func EqualButPending(a, b []v1beta2.Resource) bool {
+	return slices.EqualFunc(a, b, func(x, y v1beta2.Resource) bool {
+		x.Pending = y.Pending
+		return x == y
+	})
+}

@@ -1,0 +1,145 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// Ownership returns on whose behalf the objects of a Manifest are applied and deleted. c reads from a cache. adoption
+// is the default for objects that existed before the module.
+func Ownership(ctx context.Context, c client.Reader, m *v1beta2.Manifest, adoption apply.Adoption) *apply.Ownership {
+	return &apply.Ownership{
+		Name: m.Namespace + "/" + m.Name, Title: title(m), Manager: v1beta2.FieldOwnerApplier,
+		Adoption: adoption, Recorded: Refs(m.Status.Synced),
+		Find: func(name string) (string, bool) { return find(ctx, c, m, name) },
+	}
+}
+
+// title returns how messages name a Manifest.
+func title(m *v1beta2.Manifest) string {
+	if module := m.Labels[v1beta2.LabelModuleName]; module != "" {
+		return "module " + module
+	}
+	return "Manifest " + m.Name
+}
+
+// find returns the title of another Manifest of the same runtime, and whether it exists.
+func find(ctx context.Context, c client.Reader, m *v1beta2.Manifest, owner string) (string, bool) {
+	namespace, name, ok := strings.Cut(owner, "/")
+	if !ok {
+		return "", false
+	}
+	other := &v1beta2.Manifest{}
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, other); {
+	case apierrors.IsNotFound(err):
+		return "", false
+	case err != nil: // not known: it counts as existing
+		return "Manifest " + name, true
+	}
+	return title(other), other.Labels[v1beta2.LabelKymaName] == m.Labels[v1beta2.LabelKymaName]
+}
+
+// Others are the other Manifests of a runtime that are not being deleted.
+type Others []v1beta2.Manifest
+
+// ReadOthers reads the other Manifests of the runtime of m from the cache.
+func ReadOthers(ctx context.Context, c client.Reader, m *v1beta2.Manifest) (Others, error) {
+	var list v1beta2.ManifestList
+	kyma := m.Labels[v1beta2.LabelKymaName]
+	if err := c.List(ctx, &list, client.InNamespace(m.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: kyma}); err != nil {
+		return nil, fmt.Errorf("listing the Manifests of runtime %s: %w", kyma, err)
+	}
+	return slices.DeleteFunc(list.Items, func(other v1beta2.Manifest) bool {
+		return other.Name == m.Name || !other.DeletionTimestamp.IsZero() || other.IsUnmanaged()
+	}), nil
+}
+
+// Wanted returns the name of the first Manifest whose inventory contains the object, or "".
+func (o Others) Wanted(ref apply.Ref) string {
+	for i := range o {
+		for _, e := range o[i].Status.Synced {
+			if Ref(e).SameObject(ref) {
+				return o[i].Namespace + "/" + o[i].Name
+			}
+		}
+	}
+	return ""
+}
+
+// ToDelete returns refs without the objects that stay when they are removed from a module: objects that existed before
+// the module, and objects that another Manifest contains too. If that cannot be determined, it returns all of refs.
+func ToDelete(ctx context.Context, c client.Reader, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
+	others, _ := ReadOthers(ctx, c, m) // without the others, more objects count
+	return slices.DeleteFunc(slices.Clone(refs),
+		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.Wanted(r) != "" })
+}
+
+// maxWait is the time for which a deletion waits until other modules of the runtime have recorded their objects.
+const maxWait = time.Minute
+
+// Wait is the wait of a deletion for other modules. The new version of another module may contain an object that is
+// about to be deleted. The object must not be deleted then. The zero value is ready to use.
+type Wait struct{ since time.Time }
+
+// Behind returns the title of the first Manifest that was not reconciled since it changed, or "". Manifests that are
+// paused do not count. After maxWait it returns "".
+func (w *Wait) Behind(others Others) string {
+	for i := range others {
+		m := &others[i]
+		if m.Status.ObservedGeneration >= m.Generation || m.SkipsReconciliation() ||
+			m.Annotations[v1beta2.AnnotationPaused] != "" {
+			continue
+		}
+		if w.since.IsZero() {
+			w.since = time.Now()
+		}
+		if time.Since(w.since) > maxWait {
+			return ""
+		}
+		return title(m)
+	}
+	w.since = time.Time{}
+	return ""
+}
+
+// Note returns reason and message of the event about an object that existed before it was applied, or "".
+func Note(e apply.Existing) (reason, note string) {
+	by := ""
+	if len(e.Managers) > 0 {
+		by = " (field managers " + strings.Join(e.Managers, ", ") + ")"
+	}
+	switch e.Met {
+	case apply.MetAdopted:
+		return v1beta2.ReasonObjectAdopted, e.Ref.String() + " existed before the module" + by +
+			": it is kept as the module has it, and stays when the module is removed"
+	case apply.MetTaken:
+		return v1beta2.ReasonObjectTaken, e.Ref.String() + " existed before the module" + by +
+			": it belongs to the module now, and is deleted with the module"
+	}
+	return "", ""
+}
+
+// LeftReason returns the reason of the event about an object that stays in the runtime.
+func LeftReason(l apply.Left) string {
+	switch l.Reason {
+	case apply.LeftReleased:
+		return v1beta2.ReasonObjectReleased
+	case apply.LeftHandedOver:
+		return v1beta2.ReasonObjectHandedOver
+	case apply.LeftToOwner:
+		return v1beta2.ReasonObjectLeftToOwner
+	default:
+		return v1beta2.ReasonObjectLeftToOthers
+	}
+}
