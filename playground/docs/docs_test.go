@@ -234,6 +234,7 @@ var elsewhere = map[string]string{
 	"install.md":   "where images and deployments are tested",
 	"upgrade.md":   "where images and deployments are tested",
 	"migration.md": "playground/deploy",
+	"recovery.md":  "needs a control plane that is lost, and Velero; the commands are tested in internal/cli/recovery",
 	"author.md":    "where modules are built",
 }
 

@@ -32,8 +32,7 @@ klm shows what it will create, keep and replace, and asks before it starts. It r
 without its Manifests and their status would install modules anew. Objects that exist with another content are kept, unless --replace is set.
 Objects that were being deleted when the backup was made are deleted again. If it is interrupted, run it again: it continues.
 
-The runtimes keep what they have. When the manager starts, it compares them with the backup. A module that is newer in its runtime stays as it
-is, in state Warning with reason RestoredOlder, until you decide.`, `
+The manager that starts afterwards brings the runtimes to the versions of the backup: use the newest one.`, `
 klm restore control-plane.yaml --dry-run
 klm restore control-plane.yaml
 klm restore control-plane.yaml --replace --yes`,
