@@ -42,7 +42,7 @@ func newTarget(m *v1beta2.Manifest) *target {
 	}
 	for _, s := range m.Status.Synced {
 		t.inventory = append(t.inventory, apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind,
-			Namespace: s.Namespace, Name: s.Name, Keep: s.Keep})
+			Namespace: s.Namespace, Name: s.Name, Keep: s.Keep || s.Adopted, Adopted: s.Adopted})
 	}
 	if cr := m.Spec.Resource; cr != nil {
 		t.resourceKind = cr.GroupVersionKind()

@@ -289,7 +289,7 @@ func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 // refOf converts an inventory entry to a Ref.
 func refOf(r v1beta2.Resource) apply.Ref {
 	return apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
-		Name: r.Name, Keep: r.Keep}
+		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
 // deleteFromRuntime deletes the objects in the runtime that do not belong to modules. It waits until the objects of the

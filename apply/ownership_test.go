@@ -1,0 +1,87 @@
+package apply
+
+import "testing"
+
+// TestDecideApply has a case for each row of the table at decideApply.
+func TestDecideApply(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		facts  facts
+		want   Met
+	}{
+		"Terminating": {"it is being deleted", facts{deleting: true, own: true, applied: true}, metTerminating},
+		"Other":       {"another module owns it", facts{other: true, applied: true}, MetShared},
+		"OtherTake":   {"take is for objects of users", facts{other: true, policy: Take}, MetShared},
+		"Own":         {"our inventory was lost", facts{own: true, applied: true}, MetOwn},
+		"Stale":       {"its owner does not exist any more", facts{applied: true, policy: Refuse}, MetOwn},
+		"Copied":      {"a user has copied our annotation", facts{own: true}, MetAdopted},
+		"Refuse":      {"a user made it", facts{policy: Refuse}, metRefused},
+		"Take":        {"a user made it", facts{policy: Take}, MetTaken},
+		"Adopt":       {"a user made it", facts{policy: Adopt}, MetAdopted},
+		"Default":     {"a user made it", facts{}, MetAdopted},
+	}
+	for name, c := range cases {
+		if got := decideApply(c.facts); got != c.want {
+			t.Errorf("%s: %s: got %s, want %s", name, c.reason, got, c.want)
+		}
+	}
+}
+
+// TestDecideDelete has a case for each row of the table at decideDelete.
+func TestDecideDelete(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		facts  facts
+		want   removal
+	}{
+		"Terminating":    {"it is being deleted", facts{deleting: true, other: true}, removalWait},
+		"Other":          {"another module owns it", facts{other: true, applied: true, adopted: true}, removalWithdraw},
+		"CreatedAgain":   {"a user has created it again", facts{adopted: true, claimed: true}, removalLeave},
+		"Claimed":        {"another module contains it", facts{own: true, applied: true, claimed: true}, removalHandOver},
+		"ClaimedAdopted": {"the next owner releases it", facts{own: true, adopted: true, claimed: true}, removalHandOver},
+		"Adopted":        {"it was there before", facts{own: true, applied: true, adopted: true}, removalRelease},
+		"Own":            {"we created it", facts{own: true, applied: true}, removalDelete},
+		"WithoutManager": {"a backup has restored it", facts{own: true}, removalDelete},
+		"WithoutOwner":   {"the annotation was removed", facts{applied: true}, removalDelete},
+	}
+	for name, c := range cases {
+		if got := decideDelete(c.facts); got != c.want {
+			t.Errorf("%s: %s: got %s, want %s", name, c.reason, got, c.want)
+		}
+	}
+}
+
+// TestConditionalDelete: an object that was applied and not changed since costs one DELETE. An object that somebody has
+// claimed meanwhile stays.
+func TestConditionalDelete(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	own := &Ownership{Name: "n/m", Title: "module m", Applied: &Progress{},
+		Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
+	set := Set{Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}}`),
+		Ownership: own}
+	set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
+	refs, err := c.Inventory(t.Context(), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := c.Apply(t.Context(), set, own.Applied); err != nil || !result.Done() || len(s.take()) != 1 {
+		t.Fatalf("a new object costs one request: %v, %+v", err, result)
+	}
+	if left, err := c.DeleteOwned(t.Context(), refs, nil, own); err != nil || !left.Done() || len(s.take()) != 1 {
+		t.Errorf("an unchanged object costs one request: %v, %+v", err, left)
+	}
+
+	own.Applied = nil // after a restart
+	if _, err := c.Apply(t.Context(), set, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.change(configPath, func(o map[string]any) {
+		o["metadata"].(map[string]any)["annotations"] = map[string]any{AnnotationOwnedBy: "n/other"}
+	})
+	s.take()
+	left, err := c.DeleteOwned(t.Context(), refs, nil, own)
+	if err != nil || len(left.Left) != 1 || left.Left[0].Reason != LeftToOwner || s.stored[configPath] == nil {
+		t.Errorf("an object of another module: %v, %+v", err, left)
+	}
+}
