@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -211,7 +212,7 @@ func namespaceOf(f io.ReadSeeker) (string, error) {
 		}
 		return io.EOF // the first object is sufficient
 	})
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return namespace, nil
 	}
 	if err == nil {
