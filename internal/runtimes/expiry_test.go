@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,11 +44,11 @@ func TestCredentialEnd(t *testing.T) {
 // refusing is a runtime that refuses the credential after a time.
 type refusing struct {
 	after    time.Time
-	requests int
+	requests atomic.Int32
 }
 
 func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
-	r.requests++
+	r.requests.Add(1)
 	code := http.StatusOK
 	if time.Now().After(r.after) {
 		code = http.StatusUnauthorized
@@ -59,18 +60,18 @@ func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
 func TestExpiredCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(10 * time.Hour)
-		next, changes := &refusing{after: end}, 0
-		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() { changes++ }}
+		next, changes := &refusing{after: end}, atomic.Int32{}
+		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() { changes.Add(1) }}
 		b.checkCredential(end, 0)
 		defer b.stop()
 		time.Sleep(10 * time.Hour)
-		if next.requests != 0 || b.err() != nil {
-			t.Errorf("before the end: %d requests, %v", next.requests, b.err())
+		if next.requests.Load() != 0 || b.err() != nil {
+			t.Errorf("before the end: %d requests, %v", next.requests.Load(), b.err())
 		}
 		time.Sleep(time.Minute)
-		if err := b.err(); err == nil || codeOf(err) != RuntimeUnauthorized || changes != 1 ||
+		if err := b.err(); err == nil || codeOf(err) != RuntimeUnauthorized || changes.Load() != 1 ||
 			!strings.Contains(err.Error(), ", which expired at "+end.UTC().Format(time.RFC3339)) {
-			t.Errorf("after the end: %v, %d changes", err, changes)
+			t.Errorf("after the end: %v, %d changes", err, changes.Load())
 		}
 	})
 }
@@ -84,8 +85,8 @@ func TestWithdrawnCredential(t *testing.T) {
 		b.checkCredential(time.Time{}, checkInterval)
 		defer b.stop()
 		time.Sleep(10*time.Hour - time.Second)
-		if next.requests < 9 || next.requests > 10 || b.err() != nil {
-			t.Errorf("in ten hours: %d requests, %v, want one an hour", next.requests, b.err())
+		if n := next.requests.Load(); n < 9 || n > 10 || b.err() != nil {
+			t.Errorf("in ten hours: %d requests, %v, want one an hour", n, b.err())
 		}
 		time.Sleep(checkInterval + 2*time.Second)
 		err := b.err()

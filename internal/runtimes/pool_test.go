@@ -30,13 +30,14 @@ type server struct {
 	*httptest.Server
 	token    atomic.Pointer[string]
 	requests atomic.Int64
+	closed   chan struct{} // has an element for each of the first 8 connections that were closed and not received yet
 }
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	s := &server{}
+	s := &server{closed: make(chan struct{}, 8)}
 	s.token.Store(new("first"))
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.Add(1)
 		w.Header().Set("Content-Type", "application/json")
 		if r.Header.Get("Authorization") != "Bearer "+*s.token.Load() {
@@ -47,6 +48,16 @@ func newServer(t *testing.T) *server {
 		}
 		_, _ = fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"b"}}`)
 	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state != http.StateClosed {
+			return
+		}
+		select {
+		case s.closed <- struct{}{}:
+		default:
+		}
+	}
+	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
@@ -198,12 +209,6 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 // TestCloseIdleConnections checks that an idle TCP connection is closed, and that the next request opens another one.
 func TestCloseIdleConnections(t *testing.T) {
 	s := newServer(t)
-	closed := make(chan struct{}, 8)
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			closed <- struct{}{}
-		}
-	}
 	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))
 	for range 2 {
 		rt, err := pool.Get(t.Context(), "a")
@@ -215,7 +220,7 @@ func TestCloseIdleConnections(t *testing.T) {
 		}
 		rt.CloseIdleConnections()
 		select {
-		case <-closed:
+		case <-s.closed:
 		case <-time.After(10 * time.Second):
 			t.Fatal("the connection is still open")
 		}

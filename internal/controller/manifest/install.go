@@ -294,27 +294,8 @@ func (n *run) prune(ctx context.Context) error {
 		return n.expectObjects(ctx)
 	}
 	removed := apply.Removed(inventory.Refs(n.manifest.Status.Synced), n.refs)
-	if len(removed) > 0 {
-		found, err := customresource.Find(ctx, n.questionAbout(ctx, removed))
-		if err != nil {
-			return err
-		}
-		left, err := n.deleteObjects(ctx, found.Without(removed))
-		if err != nil {
-			return err
-		}
-		if len(found.Kinds) > 0 {
-			n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-			if err := errors.Join(found.DeleteIfAllowed(ctx, n.recordEvent), n.expectObjects(ctx)); err != nil {
-				return err
-			}
-			return n.waitFor(found.WaitMessage())
-		}
-		if len(left.Remaining) > 0 {
-			return n.waitFor(left.WaitMessage())
-		}
-		metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Deleted)))
-		n.pruned.kept = left.Kept
+	if err := n.deleteRemoved(ctx, removed); err != nil {
+		return err
 	}
 	n.memory.deletion = apply.DeletionProgress{}
 	if n.plan.applyAll {
@@ -323,6 +304,35 @@ func (n *run) prune(ctx context.Context) error {
 	}
 	n.pruned.complete = true
 	return n.expectObjects(ctx)
+}
+
+// deleteRemoved deletes objects that only the former version had. It waits until they no longer exist, and until users
+// have no custom resources of a removed CRD.
+func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
+	if len(removed) == 0 {
+		return nil
+	}
+	found, err := customresource.Find(ctx, n.questionAbout(ctx, removed))
+	if err != nil {
+		return err
+	}
+	left, err := n.deleteObjects(ctx, found.Without(removed))
+	if err != nil {
+		return err
+	}
+	if len(found.Kinds) > 0 {
+		n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+		if err := errors.Join(found.DeleteIfAllowed(ctx, n.recordEvent), n.expectObjects(ctx)); err != nil {
+			return err
+		}
+		return n.waitFor(found.WaitMessage())
+	}
+	if len(left.Remaining) > 0 {
+		return n.waitFor(left.WaitMessage())
+	}
+	metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Deleted)))
+	n.pruned.kept = left.Kept
+	return nil
 }
 
 // reportLeftOut records events about content of the artefacts that is not applied, such as hooks. It records each event
