@@ -247,7 +247,7 @@ func (s *scenario) never(c *call) error {
 // volatile lists the fields that differ from run to run.
 var volatile = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true,
-	"lastTransitionTime": true, "lastUpdateTime": true,
+	"lastTransitionTime": true, "lastUpdateTime": true, "started": true, "ended": true,
 	"caBundle": true,
 }
 
