@@ -86,6 +86,20 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 	return changed[max(0, len(changed)-Limit):]
 }
 
+// CatchUp returns the changes of a module with the last change of its Manifest, if that change is complete and was
+// missed: it began and ended while the manager was not running, or it began before the status of the Kyma was saved.
+func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
+	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
+		return changes
+	}
+	last := Last(changes)
+	if last != nil && (last.Version == ofManifest.Version || !last.Started.Before(&ofManifest.Started)) {
+		return changes
+	}
+	changed := append(slices.Clone(changes), *ofManifest)
+	return changed[max(0, len(changed)-Limit):]
+}
+
 // NextOfManifest returns the last change of a Manifest after an observation. installed is the status of the Manifest
 // before this reconcile, with the version that was installed; state and spec are those of m.
 func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,

@@ -263,3 +263,29 @@ func text(all []Event) string {
 	}
 	return s
 }
+
+// TestCatchUp: a complete change of the Manifest that the Kyma has missed is added once.
+func TestCatchUp(t *testing.T) {
+	minute := func(n int) metav1.Time { return metav1.NewTime(at(n)) }
+	change := func(version string, started, ended metav1.Time) v1beta2.ModuleChange {
+		return v1beta2.ModuleChange{Version: version, Started: started, Ended: ended, Outcome: v1beta2.StateReady}
+	}
+	first, second := change("1.0.0", minute(1), minute(2)), change("2.0.0", minute(3), minute(4))
+	cases := map[string]struct {
+		changes    []v1beta2.ModuleChange
+		ofManifest *v1beta2.ModuleChange
+		want       []v1beta2.ModuleChange
+	}{
+		"First":      {nil, &first, []v1beta2.ModuleChange{first}},
+		"Upgrade":    {[]v1beta2.ModuleChange{first}, &second, []v1beta2.ModuleChange{first, second}},
+		"Known":      {[]v1beta2.ModuleChange{first}, &first, []v1beta2.ModuleChange{first}},
+		"Older":      {[]v1beta2.ModuleChange{second}, &first, []v1beta2.ModuleChange{second}},
+		"Incomplete": {nil, new(change("1.0.0", minute(1), metav1.Time{})), nil},
+		"None":       {[]v1beta2.ModuleChange{first}, nil, []v1beta2.ModuleChange{first}},
+	}
+	for name, c := range cases {
+		if diff := cmp.Diff(c.want, CatchUp(c.changes, c.ofManifest)); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -88,15 +89,17 @@ const (
 	editsApplied        = "applied during upgrade"
 )
 
-// moduleWrites returns the number of writes to objects of modules: neither our own kinds nor objects of the agent.
+// moduleWrites returns the number of writes to objects of modules: neither our own kinds, nor objects of the agent, nor
+// Events about the Kyma in the runtime.
 func moduleWrites(counts map[string]int) int {
-	own := map[string]int{}
+	ofModules := map[string]int{}
 	for name, n := range counts {
-		if !isOwn(name) {
-			own[name] = n
+		_, resource, _ := strings.Cut(name, " ")
+		if isEvent := strings.HasPrefix(resource, "events"); !isOwn(name) && !isEvent {
+			ofModules[name] = n
 		}
 	}
-	return writes(own)
+	return writes(ofModules)
 }
 
 // editMany adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of the

@@ -59,6 +59,9 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	if m.Manifest != nil {
 		addManifest(&e, m, now)
 	}
+	if m.Manifest != nil {
+		e.History = changelog.CatchUp(e.History, m.Manifest.Status.LastChange)
+	}
 	e.History = changelog.Next(e.History, observationOf(m), now)
 	switch {
 	case m.Err != nil:
