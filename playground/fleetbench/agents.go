@@ -30,7 +30,7 @@ type agents struct {
 
 	mu        sync.Mutex
 	listeners []string // addresses; each agent uses one of them, by its index; guarded by mu
-	work      []*agent // the agents that wait for their turn; guarded by mu
+	work      []*agent // the queued agents; guarded by mu
 	ready     *sync.Cond
 	ended     bool // guarded by mu
 
@@ -98,7 +98,7 @@ func (a *agents) close() {
 	}
 }
 
-// add queues an agent for its turn.
+// add appends an agent to the queue.
 func (a *agents) add(one *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

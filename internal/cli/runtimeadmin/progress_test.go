@@ -40,7 +40,7 @@ func TestModuleProgress(t *testing.T) {
 		"Refused": {"waiting does not help", with(
 			v1beta2.ModuleStatus{State: v1beta2.StateWarning, Reason: v1beta2.ReasonDowngradeRefused},
 			v1beta2.Module{}), "blocked", "blocked"},
-		"Unmanaged": {"as it is wished", with(v1beta2.ModuleStatus{State: v1beta2.StateUnmanaged},
+		"Unmanaged": {"as requested", with(v1beta2.ModuleStatus{State: v1beta2.StateUnmanaged},
 			v1beta2.Module{Managed: new(false)}), "done", "blocked"},
 		"NotYet": {"it shall be handed over, and is not",
 			with(v1beta2.ModuleStatus{State: v1beta2.StateReady, Version: "1.0.0"},
