@@ -20,6 +20,15 @@ const (
 	// AnnotationOwnedBy on the Kyma and the objects of modules in a runtime is the namespace/name of the owner in the
 	// control plane: the Kyma, or the Manifest.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
+	// AnnotationOwner on the Kyma in a runtime is the record of the owner of the runtime, as JSON: the control plane,
+	// the Kyma in the control plane, and the cluster. A manager that finds another owner changes nothing in the
+	// runtime. An addition of this project.
+	AnnotationOwner = "operator.kyma-project.io/owner"
+	// AnnotationTakeRuntime with ValueTrue on a Kyma in the control plane makes this Kyma the owner of its runtime,
+	// even if the runtime has another owner, or if the access Secret leads to another cluster than before. The former
+	// owner then changes nothing there any more. The manager removes the annotation when it is done. An addition of
+	// this project.
+	AnnotationTakeRuntime = "operator.kyma-project.io/take-runtime"
 	// AnnotationBaseObjectsDigest on the Kyma in a runtime is the digest of the base objects: the namespace and the
 	// CRDs that are applied to the runtime before its first module. An addition of this project.
 	AnnotationBaseObjectsDigest = "operator.kyma-project.io/base-digest"

@@ -8,6 +8,9 @@ const (
 	// EventKymaRestored: the Kyma in the runtime was deleted, and was created again with the modules that it requested
 	// last.
 	EventKymaRestored = "KymaRestored"
+	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
+	// exist there.
+	EventCRDsKept = "CRDsKept"
 	// EventDeletionGivenUp: the runtime was unreachable until the end of --deletion-deadline, so the Kyma is deleted
 	// and the runtime keeps its objects. The tombstone in the message lists these objects.
 	EventDeletionGivenUp = "DeletionGivenUp"

@@ -32,6 +32,16 @@ const (
 	// ReasonServerFault: the API server of the runtime answers with an internal error (5xx). Wait: it is retried; if
 	// the reason persists, check the API server and its etcd.
 	ReasonServerFault = "ServerFault"
+	// ReasonRuntimeTaken: the cluster of the access Secret belongs to another Kyma, or to another control plane.
+	// Nothing is changed in it. Write the kubeconfig of another cluster into the access Secret, or take the runtime
+	// over: klm runtime take.
+	ReasonRuntimeTaken = "RuntimeTaken"
+	// ReasonRuntimeIsControlPlane: the access Secret leads to the control plane itself, which is a runtime only in the
+	// mode in-cluster. Nothing is changed in it. Write the kubeconfig of the runtime into the access Secret.
+	ReasonRuntimeIsControlPlane = "RuntimeIsControlPlane"
+	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in it. Write
+	// the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take.
+	ReasonRuntimeReplaced = "RuntimeReplaced"
 )
 
 // Reasons about artifacts in the registry.

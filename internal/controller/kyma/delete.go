@@ -173,7 +173,11 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	}
 	var progress *apply.DeletionProgress
 	n.edit(func(m *record) { progress = m.deletion })
-	left, err := n.runtime.Delete(ctx, delivery.Refs(n.deliveredResources()), progress)
+	resources, err := n.deletableResources(ctx)
+	if err != nil {
+		return n.waitOrGiveUp(ctx, err)
+	}
+	left, err := n.runtime.Delete(ctx, delivery.Refs(resources), progress)
 	if err != nil {
 		return n.waitOrGiveUp(ctx, fmt.Errorf("deleting the delivered objects from runtime %s: %w", n.kyma.Name, err))
 	}

@@ -20,6 +20,7 @@ type record struct {
 	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
 	fingerprint uint64                  // of the Kyma in the runtime, without its status
 	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
+	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
 	releasedUID types.UID               // UID of the Kyma without our finalizer, which may be in the cache still
 }
 

@@ -112,6 +112,7 @@ type memory struct {
 	reported map[string]bool        // texts of the blockers that the last reconcile reported in events
 	begun    time.Time              // the time of the first reconcile with this connection
 	webhooks map[string]time.Time   // the time when a webhook configuration was deleted, by name of the webhook
+	crdsKept bool                   // an event reported that the CRDs of the API group stay
 }
 
 // New checks the options and returns a Reconciler.

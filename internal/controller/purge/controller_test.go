@@ -33,6 +33,8 @@ type server struct {
 	writes  []string
 	refuse  string // a request line that is answered with 403
 	served  bool   // our own kinds are served
+	// the cluster is a control plane, too: there is a second Kyma
+	isControlPlane bool
 	// the name of a webhook that does not answer, and that is called for Things while its configuration exists
 	hook string
 }
@@ -91,6 +93,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == remoteAPI && s.served:
 		answer(w, http.StatusOK,
 			metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "kymas", Kind: "Kyma", Namespaced: true}}})
+	case path == remoteAPI+"/kymas" && s.served:
+		items := []any{map[string]any{"metadata": map[string]any{"namespace": "kyma-system", "name": "default"}}}
+		if s.isControlPlane {
+			items = append(items, map[string]any{"metadata": map[string]any{"namespace": "kcp-system", "name": "b"}})
+		}
+		answer(w, http.StatusOK, map[string]any{"items": items})
 	case line == s.refuse:
 		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no",
 			Reason: metav1.StatusReasonForbidden})

@@ -29,6 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
@@ -298,8 +299,20 @@ func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil
 	}
+	resources := n.tombstone.Runtime
+	in, err := ownership.ListKymas(ctx, n.runtime.Cluster)
+	if err != nil {
+		return err
+	}
+	if in.Other != "" {
+		resources = ownership.WithoutCRDs(resources)
+		if !n.memory.crdsKept {
+			n.recordEvent(v1beta2.EventCRDsKept, apply.Ref{}, in.WhyCRDsStay(n.runtime.Server))
+		}
+		n.memory.crdsKept = true
+	}
 	var refs []apply.Ref
-	for _, r := range n.tombstone.Runtime {
+	for _, r := range resources {
 		refs = append(refs, refOf(r))
 	}
 	left, err := n.runtime.Delete(ctx, refs, &n.memory.deletion)

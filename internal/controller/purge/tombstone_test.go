@@ -163,9 +163,11 @@ func TestTombstones(t *testing.T) {
 		objects []client.Object
 		access  bool
 		owner   string // of the Kyma in the runtime
-		left    bool
-		writes  []string
-		event   string
+		// the runtime is a control plane, too
+		controlPlane bool
+		left         bool
+		writes       []string
+		event        string
 	}{
 		"StillExists": {
 			reason:  "its Kyma is about to be deleted",
@@ -188,6 +190,12 @@ func TestTombstones(t *testing.T) {
 			owner:  "n/other",
 			event:  "belongs to n/other",
 		},
+		"ControlPlane": {
+			reason: "the CRDs stay where other Kymas exist",
+			access: true, owner: "n/k", controlPlane: true,
+			writes: []string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath,
+				"DELETE " + remotePath}, event: "nothing of its 6 objects",
+		},
 		"Reachable": {
 			reason: "custom resources, then the module, then the objects of Lifecycle Manager",
 			access: true, owner: "n/k",
@@ -200,6 +208,7 @@ func TestTombstones(t *testing.T) {
 			s := newServer(t)
 			s.add(thingPath+"own", nil)
 			s.withRemote(c.owner)
+			s.isControlPlane = c.controlPlane
 			if c.objects = append(c.objects, tombstoneOf(t)); c.access {
 				c.objects = append(c.objects, accessTo(t, s.URL))
 			}

@@ -1,0 +1,227 @@
+// Package ownership decides whose a runtime is, so that two Kymas or two control planes never work on one cluster.
+//
+// # Use
+//
+//	found, err := ownership.Verify(ctx, cluster, ownership.AnnotationsOf(remote), ownership.Claim{Me: me, …})
+//	// err is a *Refusal if the runtime belongs to another owner; found.Owner is the record that the runtime has to have
+//
+// # How it works
+//
+// A cluster is identified by the UID of its Namespace kube-system. The owner of a runtime is a Kyma in a control plane.
+// Its record is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime, which every reconcile reads
+// anyway. The record contains the cluster, too. [Decide] compares the record with the claim of a Kyma by a table.
+// Namespace kube-system of the runtime is read only if the table needs it: if there is no complete record, or if the
+// runtime is taken over.
+//
+// # What it does not do
+//
+// The package writes nothing. It does not notice that a cluster is a copy of another cluster with the same Namespace
+// kube-system.
+package ownership
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// Owner is the record of the owner of a runtime.
+type Owner struct {
+	// ControlPlane identifies the control plane: the UID of its Namespace kube-system.
+	ControlPlane string `json:"controlPlane"`
+	// Kyma is the namespace/name of the Kyma in the control plane.
+	Kyma string `json:"kyma"`
+	// UID is the UID of that Kyma. A Kyma that was deleted and created again is the same owner.
+	UID types.UID `json:"uid,omitempty"`
+	// Cluster identifies the runtime: the UID of its Namespace kube-system. "" means that it is not known.
+	Cluster string `json:"cluster,omitempty"`
+}
+
+// recordLimit is the maximum size of a record in bytes. A Kyma has at most 253 characters each for namespace and name.
+const recordLimit = 1024
+
+// Encode returns the record as the value of the annotation.
+func (o Owner) Encode() string {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "" // impossible: all fields are strings
+	}
+	return string(text)
+}
+
+// Decode returns the record in the value of an annotation.
+func Decode(text string) (Owner, error) {
+	if len(text) > recordLimit {
+		return Owner{}, fmt.Errorf("it has %d bytes, %d are allowed", len(text), recordLimit)
+	}
+	var o Owner
+	// unknown fields are allowed, because a later version may add some
+	if err := json.NewDecoder(bytes.NewReader([]byte(text))).Decode(&o); err != nil {
+		return Owner{}, errors.New("it is not a JSON object")
+	}
+	if o.ControlPlane == "" || o.Kyma == "" {
+		return Owner{}, errors.New("it names no control plane or no Kyma")
+	}
+	return o, nil
+}
+
+// Seen is the content of a runtime that names its owner.
+type Seen struct {
+	// Annotations are the annotations of the Kyma in the runtime. They are nil if this Kyma does not exist, and also if
+	// it has no annotations, which makes no difference.
+	Annotations map[string]string
+	// Cluster is the UID of Namespace kube-system in the runtime. "" means that it was not read.
+	Cluster string
+}
+
+// Claim is the Kyma that wants to use a runtime.
+type Claim struct {
+	// Me is the Kyma as an owner. Its Cluster is the cluster that the Kyma used last, or "" if that is not known.
+	Me Owner
+	// Server is the address of the runtime, for messages.
+	Server string
+	// Take is true if the Kyma may take the runtime over.
+	Take bool
+}
+
+// Found is the result of a claim that was accepted.
+type Found struct {
+	// Owner is the record that the runtime has to have.
+	Owner Owner
+	// IsRecorded is true if the runtime has a record that names this Kyma. If it is false, another client may write its
+	// own record at the same time, so that the record has to be written with a precondition.
+	IsRecorded bool
+	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. Otherwise it is
+	// "".
+	TakenFrom string
+}
+
+// Refusal is the error of a claim that was not accepted. Nothing may be changed in the runtime.
+type Refusal struct {
+	// Code is the reason: RuntimeTaken, RuntimeIsControlPlane or RuntimeReplaced.
+	Code string
+	// Problem names the cluster and its owner.
+	Problem string
+	// Advice states what to do.
+	Advice string
+}
+
+func (e *Refusal) Error() string { return e.Problem + ": nothing is changed there; " + e.Advice }
+
+// Reason returns Code.
+func (e *Refusal) Reason() string { return e.Code }
+
+// Decide decides about a claim. needsCluster is true if the decision needs the UID of Namespace kube-system in the
+// runtime, which was not read. The first row that matches decides:
+//
+//	   record of the owner       owned-by    cluster                       result
+//	1  of another control plane                                            refused: RuntimeTaken
+//	2  of another Kyma                                                     refused: RuntimeTaken
+//	3  cannot be read                                                      refused: RuntimeTaken
+//	4  none                      other Kyma                                refused: RuntimeTaken
+//	5  ours, with a cluster                  not the one of the claim      refused: RuntimeReplaced
+//	6  ours, with a cluster                                                accepted, without reading the cluster
+//	7                                        the control plane itself      refused: RuntimeIsControlPlane
+//	8                                        not the one of the claim      refused: RuntimeReplaced
+//	9                                                                      accepted: a new runtime, or one of an earlier
+//	                                                                       version, which wrote only owned-by
+//
+// A claim with Take is not refused by the rows 1 to 5 and 8.
+func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
+	owner, other := ownerOf(seen.Annotations, c)
+	moved := func(cluster string) bool { return c.Me.Cluster != "" && cluster != "" && cluster != c.Me.Cluster }
+	isOurs := owner != nil && other == ""
+	switch {
+	case other != "" && !c.Take:
+		return found, false, &Refusal{v1beta2.ReasonRuntimeTaken, fmt.Sprintf("the cluster %s %s", c.server(), other),
+			"write the kubeconfig of another cluster into the access Secret, or take the cluster over: klm runtime " +
+				"take " + c.name()}
+	case isOurs && moved(owner.Cluster) && !c.Take:
+		return found, false, c.replaced(owner.Cluster)
+	case isOurs && owner.Cluster != "" && !moved(owner.Cluster):
+		return Found{Owner: c.record(owner.Cluster), IsRecorded: true}, false, nil
+	case seen.Cluster == "":
+		return found, true, nil
+	case seen.Cluster == c.Me.ControlPlane:
+		return found, false, &Refusal{v1beta2.ReasonRuntimeIsControlPlane, fmt.Sprintf(
+			"the access Secret leads to the control plane itself (%s), which is no runtime", c.server()),
+			"write the kubeconfig of the runtime into the access Secret"}
+	case moved(seen.Cluster) && !c.Take:
+		return found, false, c.replaced(seen.Cluster)
+	}
+	found = Found{Owner: c.record(seen.Cluster), IsRecorded: isOurs}
+	switch {
+	case other != "":
+		found.TakenFrom = "it " + other
+	case moved(seen.Cluster):
+		found.TakenFrom = "the former cluster of this Kyma had the UID " + c.Me.Cluster
+	}
+	return found, false, nil
+}
+
+// ownerOf returns the record in the annotations, or nil if there is none. If the annotations name another owner, or
+// cannot be read, other describes that for messages.
+func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string) {
+	text, ownedBy := annotations[v1beta2.AnnotationOwner], annotations[v1beta2.AnnotationOwnedBy]
+	if text == "" {
+		if ownedBy != "" && ownedBy != c.Me.Kyma {
+			return nil, "belongs to Kyma " + clip(ownedBy) + " (annotation " + v1beta2.AnnotationOwnedBy + ")"
+		}
+		return nil, ""
+	}
+	o, err := Decode(text)
+	switch {
+	case err != nil:
+		return nil, fmt.Sprintf("belongs to an owner that is not known, because the annotation %s on its Kyma "+
+			"cannot be read (%v)", v1beta2.AnnotationOwner, err)
+	case o.ControlPlane != c.Me.ControlPlane:
+		return &o, fmt.Sprintf("belongs to Kyma %s of another control plane (UID %s)", clip(o.Kyma),
+			clip(o.ControlPlane))
+	case o.Kyma != c.Me.Kyma:
+		return &o, fmt.Sprintf("belongs to Kyma %s of this control plane", clip(o.Kyma))
+	}
+	return &o, ""
+}
+
+// IsOthers reports whether the annotations of the Kyma in a runtime name another owner than me.
+func IsOthers(annotations map[string]string, me Owner) bool {
+	_, other := ownerOf(annotations, Claim{Me: me})
+	return other != ""
+}
+
+// replaced returns the refusal of a cluster that is not the one that the Kyma used before.
+func (c Claim) replaced(cluster string) error {
+	return &Refusal{v1beta2.ReasonRuntimeReplaced, fmt.Sprintf(
+		"the access Secret leads to another cluster than before (%s with UID %s, before: UID %s)", c.server(),
+		clip(cluster), c.Me.Cluster),
+		"write the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take " +
+			c.name()}
+}
+
+// record returns the record of this claim for a cluster.
+func (c Claim) record(cluster string) Owner {
+	o := c.Me
+	o.Cluster = cluster
+	return o
+}
+
+// name returns the name of the Kyma without its namespace.
+func (c Claim) name() string {
+	_, name, _ := strings.Cut(c.Me.Kyma, "/")
+	return name
+}
+
+func (c Claim) server() string { return clip(c.Server) }
+
+// clip shortens a text from outside for a message.
+func clip(text string) string {
+	const limit = 160
+	return loop.ClipTo(text, limit)
+}

@@ -1,0 +1,298 @@
+package ownership
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// me is the owner in all tests.
+var me = Owner{ControlPlane: "cp", Kyma: "kcp-system/a", UID: "new"}
+
+// annotations returns the annotations of the Kyma in a runtime.
+func annotations(owner, ownedBy string) map[string]string {
+	return map[string]string{v1beta2.AnnotationOwner: owner, v1beta2.AnnotationOwnedBy: ownedBy}
+}
+
+// record returns the annotations that an owner writes.
+func record(o Owner) map[string]string { return annotations(o.Encode(), o.Kyma) }
+
+func TestDecide(t *testing.T) {
+	ours := Owner{ControlPlane: "cp", Kyma: "kcp-system/a", UID: "old", Cluster: "c1"}
+	cases := map[string]struct {
+		reason  string
+		seen    Seen
+		known   string // the cluster that the Kyma used last
+		take    bool
+		needs   bool
+		code    string   // of the refusal; "" if the claim is accepted
+		message []string // parts of the message
+		want    Found
+	}{
+		"OtherControlPlane": {
+			reason: "two control planes have the same runtime",
+			seen:   Seen{record(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a"}), ""},
+			code:   v1beta2.ReasonRuntimeTaken,
+			message: []string{"https://c", "Kyma kcp-system/a of another control plane (UID cp2)",
+				"klm runtime take a"},
+		},
+		"OtherKyma": {
+			reason:  "two Kymas have the same cluster",
+			seen:    Seen{record(Owner{ControlPlane: "cp", Kyma: "kcp-system/b"}), ""},
+			code:    v1beta2.ReasonRuntimeTaken,
+			message: []string{"Kyma kcp-system/b of this control plane"},
+		},
+		"Unreadable": {
+			reason:  "a record that somebody has edited, or of a later version",
+			seen:    Seen{annotations("{", "kcp-system/a"), ""},
+			code:    v1beta2.ReasonRuntimeTaken,
+			message: []string{"cannot be read", v1beta2.AnnotationOwner},
+		},
+		"OtherEarlier": {
+			reason:  "an earlier version wrote only owned-by",
+			seen:    Seen{annotations("", "kcp-system/b"), "c1"},
+			code:    v1beta2.ReasonRuntimeTaken,
+			message: []string{"belongs to Kyma kcp-system/b (annotation"},
+		},
+		"Moved": {
+			reason: "the Secret leads to a cluster that the Kyma had before the present one",
+			seen:   Seen{record(ours), ""}, known: "c2",
+			code:    v1beta2.ReasonRuntimeReplaced,
+			message: []string{"UID c1, before: UID c2"},
+		},
+		"Ours": {
+			reason: "the normal case: no request, and a Kyma that was created again is the same owner",
+			seen:   Seen{record(ours), ""}, known: "c1",
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true},
+		},
+		"OursRestored": {
+			reason: "the status was not restored: the record has the cluster",
+			seen:   Seen{record(ours), ""},
+			want:   Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true},
+		},
+		"OursWithoutCluster": {
+			reason: "the cluster of an incomplete record is read",
+			seen:   Seen{record(me), ""}, needs: true,
+		},
+		"Fresh": {reason: "a new runtime: is it the control plane?", seen: Seen{nil, ""}, needs: true},
+		"FreshNew": {
+			reason: "a new runtime", seen: Seen{nil, "c1"},
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}},
+		},
+		"Itself": {
+			reason: "the control plane is no runtime", seen: Seen{nil, "cp"},
+			code: v1beta2.ReasonRuntimeIsControlPlane, message: []string{"control plane itself (https://c)"},
+		},
+		"ItselfTaken": {
+			reason: "not even if somebody wants it", seen: Seen{nil, "cp"}, take: true,
+			code: v1beta2.ReasonRuntimeIsControlPlane,
+		},
+		"Replaced": {
+			reason: "the Secret leads to a new cluster", seen: Seen{nil, "c2"}, known: "c1",
+			code: v1beta2.ReasonRuntimeReplaced, message: []string{"https://c with UID c2, before: UID c1"},
+		},
+		"ReplacedTaken": {
+			reason: "the new cluster is wanted", seen: Seen{nil, "c2"}, known: "c1", take: true,
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c2"},
+				TakenFrom: "the former cluster of this Kyma had the UID c1"},
+		},
+		"Restored": {
+			reason: "the admin has deleted the Kyma in the runtime", seen: Seen{nil, "c1"}, known: "c1",
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}},
+		},
+		"Earlier": {
+			reason: "an earlier version wrote only owned-by", seen: Seen{annotations("", "kcp-system/a"), "c1"},
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}},
+		},
+		"Taken": {
+			reason: "handed over by another control plane",
+			seen:   Seen{record(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a", Cluster: "c1"}), "c1"}, take: true,
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"},
+				TakenFrom: "it belongs to Kyma kcp-system/a of another control plane (UID cp2)"},
+		},
+		"MovedTaken": {
+			reason: "back to a former cluster", seen: Seen{record(ours), "c1"}, known: "c2", take: true,
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true,
+				TakenFrom: "the former cluster of this Kyma had the UID c2"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			claim := Claim{Me: me, Server: "https://c", Take: c.take}
+			claim.Me.Cluster = c.known
+			got, needs, err := Decide(c.seen, claim)
+			refusal, _ := errors.AsType[*Refusal](err)
+			code := ""
+			if refusal != nil {
+				code = refusal.Reason()
+			}
+			if code != c.code || needs != c.needs {
+				t.Fatalf("%s: refused with %q (%v), needs the cluster: %v; want %q, %v", c.reason, code, err, needs,
+					c.code, c.needs)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+			for _, part := range c.message {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%s: the message %q lacks %q", c.reason, err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestDecode(t *testing.T) {
+	long := Owner{ControlPlane: "cp", Kyma: strings.Repeat("n", 253) + "/" + strings.Repeat("a", 253),
+		UID: "u", Cluster: "c"}
+	cases := map[string]struct {
+		reason, text string
+		want         Owner
+		ok           bool
+	}{
+		"Own": {"what Encode returns", long.Encode(), long, true},
+		"Later": {"a later version may add fields", `{"controlPlane":"cp","kyma":"n/a","more":[1]}`,
+			Owner{ControlPlane: "cp", Kyma: "n/a"}, true},
+		"Empty":   {"an object without content", "{}", Owner{}, false},
+		"NoKyma":  {"half a record", `{"controlPlane":"cp"}`, Owner{}, false},
+		"Garbage": {"no JSON", "kcp-system/a", Owner{}, false},
+		"Type":    {"a field with another type", `{"controlPlane":1,"kyma":"n/a"}`, Owner{}, false},
+		"Long": {"the text is bounded", `{"controlPlane":"cp","kyma":"` + strings.Repeat("a", recordLimit) + `"}`,
+			Owner{}, false},
+	}
+	for name, c := range cases {
+		got, err := Decode(c.text)
+		if got != c.want || (err == nil) != c.ok {
+			t.Errorf("%s: %s: %v, %v", name, c.reason, got, err)
+		}
+	}
+}
+
+// TestRefusalIsBounded: the owner in a runtime is a text from outside.
+func TestRefusalIsBounded(t *testing.T) {
+	for _, seen := range []Seen{
+		{annotations("", strings.Repeat("x\x1b[31m\n", 10000)), ""},
+		{record(Owner{ControlPlane: strings.Repeat("y\n", 100), Kyma: strings.Repeat("z\x00", 100)}), ""},
+	} {
+		_, _, err := Decide(seen, Claim{Me: me, Server: "https://" + strings.Repeat("s", 10000)})
+		if err == nil || len(err.Error()) > 1024 || strings.ContainsAny(err.Error(), "\n\x1b\x00") {
+			t.Errorf("the message is %q", err)
+		}
+	}
+}
+
+// cluster returns a cluster that answers each path with an object, and records the requests.
+func cluster(t *testing.T, answers map[string]any) (*apply.Cluster, *[]string) {
+	t.Helper()
+	requests := &[]string{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*requests = append(*requests, r.Method+" "+r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		answer := answers[r.URL.Path]
+		if answer == nil {
+			w.WriteHeader(http.StatusNotFound)
+			answer = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+				"code": 404}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(s.Close)
+	c, err := apply.New(&rest.Config{Host: s.URL}, s.Client(), apply.ClusterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, requests
+}
+
+// TestVerify: the cluster is identified only if the decision needs it.
+func TestVerify(t *testing.T) {
+	const path = "/api/v1/namespaces/kube-system"
+	system := map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": "kube-system", "uid": "c1"}}
+	nameless := map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": "kube-system"}}
+	ours := Owner{ControlPlane: "cp", Kyma: "kcp-system/a", UID: "new", Cluster: "c1"}
+	cases := map[string]struct {
+		reason   string
+		seen     map[string]string
+		answer   any
+		requests []string
+		want     Owner
+		ok       bool
+	}{
+		"Ours":     {"the record is complete", record(ours), system, nil, ours, true},
+		"Fresh":    {"there is no record", nil, system, []string{"GET " + path}, ours, true},
+		"Taken":    {"another owner", record(Owner{ControlPlane: "x", Kyma: "n/a"}), system, nil, Owner{}, false},
+		"NoAnswer": {"the request fails", nil, nil, []string{"GET " + path}, Owner{}, false},
+		"NoUID":    {"the answer is incomplete", nil, nameless, []string{"GET " + path}, Owner{}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			runtime, requests := cluster(t, map[string]any{path: c.answer})
+			got, err := Verify(t.Context(), runtime, c.seen, Claim{Me: me})
+			if got.Owner != c.want || (err == nil) != c.ok || !slices.Equal(*requests, c.requests) {
+				t.Errorf("%s: %v, %v, requests %q", c.reason, got, err, *requests)
+			}
+		})
+	}
+}
+
+func TestListKymas(t *testing.T) {
+	discovery := map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": []any{
+		map[string]any{"name": "kymas", "kind": "Kyma", "namespaced": true}}}
+	item := func(namespace, name string) any {
+		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": "u"}}
+	}
+	cases := map[string]struct {
+		reason string
+		served bool
+		items  []any
+		own    bool
+		other  string
+	}{
+		"None": {"the CRD was deleted already", false, nil, false, ""},
+		"Own":  {"the normal case", true, []any{item("kyma-system", "default")}, true, ""},
+		"Another": {"a control plane", true, []any{item("kcp-system", "b"), item("kyma-system", "default")}, true,
+			"kcp-system/b"},
+		"Many": {"the own Kyma is not among the first", true, []any{item("kcp-system", "a"), item("kcp-system", "b")},
+			false, "kcp-system/b"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			answers := map[string]any{}
+			if c.served {
+				answers["/apis/operator.kyma-project.io/v1beta2"] = discovery
+				answers["/apis/operator.kyma-project.io/v1beta2/kymas"] = map[string]any{
+					"metadata": map[string]any{}, "items": c.items}
+			}
+			runtime, _ := cluster(t, answers)
+			in, err := ListKymas(t.Context(), runtime)
+			if err != nil || (in.Own != nil) != c.own || in.Other != c.other {
+				t.Errorf("%s: %+v, %v", c.reason, in, err)
+			}
+		})
+	}
+}
+
+func TestWithoutCRDs(t *testing.T) {
+	crd := func(name string) v1beta2.Resource {
+		return v1beta2.Resource{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: name}
+	}
+	kyma := v1beta2.Resource{Group: v1beta2.GroupVersion.Group, Kind: "Kyma", Name: "default"}
+	all := []v1beta2.Resource{kyma, crd("kymas.operator.kyma-project.io"), crd("gadgets.example.com")}
+	want := fmt.Sprint([]v1beta2.Resource{kyma, crd("gadgets.example.com")})
+	if got := WithoutCRDs(all); fmt.Sprint(got) != want || len(all) != 3 || all[1].Kind != "CustomResourceDefinition" {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,85 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// Verify decides about a claim, see [Decide]. The annotations are those of the Kyma in the runtime. Verify reads
+// Namespace kube-system of the runtime only if the decision needs it. The error is a *[Refusal], or the error of that
+// request.
+func Verify(ctx context.Context, runtime *apply.Cluster, annotations map[string]string, c Claim) (Found, error) {
+	seen := Seen{Annotations: annotations}
+	found, needsCluster, err := Decide(seen, c)
+	if err != nil || !needsCluster {
+		return found, err
+	}
+	system, err := runtime.Get(ctx, apply.Ref{Version: "v1", Kind: "Namespace", Name: metav1.NamespaceSystem})
+	if err != nil {
+		return Found{}, fmt.Errorf("identifying the cluster of runtime %s: %w", c.name(), err)
+	}
+	if seen.Cluster = string(system.GetUID()); seen.Cluster == "" {
+		return Found{}, fmt.Errorf("identifying the cluster of runtime %s: Namespace %s has no UID", c.name(),
+			metav1.NamespaceSystem)
+	}
+	found, _, err = Decide(seen, c)
+	return found, err
+}
+
+// AnnotationsOf returns the annotations of the Kyma in a runtime. The Kyma may be nil.
+func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
+	if remote == nil {
+		return nil
+	}
+	return remote.Annotations
+}
+
+// KymasIn is what a deletion has to know about the Kymas in a runtime.
+type KymasIn struct {
+	// Own has the metadata of the runtime's Kyma. It is nil if this Kyma was not found. If there are several other
+	// Kymas, it may exist nevertheless.
+	Own *apply.ObjectMetadata
+	// Other is the namespace/name of another Kyma. It is "" if there is none. The cluster then is a control plane, too.
+	Other string
+}
+
+// ListKymas lists at most two Kymas in all namespaces of a cluster.
+func ListKymas(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
+	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
+	if loop.Reason(err) == apply.KindUnknown {
+		return in, nil
+	}
+	if err != nil {
+		return in, fmt.Errorf("listing the Kymas in the runtime: %w", err)
+	}
+	for i := range listed {
+		if k := &listed[i]; k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {
+			in.Own = k
+		} else {
+			in.Other = k.Namespace + "/" + k.Name
+		}
+	}
+	return in, nil
+}
+
+// WhyCRDsStay returns the message of the event about CRDs that are not deleted.
+func (k KymasIn) WhyCRDsStay(server string) string {
+	return "the CRDs of " + v1beta2.GroupVersion.Group + " stay in the cluster " + clip(server) + ", because Kyma " +
+		clip(k.Other) + " exists there"
+}
+
+// WithoutCRDs returns the objects without the CRDs of our API group. These CRDs must not be deleted while there are
+// Kymas of others, because the deletion of a CRD deletes all objects of its kind.
+func WithoutCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
+	return slices.DeleteFunc(slices.Clone(objects), func(r v1beta2.Resource) bool {
+		return r.Kind == "CustomResourceDefinition" && strings.HasSuffix(r.Name, "."+v1beta2.GroupVersion.Group)
+	})
+}
