@@ -77,6 +77,8 @@ type Keeper struct {
 	// guarded by mu; last written version of the Lease of this replica, nil if there is no Lease
 	replicaLease *coordinationv1.Lease
 	onOpened     []func(shard int) // guarded by mu
+	// guarded by mu; answers to the last writes that removed this replica from the Leases of shards
+	cleared [Count]*coordinationv1.Lease
 
 	assignNow chan struct{} // a value makes assignLoop run
 }
@@ -239,10 +241,9 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 		names = append(names, name)
 	}
 	for shard, assigned := range Assign(names) {
-		t := k.holdings[shard]
+		t, lease := k.holdings[shard], k.known[shardLeaseName(shard)].lease
 		switch {
 		case t == nil && assigned == me:
-			lease := k.known[shardLeaseName(shard)].lease
 			if holder := holderOf(lease); holder != "" && holder != me && replicas[holder] != nil {
 				continue // wait until the holder releases the shard or is dead
 			}
@@ -251,8 +252,22 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 		case t != nil && assigned != me && t.open && !t.closing:
 			t.closing = true
 			tasks.Go(func() { k.release(membership, t) })
+		case t == nil && assigned != me && holderOf(lease) == me && !k.isClearedLocked(shard, lease):
+			// This replica has written itself into the Lease, the answer was lost, and by now the shard is assigned to
+			// another replica. The other replica waits for this one.
+			t = k.newHoldingLocked(membership, shard)
+			t.lease, t.closing = lease, true
+			close(t.acquired)
+			tasks.Go(func() { k.release(membership, t) })
 		}
 	}
+}
+
+// isClearedLocked reports whether this replica has removed itself from the Lease of a shard after this version of the
+// Lease. The caller holds mu.
+func (k *Keeper) isClearedLocked(shard int, lease *coordinationv1.Lease) bool {
+	cleared := k.cleared[shard]
+	return cleared != nil && newest(lease, cleared) == cleared
 }
 
 // newHoldingLocked adds a holding. The caller holds mu.
@@ -311,7 +326,7 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 	defer k.removeHolding(t)
 	k.closeShard(t, metrics.ShardReleased)
 	for membership.Err() == nil {
-		err := k.clearHolder(membership, t.lease)
+		err := k.clearHolder(membership, t.shard, t.lease)
 		if err == nil {
 			break
 		}

@@ -256,7 +256,7 @@ func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordination
 }
 
 // clearHolder removes this replica as the holder from the Lease of a shard.
-func (k *Keeper) clearHolder(ctx context.Context, lease *coordinationv1.Lease) error {
+func (k *Keeper) clearHolder(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
 	k.mu.Lock()
 	if seen := k.known[lease.Name].lease; seen != nil && newest(lease, seen) == seen {
 		if seen.UID != lease.UID || holderOf(seen) != holderOf(lease) {
@@ -270,7 +270,13 @@ func (k *Keeper) clearHolder(ctx context.Context, lease *coordinationv1.Lease) e
 	defer cancel()
 	lease = lease.DeepCopy()
 	lease.Spec.HolderIdentity = nil
-	if _, err := k.opts.Leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	written, err := k.opts.Leases.Update(ctx, lease, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		k.mu.Lock()
+		k.cleared[shard] = written
+		k.mu.Unlock()
+	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("writing Lease %s: %w", lease.Name, err)
 	}
 	return nil

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
 // server is an API server that stores Leases in memory. It checks resource versions and preconditions like a real API
@@ -27,6 +29,7 @@ type server struct {
 	log     []watch.Event // all events; the n-th has version n+1
 	news    chan struct{} // closed by the next event
 	writes  int
+	moved   time.Time // of the last write of the Lease of a shard
 }
 
 func newServer() *server {
@@ -38,6 +41,9 @@ var leaseResource = schema.GroupResource{Group: coordinationv1.GroupName, Resour
 func (s *server) eventLocked(kind watch.EventType, l *coordinationv1.Lease) *coordinationv1.Lease {
 	s.version++
 	s.writes++
+	if l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfShard {
+		s.moved = time.Now()
+	}
 	l.ResourceVersion = strconv.FormatInt(s.version, 10)
 	s.log = append(s.log, watch.Event{Type: kind, Object: l.DeepCopy()})
 	close(s.news)
@@ -96,6 +102,13 @@ func (s *server) holders() (holders [Count]string) {
 		holders[shard] = holderOf(s.leases[shardLeaseName(shard)])
 	}
 	return holders
+}
+
+// lastMove returns when the holder of a shard changed last.
+func (s *server) lastMove() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moved
 }
 
 // line is a client of the server behind a simulated network.

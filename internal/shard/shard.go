@@ -36,6 +36,10 @@
 // clocks of replicas may differ, as long as they run at about the same speed. A replica that was suspended for an hour
 // detects by its own clock that it has lost its shards.
 //
+// Once the network works again and no replica starts or ends, every shard has one holder within two Durations, and
+// keeps it. For this, a replica releases each shard whose Lease names it although it does not have the shard: the
+// answer to its write was lost.
+//
 // A shard moves in two steps. First, its holder starts no more reconciles, cancels the running reconciles, waits until
 // they have ended, drops the cache of the shard, and clears the holder in the Lease of the shard. Then the next holder
 // receives this change, writes itself into the Lease, and fills its cache. A replica that shuts down ends its
