@@ -795,6 +795,14 @@ var script = []step{
 		do:   "POST " + ns + "/secrets",
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"orphan","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner2","uid":"{uid owner2}"}]}}`,
 	},
+	{
+		// The garbage collector receives this Secret after the one above, so it knows both once this one is gone. A
+		// dependent that the collector does not know yet when the owner is orphaned is deleted.
+		name: "dependent of nobody",
+		do:   "POST " + ns + "/secrets",
+		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"nobodys","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"nobody","uid":"00000000-0000-0000-0000-000000000000"}]}}`,
+	},
+	{name: "dependent of nobody is gone", do: "GET " + ns + "/secrets/nobodys", until: "404"},
 	{name: "delete owner, orphan the rest", do: "DELETE " + ns + "/configmaps/owner2?propagationPolicy=Orphan"},
 	{name: "second owner is gone", do: "GET " + ns + "/configmaps/owner2", until: "404"},
 	{
