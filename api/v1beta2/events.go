@@ -42,8 +42,9 @@ const (
 	// EventUpgraded: another version of the module is installed, and the module is Ready or Warning. The message has
 	// both versions.
 	EventUpgraded = "Upgraded"
-	// EventFailed: the module is in state Error. The message begins with the reason; while the reason stays the same,
-	// there is no other event until the module is Ready or Warning again.
+	// EventFailed: the module is in state Error. The message begins with the reason. There is no other event until the
+	// module is Ready or Warning again, or another version fails, even if the reason changes: the status and the
+	// history have the present one.
 	EventFailed = "Failed"
 	// EventRecovered: the module was installed, failed, and is Ready or Warning again.
 	EventRecovered = "Recovered"

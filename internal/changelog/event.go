@@ -56,11 +56,14 @@ func Removed(module string) *Event {
 // eventOf returns the event that follows from the last change of a module in two successive statuses, or nil if there
 // is none. The first row that matches decides:
 //
-//	1  the outcome is Error                         Failed, unless it was Error for the same reason
+//	1  the outcome is Error                         Failed, unless it was Error before
 //	2  the outcome is neither Ready nor Warning     none
 //	3  the outcome was Ready or Warning             none
 //	4  the change has ended now                     Installed, Upgraded, or Recovered if the version is the old one
 //	5  any other                                    Recovered
+//
+// So one period of failure is one event, even if its reasons alternate: while a module is in Error, its status and its
+// history have the reason of now.
 func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {
 	if after == nil {
 		return nil
@@ -73,7 +76,7 @@ func eventOf(module string, before, after *v1beta2.ModuleChange, message string)
 	}
 	switch {
 	case after.Outcome == v1beta2.StateError:
-		if before.Outcome == v1beta2.StateError && before.Reason == after.Reason {
+		if before.Outcome == v1beta2.StateError {
 			return nil
 		}
 		return &Event{corev1.EventTypeWarning, v1beta2.EventFailed,

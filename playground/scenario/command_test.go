@@ -207,6 +207,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"remember": command((*scenario).remember),
 	// event OBJECT REGEXP waits until an event of the object has a matching "TYPE REASON MESSAGE".
 	"event": command((*scenario).event),
+	// events OBJECT prints "TYPE REASON N" for each reason of an event of the object, sorted. N is how often it was
+	// recorded.
+	"events": command((*scenario).printEvents),
 	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML. Fields that differ from run to run are left
 	// out.
 	"show": command((*scenario).show),

@@ -3,7 +3,9 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,6 +72,34 @@ func (s *scenario) webhook(c *call) error {
 		err := s.land.Clients[c.args[0]].Create(ctx, probe.DeepCopy(), client.DryRunAll)
 		return (err != nil) == (says == landscape.Refuse), fmt.Sprint(err)
 	})
+}
+
+func (s *scenario) printEvents(c *call) error {
+	if err := c.want(1, 1, "events OBJECT"); err != nil {
+		return err
+	}
+	o, err := s.object(c.args[0])
+	if err != nil {
+		return err
+	}
+	list := &corev1.EventList{}
+	if err := o.client.List(s.ctx, list, client.InNamespace(o.key.Namespace)); err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for _, e := range list.Items {
+		if e.InvolvedObject.Kind == o.gvk.Kind && e.InvolvedObject.Name == o.key.Name {
+			n := max(int(e.Count), 1)
+			if e.Series != nil {
+				n = int(e.Series.Count)
+			}
+			counts[e.Type+" "+e.Reason] += n
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintln(c.script.Stdout(), what, counts[what])
+	}
+	return nil
 }
 
 func (s *scenario) event(c *call) error {
