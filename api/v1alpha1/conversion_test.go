@@ -333,6 +333,49 @@ func TestModuleInfos(t *testing.T) {
 	}
 }
 
+// TestHistory: the largest history that the manager writes comes through both ways, and costs no annotation.
+func TestHistory(t *testing.T) {
+	at := func(n int) metav1.Time { return metav1.NewTime(time.Date(2026, 11, 23, 9, n, 0, 0, time.UTC)) }
+	stored := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Spec: v1beta2.KymaSpec{Channel: "fast"}}
+	for m := range 20 {
+		entry := v1beta2.ModuleStatus{Name: fmt.Sprintf("module-%d", m), Version: "1.10.0", State: v1beta2.StateError}
+		for n := range 10 {
+			entry.History = append(entry.History, v1beta2.ModuleChange{From: fmt.Sprintf("1.%d.0", n),
+				Version: fmt.Sprintf("1.%d.0", n+1), Started: at(2 * n), Ended: at(2*n + 1),
+				Outcome: v1beta2.StateError, Reason: v1beta2.ReasonWorkloadFailed})
+		}
+		stored.Status.Modules = append(stored.Status.Modules, entry)
+	}
+	manifest := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"},
+		Spec: v1beta2.ManifestSpec{Remote: true}, Status: v1beta2.ManifestStatus{
+			LastChange: &stored.Status.Modules[0].History[9]}}
+	oldKyma, kyma, oldManifest, back := &Kyma{}, &v1beta2.Kyma{}, &Manifest{}, &v1beta2.Manifest{}
+	for _, err := range []error{oldKyma.ConvertFrom(stored), json.Unmarshal(mustJSON(t, oldKyma), oldKyma),
+		oldKyma.ConvertTo(kyma), oldManifest.ConvertFrom(manifest), oldManifest.ConvertTo(back)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(stored.Status, kyma.Status); diff != "" {
+		t.Errorf("status differs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(manifest.Status, back.Status); diff != "" {
+		t.Errorf("status of the Manifest differs (-want +got):\n%s", diff)
+	}
+	if len(oldKyma.Annotations[AnnotationConversion])+len(kyma.Annotations[AnnotationConversion]) > 0 {
+		t.Errorf("the history is in an annotation: %v, %v", oldKyma.Annotations, kyma.Annotations)
+	}
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 // TestTooLarge checks that nothing is lost silently: what does not fit can be read, but not be written back.
 func TestTooLarge(t *testing.T) {
 	stored := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1beta2.ManifestSpec{
