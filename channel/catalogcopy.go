@@ -186,6 +186,11 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: kind}
 }
 
+// contentAnnotations are not copied: only the control plane compares the content of versions, and a copy would cost
+// writes in every runtime.
+var contentAnnotations = []string{v1beta2.AnnotationContentDigest, v1beta2.AnnotationReplacedBy,
+	v1beta2.AnnotationAcceptContent}
+
 // copiedMetadata returns the metadata of the copy of an object.
 func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	labels := maps.Clone(o.GetLabels())
@@ -195,5 +200,8 @@ func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
 	annotations := maps.Clone(o.GetAnnotations())
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // this annotation contains the channels that are left out
+	for _, key := range contentAnnotations {
+		delete(annotations, key)
+	}
 	return metav1.ObjectMeta{Name: o.GetName(), Labels: labels, Annotations: annotations}
 }

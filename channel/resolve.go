@@ -25,11 +25,13 @@
 //	 8  the ModuleTemplate exists                      TemplateNotFound, VersionNotFound
 //	 9  the template is not for mandatory modules, and
 //	    the runtime may have beta or internal modules  ModuleNotAllowed
-//	10  the version is not lower than the installed    DowngradeRefused
-//	11  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
+//	10  the registry has the recorded content of the
+//	    version, or a person has accepted the new one  VersionReplaced
+//	11  the version is not lower than the installed    DowngradeRefused
+//	12  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
 // A mandatory module is requested by the control plane, not by a user. For such a request, rule 4 requires that the
-// module is mandatory, and rules 5, 9 and 11 are skipped.
+// module is mandatory, and rules 5, 9 and 12 are skipped.
 //
 // With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
 // the runtime has lost the right to the module. That is the case if the labels of the Kyma are not selected any more
@@ -160,12 +162,12 @@ func (b *Blocker) Reason() string { return b.Code }
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
 func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// rules are rules 2 to 11 of the table in the package comment.
+// rules are rules 2 to 12 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
 	(*search).checkRelease, (*search).findTemplate, (*search).checkRights,
-	(*search).checkDowngrade, (*search).checkWindow,
+	(*search).checkContent, (*search).checkDowngrade, (*search).checkWindow,
 }
 
 // Resolve returns the Decision on a request by the rules in the package comment. For a paused module, the Decision
@@ -343,6 +345,8 @@ func (s *search) checkRights() *Blocker {
 	b.KeepInstalled = false
 	return b
 }
+
+func (s *search) checkContent() *Blocker { return CheckContent(s.Template, s.Module, s.Version) }
 
 func (s *search) checkDowngrade() *Blocker {
 	highest := s.Installed

@@ -74,6 +74,18 @@ const (
 	// spec.localizedImages as they were resolved from the component descriptor. If these fields differ from it, they
 	// were edited, and are resolved again. An addition of this project.
 	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
+	// AnnotationContentDigest on a ModuleTemplate is the digest of what its version installs: of layers, charts and
+	// images. The manager records it when the version is first installed. On a Manifest it is the digest of the content
+	// that its sources come from. An addition of this project.
+	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
+	// AnnotationReplacedBy on a ModuleTemplate is the digest of other content that the registry has under the same
+	// version. While it differs from AnnotationContentDigest and AnnotationAcceptContent, the version is blocked with
+	// ReasonVersionReplaced. The manager sets and removes it. An addition of this project.
+	AnnotationReplacedBy = "operator.kyma-project.io/replaced-by"
+	// AnnotationAcceptContent on a ModuleTemplate in the control plane is the digest of content that may replace the
+	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set it. An
+	// addition of this project.
+	AnnotationAcceptContent = "operator.kyma-project.io/accept-content"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge removed unserved objects of the module,
 	// such as a webhook that blocked the deletion. Its value names the object that was removed last, for users. The
 	// operator of such a module is not reconciled any more. An addition of this project.

@@ -173,6 +173,10 @@ const (
 	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set
 	// the label on the Kyma, or remove the module.
 	ReasonModuleNotAllowed = "ModuleNotAllowed"
+	// ReasonVersionReplaced: the registry has other content under a version than when the version was first installed.
+	// What is installed stays. Push the recorded content again and retry, publish the new content as a new version, or
+	// accept it for all runtimes with the annotation operator.kyma-project.io/accept-content on the ModuleTemplate.
+	ReasonVersionReplaced = "VersionReplaced"
 	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
 	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"

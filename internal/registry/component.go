@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
 // installedResources are the names of resources that contain objects or settings of an installation.
@@ -51,7 +52,8 @@ type Chart struct {
 }
 
 // Component returns the component with this name and version. If the trust policy is enforced, the component, all its
-// layers and all its images are signed.
+// layers and all its images are signed. A result that was pulled more than componentCachePeriod ago, or before a
+// requested retry, is pulled again. If the registry does not respond, the earlier result is returned.
 //
 // Errors are of type *Error and can have any of the reasons. If the context was cancelled, the error is the error of
 // the context.
@@ -66,28 +68,45 @@ func (r *Registry) componentAt(ctx context.Context, base string, plain bool, nam
 	}
 	policy := r.opts.Trust.Current()
 	key := componentKey(p, version, policy)
-	if c, ok := r.components.get(key); ok {
-		return c, nil
+	earlier, isFresh := r.cachedComponent(ctx, key)
+	if isFresh {
+		return earlier, nil
 	}
 	tag := ocm.TagOf(version)
 	if err := checkTag(p, tag); err != nil {
 		return nil, err
 	}
-	return pullOnce(ctx, r, key, p.Name()+":"+tag, func(ctx context.Context) (*Component, error) {
-		if c, ok := r.components.get(key); ok { // a concurrent pull stored it
+	c, err := pullOnce(ctx, r, key, p.Name()+":"+tag, func(ctx context.Context) (*Component, error) {
+		if c, isFresh := r.cachedComponent(ctx, key); isFresh { // a concurrent pull stored it
 			return c, nil
 		}
 		c, err := r.pullComponent(ctx, p, base, name, version, policy)
 		if err != nil {
 			return nil, err
 		}
-		keep := time.Duration(0)
-		if c.Signature.Problem != "" {
-			keep = tagCachePeriod // the component may be signed later
-		}
-		r.components.put(key, c, 1, keep)
+		r.cacheComponent(key, c)
 		return c, nil
 	})
+	if earlier != nil && ocm.ReasonOf(err) == ocm.RegistryUnreachable {
+		r.cacheComponent(key, earlier) // used for another period
+		return earlier, nil
+	}
+	return c, err
+}
+
+func (r *Registry) cacheComponent(key string, c *Component) {
+	keep := time.Duration(0)
+	if c.Signature.Problem != "" {
+		keep = tagCachePeriod // the component may be signed later
+	}
+	r.components.put(key, c, 1, keep)
+}
+
+// cachedComponent returns a component from the cache, or nil. isFresh is false if it has to be compared with the
+// registry.
+func (r *Registry) cachedComponent(ctx context.Context, key string) (c *Component, isFresh bool) {
+	c, stored, ok := r.components.getDated(key)
+	return c, ok && r.components.now().Sub(stored) < componentCachePeriod && !retry.IsOutdated(ctx, stored)
 }
 
 // componentKey returns the cache key of a component under one policy. Results for different policies can differ.

@@ -12,12 +12,13 @@
 // other layers are the local resources. Every read has a size limit. Every manifest, config and layer is compared with
 // the requested digest. A manifest that is requested by tag is compared with the digest that the registry reports.
 //
-// Results are cached in memory. Components are cached by name and version without expiry, because a released version
-// never changes. Layers are cached by digest until they are evicted, and are verified again on each read. The digest of
-// a tag is cached for one minute. An error is cached for three seconds, so that ten thousand clusters with the same
-// missing module do not cause ten thousand requests. Concurrent callers with the same request share one pull. A pull
-// has a timeout of 30 seconds. A pull continues if its first caller is cancelled, so that a cancelled context never
-// fails another caller.
+// Results are cached in memory. Components are cached by name and version. A released version should never change, but
+// somebody may push other content under the same version. Therefore a component that was pulled more than an hour ago
+// is pulled again at its next use, and the caller compares [Component.Content]. Layers are cached by digest until they
+// are evicted, and are verified again on each read. The digest of a tag is cached for one minute. An error is cached
+// for three seconds, so that ten thousand clusters with the same missing module do not cause ten thousand requests.
+// Concurrent callers with the same request share one pull. A pull has a timeout of 30 seconds. A pull continues if its
+// first caller is cancelled, so that a cancelled context never fails another caller.
 //
 // # Writing
 //
@@ -80,10 +81,12 @@ const (
 	pushTimeout      = 2 * time.Minute
 	tagCachePeriod   = time.Minute     // period for which the digest of a tag is cached
 	errorCachePeriod = 3 * time.Second // period for which an error is returned again without a request
-	maxComponents    = 4096            // maximum number of cached components
-	maxProofs        = 4 * maxComponents
-	maxManifest      = 4 << 20  // maximum bytes of a manifest, from the distribution specification
-	maxConfig        = 64 << 10 // maximum bytes of a component version's config
+	// componentCachePeriod is the period after which a cached component is compared with the registry at its next use.
+	componentCachePeriod = time.Hour
+	maxComponents        = 4096 // maximum number of cached components
+	maxProofs            = 4 * maxComponents
+	maxManifest          = 4 << 20  // maximum bytes of a manifest, from the distribution specification
+	maxConfig            = 64 << 10 // maximum bytes of a component version's config
 )
 
 // Options configures a Registry. Only Host is required.

@@ -820,6 +820,53 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestReplacedComponent: other content under the same version is noticed after componentCachePeriod, or by a retry.
+// While the registry does not respond, the earlier content is used.
+func TestReplacedComponent(t *testing.T) {
+	s := newServer(t)
+	r, c := open(t, Options{Host: "http://" + s.host()})
+	author, _ := open(t, Options{Host: "http://" + s.host()})
+	content := func(ctx context.Context) string {
+		t.Helper()
+		got, err := r.Component(ctx, component, "1.2.3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Content
+	}
+	push(t, author, sample())
+	first := content(t.Context())
+	other := sample()
+	other.RawManifest = []byte(manifestYAML + "data: {}\n")
+	push(t, author, other)
+	if got := content(t.Context()); got != first {
+		t.Errorf("a cached component: got %s, want %s", got, first)
+	}
+	c.forward(time.Millisecond)
+	second := content(retry.WithTime(t.Context(), c.now()))
+	if second == first {
+		t.Error("a retry does not find the other content")
+	}
+	push(t, author, sample())
+	c.forward(componentCachePeriod)
+	s.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	if got := content(t.Context()); got != second {
+		t.Errorf("without a registry: got %s, want %s", got, second)
+	}
+	s.setFault(nil)
+	s.taken()
+	if got := content(t.Context()); got != second || len(s.taken()) > 0 {
+		t.Errorf("after that, the registry is asked before the next period, or it is %s", got)
+	}
+	c.forward(componentCachePeriod)
+	if got := content(t.Context()); got != first {
+		t.Errorf("after the period: got %s, want %s", got, first)
+	}
+}
+
 func TestReferences(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: s.host()})

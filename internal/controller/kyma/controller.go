@@ -16,8 +16,9 @@
 // the Kyma, a release or template that the Kyma uses, the access Secret, the connection to the runtime. See
 // triggers.go.
 //
-// Three parts have packages of their own. Package catalog keeps the catalog copy in the runtime. Package agentdelivery
-// keeps the agent of the runtime delivered. Package maintenance holds the maintenance policy.
+// Four parts have packages of their own. Package catalog keeps the catalog copy in the runtime. Package agentdelivery
+// keeps the agent of the runtime delivered. Package maintenance holds the maintenance policy. Package versions records
+// the content of versions.
 //
 // # What it does not do
 //
@@ -26,8 +27,10 @@
 package kyma
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +54,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/eventlog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/versions"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -125,7 +129,8 @@ type Options struct {
 	MaxNewRuntimes int
 	// Shards decides which runtimes this replica reconciles. nil means all runtimes.
 	Shards *shard.Keeper
-	// Certain reads from the API server. It is required if Shards is set.
+	// Certain reads from the API server. It is required if Shards is set. Without it, the record of a version is read
+	// from the cache again after a conflict.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
@@ -140,6 +145,7 @@ type Reconciler struct {
 	agents    *agentdelivery.Agents
 	log       *eventlog.Log
 	policies  *maintenance.Policies
+	versions  *versions.Records
 	ownWrites ownWrites           // writes to Manifests
 	starting  *queueing.Admission // admits runtimes that get their first modules
 	ending    *queueing.Admission // admits runtimes that lose all modules
@@ -193,6 +199,7 @@ func newReconciler(o Options) *Reconciler {
 		Client: o.Client, Namespace: o.Namespace, ConfigMap: o.PolicyConfigMap, File: o.PolicyFile,
 		MinWindow: o.MinMaintenanceWindow, Events: o.Events,
 	})
+	r.versions = versions.New(versions.Options{Client: o.Client, Live: cmp.Or(o.Certain, client.Reader(o.Client))})
 	r.log = eventlog.New(o.Events)
 	r.starting = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
 	r.ending = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
@@ -221,7 +228,9 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.kymaToRetry)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), specChanged).
-		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), specChanged).
+		// the first record of a version changes nothing for other runtimes
+		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), builder.WithPredicates(
+			loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).
 		WatchesRawSource(r.Trigger.Source()).
 		Named("kyma").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})

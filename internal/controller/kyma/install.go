@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
@@ -111,7 +113,7 @@ func (n *run) install(ctx context.Context) error {
 		case !m.Spec.IsManaged():
 			m.Err = n.annotate(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
 		case m.Decision.Blocker != nil:
-			m.Err = n.annotate(ctx, m, v1beta2.AnnotationPaused, "")
+			m.Err = errors.Join(n.annotate(ctx, m, v1beta2.AnnotationPaused, ""), n.recheckContent(ctx, m))
 		default:
 			m.Err = n.installModule(ctx, m)
 		}
@@ -156,6 +158,9 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	artefact, err := n.artefactOf(ctx, m)
 	if err != nil {
 		return fmt.Errorf("module %s, version %s: %w", m.Spec.Name, m.Decision.Version, err)
+	}
+	if m.Decision.Blocker != nil {
+		return nil // the version was replaced in the registry
 	}
 	want := plan.DesiredManifest(n.kyma, m, artefact)
 	n.Shards.SetLabel(want, n.kyma.Name)
@@ -279,17 +284,22 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// artefactOf returns the artefact of the decided version. If the Manifest already has this version, the artefact is
-// read from the Manifest instead of the registry, unless somebody else has edited it. A Manifest without spec.install,
-// or of another registry, is read only if the registry cannot be read.
+// artefactOf returns the artefact of the decided version. If the Manifest already has this version and its recorded
+// content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited it. A
+// Manifest without spec.install, or of another registry, is read only if the registry cannot be read. If the version
+// was replaced in the registry, artefactOf sets the blocker of the module.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
-	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version
+	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
 		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component && !n.isEdited(is) {
-		has = new(plan.ArtefactOf(&is.Spec))
-		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil &&
+		a := plan.ArtefactOf(is)
+		isRecorded, isKnown := a.HasRecordedContent(m.Decision.Template)
+		if isRecorded || !isKnown {
+			has = &a
+		}
+		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); isRecorded && err == nil &&
 			source.Repo == n.Registry.Base() {
-			return *has, nil
+			return a, nil
 		}
 	}
 	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
@@ -302,7 +312,39 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 	if err != nil {
 		return plan.Artefact{}, err
 	}
-	return plan.ArtefactIn(component)
+	artefact, err := plan.ArtefactIn(component)
+	if err != nil {
+		return plan.Artefact{}, err
+	}
+	template, err := n.versions.Check(ctx, m.Decision.Template, artefact.Content)
+	if err != nil {
+		return plan.Artefact{}, err
+	}
+	if b := channel.CheckContent(template, m.Spec.Name, m.Decision.Version); b != nil {
+		m.Decision.Blocker, m.Decision.Template, m.Decision.Next = b, nil, ""
+	}
+	return artefact, nil
+}
+
+// recheckContent compares a version that is blocked because it was replaced with the registry again. If the registry
+// has the recorded content again, the changed ModuleTemplate triggers the next reconcile. A registry that cannot be
+// read changes nothing.
+func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
+	b := m.Decision.Blocker
+	name, named := strings.CutPrefix(b.Object, v1beta2.KindModuleTemplate+" ")
+	if b.Code != v1beta2.ReasonVersionReplaced || !named {
+		return nil
+	}
+	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
+	if err != nil {
+		return ctx.Err()
+	}
+	t := &v1beta2.ModuleTemplate{}
+	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.Namespace, Name: name}, t); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	_, err = n.versions.Check(ctx, t, component.Content)
+	return err
 }
 
 // isEdited reports whether somebody else has edited the sources of a Manifest. The annotation with their digest shows

@@ -20,6 +20,7 @@ type Artefact struct {
 	Config   *v1beta2.ManifestConfig
 	CRDs     *v1beta2.ManifestConfig
 	Images   []string
+	Content  string // digest of the content of the version; "" if a Manifest of an earlier release does not have it
 }
 
 // ArtefactIn returns the artefact that a component descriptor describes, in the order of the descriptor. The resource
@@ -27,7 +28,7 @@ type Artefact struct {
 // their CRDs. The components of early modules have no raw-manifest. For these components all other resources are
 // installed, too. The resource default-cr, an example for users, is never installed.
 func ArtefactIn(c *registry.Component) (Artefact, error) {
-	a := Artefact{Images: c.Images}
+	a := Artefact{Images: c.Images, Content: c.Content}
 	_, hasRawManifest := c.Layers[v1beta2.RawManifest]
 	for _, name := range c.Order {
 		layer, isLayer := c.Layers[name]
@@ -69,8 +70,32 @@ func ArtefactIn(c *registry.Component) (Artefact, error) {
 }
 
 // ArtefactOf returns the artefact that a Manifest installs.
-func ArtefactOf(s *v1beta2.ManifestSpec) Artefact {
-	return Artefact{Install: s.Install, Installs: s.Installs, Config: s.Config, CRDs: s.CRDs, Images: s.LocalizedImages}
+func ArtefactOf(m *v1beta2.Manifest) Artefact {
+	s := &m.Spec
+	return Artefact{Install: s.Install, Installs: s.Installs, Config: s.Config, CRDs: s.CRDs, Images: s.LocalizedImages,
+		Content: m.Annotations[v1beta2.AnnotationContentDigest]}
+}
+
+// HasRecordedContent reports whether an artefact of a Manifest has the content that is recorded in the ModuleTemplate
+// of its version. The second result is false if the ModuleTemplate has no record, for example because it was created
+// again. The first row that fits decides:
+//
+//	1  other content was found in the registry      false, because it is accepted: otherwise the version is blocked
+//	2  the Manifest is of an earlier release, and
+//	   has no digest                                true, unless other content than the first was accepted and recorded
+//	3  nothing is recorded                          not known
+//	4  otherwise                                    whether the digests are equal
+func (a Artefact) HasRecordedContent(t *v1beta2.ModuleTemplate) (has, known bool) {
+	recorded := t.Annotations[v1beta2.AnnotationContentDigest]
+	switch {
+	case t.Annotations[v1beta2.AnnotationReplacedBy] != "":
+		return false, true
+	case a.Content == "":
+		return recorded == "" || t.Annotations[v1beta2.AnnotationAcceptContent] != recorded, true
+	case recorded == "":
+		return false, false
+	}
+	return a.Content == recorded, true
 }
 
 // SourcesDigest returns a digest of the fields of a spec that come from a component descriptor. Raw JSON counts by its

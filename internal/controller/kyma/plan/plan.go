@@ -271,6 +271,9 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 		want.Spec.Resource = cr
 	}
 	want.Annotations[v1beta2.AnnotationRequestedSources] = SourcesDigest(&want.Spec)
+	if a.Content != "" {
+		want.Annotations[v1beta2.AnnotationContentDigest] = a.Content
+	}
 	return want
 }
 
@@ -281,18 +284,22 @@ var (
 	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources}
 )
 
+// sourceAnnotations describe the sources of a Manifest. Manifests of earlier releases do not have them.
+var sourceAnnotations = []string{v1beta2.AnnotationRequestedSources, v1beta2.AnnotationContentDigest}
+
 // WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. It returns nil if the
 // Manifest already has them. It does not change finalizers, because they belong to the controller of Manifests.
 //
-// A missing AnnotationRequestedSources alone is no reason to write a Manifest: Manifests of earlier releases get it
-// with their next change.
+// A missing annotation of sourceAnnotations alone is no reason to write a Manifest: Manifests of earlier releases get
+// it with their next change.
 func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels),
 		withOurs(is.Annotations, ourAnnotations, want.Annotations)
-	compared := annotations
-	if is.Annotations[v1beta2.AnnotationRequestedSources] == "" {
-		compared = maps.Clone(annotations)
-		delete(compared, v1beta2.AnnotationRequestedSources)
+	compared := maps.Clone(annotations)
+	for _, key := range sourceAnnotations {
+		if is.Annotations[key] == "" {
+			delete(compared, key)
+		}
 	}
 	if maps.Equal(is.Labels, labels) && maps.Equal(is.Annotations, compared) && SameSpec(&is.Spec, &want.Spec) {
 		return nil

@@ -475,6 +475,53 @@ func TestWithDesiredRemovesOurs(t *testing.T) {
 	}
 }
 
+// TestHasRecordedContent has the rows of the table of the function, in its order.
+func TestHasRecordedContent(t *testing.T) {
+	cases := map[string]struct {
+		reason                     string
+		content                    string // of the Manifest
+		recorded, found, accepts   string // of the ModuleTemplate
+		wantRecorded, wantNotKnown bool
+	}{
+		"Accepted":      {reason: "accepted content has to be read", content: "a", recorded: "a", found: "b", accepts: "b"},
+		"Early":         {reason: "a Manifest of an earlier release stays", recorded: "a", wantRecorded: true},
+		"EarlyUnknown":  {reason: "also without a record", wantRecorded: true},
+		"EarlyAccepted": {reason: "unless other content was accepted", recorded: "b", accepts: "b"},
+		"NoRecord":      {reason: "the template was created again", content: "a", wantNotKnown: true},
+		"Equal":         {reason: "the usual case", content: "a", recorded: "a", wantRecorded: true},
+		"Outdated":      {reason: "other content was accepted and recorded", content: "a", recorded: "b", accepts: "b"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			template := &v1beta2.ModuleTemplate{}
+			template.Annotations = map[string]string{v1beta2.AnnotationContentDigest: c.recorded,
+				v1beta2.AnnotationReplacedBy: c.found, v1beta2.AnnotationAcceptContent: c.accepts}
+			has, known := Artefact{Content: c.content}.HasRecordedContent(template)
+			if has != c.wantRecorded || known == c.wantNotKnown {
+				t.Errorf("%s: got %v, known %v", c.reason, has, known)
+			}
+		})
+	}
+}
+
+// TestContentOfManifest checks that a Manifest has the digest of its content, that a Manifest of an earlier release is
+// not written only to get it, and that another digest alone is written.
+func TestContentOfManifest(t *testing.T) {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
+	m := &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}
+	early, first := DesiredManifest(k, m, Artefact{}), DesiredManifest(k, m, Artefact{Content: "a"})
+	if got := ArtefactOf(first).Content; got != "a" {
+		t.Errorf("the content of a Manifest is %q", got)
+	}
+	if WithDesired(early, first) != nil {
+		t.Error("a Manifest of an earlier release is written for its digest alone")
+	}
+	if updated := WithDesired(first, DesiredManifest(k, m, Artefact{Content: "b"})); updated == nil ||
+		ArtefactOf(updated).Content != "b" {
+		t.Error("a Manifest keeps the digest of other content")
+	}
+}
+
 func TestVisibleState(t *testing.T) {
 	cases := map[string]struct {
 		reason               string

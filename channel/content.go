@@ -1,0 +1,20 @@
+package channel
+
+import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+
+// CheckContent returns the Blocker of a version whose content was replaced in the registry, or nil. The annotations of
+// its ModuleTemplate show that: the content that was recorded first, the content that the registry has, and the content
+// that a person has accepted. The Blocker applies to all runtimes, because the same version must have the same content
+// in all of them.
+func CheckContent(t *v1beta2.ModuleTemplate, module, version string) *Blocker {
+	recorded, found := t.Annotations[v1beta2.AnnotationContentDigest], t.Annotations[v1beta2.AnnotationReplacedBy]
+	switch found {
+	case "", recorded, t.Annotations[v1beta2.AnnotationAcceptContent]:
+		return nil
+	}
+	return newBlocker(v1beta2.ReasonVersionReplaced, "ModuleTemplate "+t.Name,
+		"version %s of module %s was replaced in the registry: its content was %.80s and is %.80s now, and what is installed "+
+			"stays as it is; push the former content again and retry, or publish the new content as a new version, or "+
+			"accept it for all runtimes by the annotation %s: %.80q on ModuleTemplate %s in the control plane",
+		version, module, recorded, found, v1beta2.AnnotationAcceptContent, found, t.Name)
+}

@@ -1,0 +1,130 @@
+// Package versions records which content each version of a module has, and finds versions that were replaced in the
+// registry.
+//
+// # Use
+//
+//	r := versions.New(versions.Options{Client: c, Live: live})
+//	template, err := r.Check(ctx, template, component.Content)
+//	if b := channel.CheckContent(template, module, version); b != nil { … }
+//
+// # How it works
+//
+// Annotations of the ModuleTemplate in the control plane have the record, so all replicas and all runtimes share it:
+//
+//	content-digest   the content with which the version was first installed
+//	replaced-by      other content that the registry has now; while it is set, the version is blocked in all runtimes
+//	accept-content   content that a person accepts in place of the recorded content
+//
+// Check compares the content that was found in the registry with the record, by the first row that fits:
+//
+//	1  nothing is recorded                         content-digest = found
+//	2  found is the recorded content               replaced-by is removed, if it is set
+//	3  found is the content that a person accepts  content-digest = found, replaced-by is removed
+//	4  otherwise                                   replaced-by = found
+//
+// A change is one patch with the resource version of the ModuleTemplate that was read. If another replica has written
+// the record meanwhile, the API server refuses the patch, and the comparison is repeated with the record of the other
+// replica. So the first record wins, even if two replicas find different content at the same time. A version is
+// installed only after its content is recorded.
+//
+// # What it does not do
+//
+// The package does not read the registry, and does not decide what a replaced version means: package channel does. It
+// compares what a component descriptor says. Charts in a chart repository and images with a tag count by their names
+// and versions only.
+package versions
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Options are the dependencies of Records. Both are required.
+type Options struct {
+	// Client reads from the cache, and its reads include its own writes.
+	Client client.Client
+	// Live reads from the API server. It is used only after a conflict.
+	Live client.Reader
+}
+
+// Records compares versions with their records. It is safe for concurrent use.
+type Records struct {
+	options Options
+	mu      sync.Mutex // held while a record is written, so that one of many concurrent reconciles writes it
+}
+
+// New returns Records.
+func New(o Options) *Records { return &Records{options: o} }
+
+// maxTries limits the patches of one Check. Each conflict means that somebody else has changed the ModuleTemplate.
+const maxTries = 5
+
+// Check compares the content of a version with the record in its ModuleTemplate. It returns the ModuleTemplate with the
+// current record. If the record needs no change, Check makes no request.
+func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
+	if recordOf(t) == next(t, found) {
+		return t, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var from client.Reader = r.options.Client
+	for try := 1; ; try++ {
+		current := &v1beta2.ModuleTemplate{}
+		if err := from.Get(ctx, client.ObjectKeyFromObject(t), current); err != nil {
+			return nil, fmt.Errorf("reading ModuleTemplate %s: %w", t.Name, err)
+		}
+		want := next(current, found)
+		if recordOf(current) == want {
+			return current, nil
+		}
+		updated := current.DeepCopy()
+		want.writeTo(updated)
+		err := r.options.Client.Patch(ctx, updated, client.MergeFromWithOptions(current,
+			client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1beta2.FieldOwner))
+		if err == nil {
+			return updated, nil
+		}
+		if !apierrors.IsConflict(err) || try == maxTries {
+			return nil, fmt.Errorf("recording the content of ModuleTemplate %s: %w", t.Name, err)
+		}
+		from = r.options.Live
+	}
+}
+
+// record is the part of a record that this package writes.
+type record struct {
+	digest, replacedBy string // "" means that there is no such annotation
+}
+
+func recordOf(t *v1beta2.ModuleTemplate) record {
+	return record{t.Annotations[v1beta2.AnnotationContentDigest], t.Annotations[v1beta2.AnnotationReplacedBy]}
+}
+
+// next returns the record after some content was found, by the table in the package comment.
+func next(t *v1beta2.ModuleTemplate, found string) record {
+	is := recordOf(t)
+	switch found {
+	case is.digest, t.Annotations[v1beta2.AnnotationAcceptContent]:
+		return record{digest: found}
+	}
+	if is.digest == "" {
+		return record{digest: found}
+	}
+	return record{digest: is.digest, replacedBy: found}
+}
+
+func (r record) writeTo(t *v1beta2.ModuleTemplate) {
+	metav1.SetMetaDataAnnotation(&t.ObjectMeta, v1beta2.AnnotationContentDigest, r.digest)
+	if r.replacedBy == "" {
+		delete(t.Annotations, v1beta2.AnnotationReplacedBy)
+	} else {
+		metav1.SetMetaDataAnnotation(&t.ObjectMeta, v1beta2.AnnotationReplacedBy, r.replacedBy)
+	}
+}
