@@ -359,7 +359,7 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 	if err != nil {
 		return nil, err
 	}
-	bundle.LeftOut = leftOut
+	bundle.LeftOut = append(leftOut, bundle.LeftOut...)
 	return bundle, nil
 }
 

@@ -103,6 +103,8 @@ type Options struct {
 	// Manager identifies the workload whose containers receive PullSecret. If it is nil, every Deployment and
 	// StatefulSet is a manager.
 	Manager *Manager
+	// Injection replaces the data of marked Secrets. If it is nil, marked Secrets are objects like any other.
+	Injection *Injection
 	// Digest is the digest of the artefact that contains the objects. If it is empty, the digest of the bundle is
 	// computed from the objects.
 	Digest string
@@ -141,13 +143,15 @@ func (o Options) digest(content string) string {
 	if m := o.Manager; m != nil && o.PullSecret != "" {
 		input.Hash(sum, m.Group, m.Version, m.Kind, m.Namespace, m.Name)
 	}
+	input.Hash(sum, o.Injection.hashOf()...)
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
 // Build renders objects to a Bundle. Build does not change the objects passed to it. Objects with the same identity
 // (group, kind, namespace and name) must be equal; the Bundle contains only the first of them.
 //
-// Errors are of type *Error with reason InvalidObject, DuplicateObject or InvalidImage, and name the object.
+// Errors are of type *Error with reason InvalidObject, DuplicateObject, InvalidImage or InjectionFailed, and name the
+// object.
 func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) {
 	images, err := parseLocalizedImages(opts.Images)
 	if err != nil {
@@ -167,6 +171,13 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 		in, err := customizeWorkload(in, images, opts)
 		if err != nil {
 			return nil, err
+		}
+		in, ignored, err := opts.Injection.inject(in)
+		if err != nil {
+			return nil, err
+		}
+		if ignored != "" {
+			bundle.LeftOut = append(bundle.LeftOut, ignored)
 		}
 		object, err := newObject(in.Object, opts)
 		if err != nil {

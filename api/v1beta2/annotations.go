@@ -51,8 +51,9 @@ const (
 	// AnnotationCustomStateCheck on a Manifest sets whether the state of the module's custom resource is part of the
 	// state of the Manifest: "true" or "false". Default: the manager's flag --custom-state-check.
 	AnnotationCustomStateCheck = "operator.kyma-project.io/custom-state-check"
-	// AnnotationInjectData with ValueTrue on a Secret of a module has the effect that its data is copied from the
-	// control plane.
+	// AnnotationInjectData with ValueTrue on a Secret of module deployer has the effect that its data is replaced by
+	// the data of the Secret with the same name in the control plane. That Secret must have LabelModuleName with value
+	// deployer, and deployer must be in --restricted-default-modules. In other modules the annotation has no effect.
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
 	// AnnotationPaused on a Kyma pauses its runtime: only deletions proceed until the annotation is removed. Its value
 	// is the reason, for users; "false" means not paused. On the Kyma in the control plane it pauses all modules; on

@@ -119,6 +119,10 @@ const (
 	ReasonDuplicateObject = "DuplicateObject"
 	// ReasonInvalidImage: an image is not a valid image reference. Correct it in the module.
 	ReasonInvalidImage = "InvalidImage"
+	// ReasonInjectionFailed: a Secret of module deployer has the annotation
+	// operator.kyma-project.io/inject-data-from-kcp, and the control plane has no Secret with this name that may be
+	// injected. Create it with the label in the message.
+	ReasonInjectionFailed = "InjectionFailed"
 	// ReasonInvalidArchive: an archive of the module is damaged, or contains no manifest. Pack it again.
 	ReasonInvalidArchive = "InvalidArchive"
 	// ReasonInvalidChart: the Helm chart of the module is incomplete or not valid. Correct the file in the message;

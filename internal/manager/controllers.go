@@ -26,6 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/unserved"
@@ -204,6 +205,7 @@ func manifestOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Regi
 		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: newRecorder(f.manager),
 		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
 		AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
+		InjectData:   slices.Contains(c.RestrictedDefaultModules, source.InjectionModule),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck,
 		Adoption:    apply.Adoption(c.AdoptionPolicy),
 		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),

@@ -69,6 +69,8 @@ type Options struct {
 	Registry *registry.Registry
 	// Secrets reads the credentials Secrets that Manifests select. It should be a client without a cache.
 	Secrets client.Reader
+	// InjectData allows source.InjectionModule to receive data of Secrets of the control plane.
+	InjectData bool
 	// Events records Kubernetes events. With nil, no events are recorded.
 	Events events.EventRecorder
 	// LocalSources is a folder. Manifests may use its subfolders as sources of type kustomize. "" means that no local
@@ -124,7 +126,7 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{
 		Options: o,
 		sources: source.NewFinder(source.Options{Registry: o.Registry, Secrets: o.Secrets,
-			LocalSources: o.LocalSources}),
+			LocalSources: o.LocalSources, InjectData: o.InjectData}),
 		bundles: source.Renderer{Bundles: render.Cache{MaxBytes: o.BundleBytes}},
 	}, nil
 }

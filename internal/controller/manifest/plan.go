@@ -52,7 +52,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 	p := plan{
 		sources: found.Sources,
 		config:  found.Config,
-		options: objectOptions(m, pullSecret),
+		options: objectOptions(m, pullSecret, found.Injection),
 		overlay: render.Overlay{
 			Labels:      map[string]string{v1beta2.LabelAppComponent: m.Name},
 			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: m.Namespace + "/" + m.Name},
@@ -82,13 +82,14 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 func (p plan) hasWork() bool { return p.applyAll || p.compareAll || len(p.drifted) > 0 }
 
 // objectOptions returns the changes that are made to every object of the module.
-func objectOptions(m *v1beta2.Manifest, pullSecret string) render.Options {
+func objectOptions(m *v1beta2.Manifest, pullSecret string, injection *render.Injection) render.Options {
 	o := render.Options{
 		Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma,
 			v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
 		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
 		Images:      m.Spec.LocalizedImages,
 		PullSecret:  pullSecret,
+		Injection:   injection,
 	}
 	if mgr := m.Spec.Manager; mgr != nil {
 		o.Manager = &render.Manager{Group: mgr.Group, Version: mgr.Version, Kind: mgr.Kind,

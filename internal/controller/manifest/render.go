@@ -82,7 +82,7 @@ func terminalIfPinned(err error, a source.Artefact) error {
 		return err
 	}
 	switch loop.Reason(err) {
-	case render.KubernetesTooOld, render.RenderTimeout:
+	case render.KubernetesTooOld, render.RenderTimeout, render.InjectionFailed:
 		return err
 	}
 	return reconcile.TerminalError(err)

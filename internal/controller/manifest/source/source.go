@@ -65,8 +65,11 @@ const (
 type Options struct {
 	// Registry reads layers.
 	Registry *registry.Registry
-	// Secrets reads the credentials Secrets that Manifests select. It should be a client without a cache.
+	// Secrets reads the credentials Secrets that Manifests select, and the data for InjectionModule. It should be a
+	// client without a cache.
 	Secrets client.Reader
+	// InjectData allows InjectionModule to receive data of Secrets of the control plane.
+	InjectData bool
 	// LocalSources is a folder. Manifests may use its subfolders as sources of type kustomize. "" means that no local
 	// sources are allowed.
 	LocalSources string
@@ -80,6 +83,7 @@ type Finder struct {
 	mu           sync.Mutex
 	registries   map[string]*registry.Registry  // guarded by mu; by version of the credentials
 	credentials  map[string]credentials         // guarded by mu; by namespace and selector
+	injections   map[string]injection           // guarded by mu; by namespace
 	repositories map[string]*library.Repository // guarded by mu; by URL and version of the credentials
 	charts       map[string]downloadedChart     // guarded by mu; by request
 	failures     map[string]failure             // guarded by mu; by request
@@ -135,6 +139,8 @@ type Found struct {
 	Config Artefact
 	// Sources are in the order in which they are installed.
 	Sources []Source
+	// Injection has the data that replaces the data of marked Secrets in all sources.
+	Injection *render.Injection
 }
 
 // Find resolves all sources of a Manifest. It sends a request only for a source that is not pinned by a digest and not
@@ -147,6 +153,9 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	var configs []render.Config
 	var err error
 	of := origin{namespace: m.Namespace, version: m.Spec.Version}
+	if found.Injection, err = f.injectionFor(ctx, m); err != nil {
+		return Found{}, err
+	}
 	if spec := m.Spec.Config; spec != nil && spec.Type != "" {
 		if configs, found.Config, err = f.config(ctx, of, spec); err != nil {
 			return Found{}, fmt.Errorf("reading spec.config: %w", err)

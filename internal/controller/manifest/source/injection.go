@@ -1,0 +1,72 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// InjectionModule is the only module that may receive data of Secrets of the control plane.
+const InjectionModule = "deployer"
+
+// injection is the data for InjectionModule, as it was read last.
+type injection struct {
+	render.Injection
+	expires time.Time
+}
+
+// injectionFor returns the data that replaces the data of marked Secrets of a Manifest. A Manifest of another module
+// gets none, and nothing is read for it.
+func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
+	if !f.opts.InjectData || m.ModuleName() != InjectionModule {
+		return &render.Injection{Annotation: v1beta2.AnnotationInjectData}, nil
+	}
+	f.mu.Lock()
+	known := f.injections[m.Namespace]
+	f.mu.Unlock()
+	if time.Now().Before(known.expires) && !retry.IsOutdated(ctx, known.expires.Add(-credentialCachePeriod)) {
+		return &known.Injection, nil
+	}
+	var secrets corev1.SecretList
+	if err := f.opts.Secrets.List(ctx, &secrets, client.InNamespace(m.Namespace),
+		client.MatchingLabels{v1beta2.LabelModuleName: InjectionModule}); err != nil {
+		return nil, fmt.Errorf("reading the Secrets of module %s: %w", InjectionModule, err)
+	}
+	known = injection{injectionOf(m.Namespace, secrets.Items), time.Now().Add(credentialCachePeriod)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	put(&f.injections, m.Namespace, known)
+	return &known.Injection, nil
+}
+
+// injectionOf returns the data of Secrets. The label of a Secret is the consent to inject it. Kubeconfigs of runtimes
+// and tokens of service accounts are never injected, even with the label.
+func injectionOf(namespace string, secrets []corev1.Secret) render.Injection {
+	versions := []string{"none"}
+	data := map[string]map[string][]byte{}
+	for _, s := range secrets {
+		if s.Labels[v1beta2.LabelKymaName] != "" || s.Type == corev1.SecretTypeServiceAccountToken {
+			continue
+		}
+		data[s.Name] = s.Data
+		versions = append(versions, s.Name+" "+string(s.UID)+" "+s.ResourceVersion)
+	}
+	slices.Sort(versions)
+	return render.Injection{
+		Annotation: v1beta2.AnnotationInjectData,
+		Version:    strings.Join(versions, ","),
+		Data:       data,
+		Source: fmt.Sprintf("the Secrets in namespace %s of the control plane with the label %s=%s: create one with "+
+			"this name and label, which is neither an access Secret nor a token of a service account",
+			namespace, v1beta2.LabelModuleName, InjectionModule),
+	}
+}

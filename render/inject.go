@@ -1,0 +1,70 @@
+package render
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
+)
+
+// Reasons of an Error of Injection.
+const (
+	// InjectionFailed: a Secret of the artefact needs data that Injection does not have.
+	InjectionFailed = "InjectionFailed"
+)
+
+// Injection replaces the data of Secrets that have an annotation.
+type Injection struct {
+	// Annotation marks a Secret with the value "true".
+	Annotation string
+	// Version identifies Data and is a part of the digest. If it is empty, no data is replaced: marked Secrets are
+	// rendered as they are in the artefact, and listed in Bundle.LeftOut.
+	Version string
+	// Data has the data of a Secret by its name.
+	Data map[string]map[string][]byte
+	// Source completes the sentence "there is no data for it among" in an Error.
+	Source string
+}
+
+// isMarked reports whether an object is a Secret with the annotation.
+func (i *Injection) isMarked(o *unstructured.Unstructured) bool {
+	return i != nil && o.GetAPIVersion() == "v1" && o.GetKind() == "Secret" &&
+		o.GetAnnotations()[i.Annotation] == "true"
+}
+
+// inject returns an object with the data of Injection, if the object is marked. The argument is not changed. The second
+// result is a sentence for LeftOut, or "".
+func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
+	if !i.isMarked(o) {
+		return o, "", nil
+	}
+	if i.Version == "" {
+		return o, fmt.Sprintf("annotation %s of %s: this module may not receive data of the control plane",
+			i.Annotation, input.Describe(o.Object)), nil
+	}
+	data, ok := i.Data[o.GetName()]
+	if !ok {
+		return nil, "", &Error{Code: InjectionFailed, Object: input.Describe(o.Object),
+			Problem: fmt.Sprintf("its annotation %s requests data, and there is no data for it among %s", i.Annotation,
+				i.Source)}
+	}
+	encoded := make(map[string]any, len(data))
+	for key, value := range data {
+		encoded[key] = base64.StdEncoding.EncodeToString(value)
+	}
+	tree := maps.Clone(o.Object)
+	delete(tree, "stringData")
+	tree["data"] = encoded
+	return &unstructured.Unstructured{Object: tree}, "", nil
+}
+
+// hashOf returns the part of the digest of options that depends on Injection: nothing if no data is replaced.
+func (i *Injection) hashOf() []string {
+	if i == nil || i.Version == "" {
+		return nil
+	}
+	return []string{"injection", i.Annotation, i.Version}
+}
