@@ -84,7 +84,7 @@ var bannedCalls = []struct {
 		"one place reads the environment, so that one list names every setting"},
 	{"os", "LookupEnv", nil, "one place reads the environment, so that one list names every setting"},
 	{"time", "Sleep", nil, "a sleeping worker serves nobody: come back later, or select on a timer and the context"},
-	{"context", "Background", []string{"cmd/runtime-watcher", "playground/cmd/playground"},
+	{"context", "Background", []string{"cmd/runtime-watcher", "playground/cmd/playground", "render/process"},
 		"take the caller's context; only main starts one"},
 	{"context", "TODO", nil, "take the caller's context; only main starts one"},
 }

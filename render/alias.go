@@ -40,6 +40,8 @@ const (
 	KubernetesTooOld     = input.KubernetesTooOld
 	RefusedFeature       = input.RefusedFeature
 	RenderTimeout        = input.RenderTimeout
+	RenderMemory         = input.RenderMemory
+	RenderCrashed        = input.RenderCrashed
 )
 
 // Defaults of Limits and Capabilities.

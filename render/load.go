@@ -318,11 +318,21 @@ func (e entry) IsDir() bool { return e.isDir }
 
 // RenderObjects renders the artefact to objects. Manifests are returned unchanged. A chart is rendered with the
 // settings. A Kustomize directory is built without settings. leftOut lists the content of the artefact that is not in
-// the result, one sentence for each item. ctx limits the duration; see the package comment.
+// the result, one sentence for each item. ctx limits the duration. If ctx has a Runner, charts and Kustomize
+// directories are rendered by it; see WithRunner.
 //
 // Errors are of type *Error and can have any of the reasons. Values for an artefact that is not a chart are refused,
-// because they would have no effect.
+// because they would have no effect. With a Runner, an error can also be about the Runner, and then has no reason.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
+	leftOut []string, err error) {
+	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil && a.kind != Manifests {
+		return a.runBy(ctx, r, settings)
+	}
+	return a.renderHere(ctx, settings)
+}
+
+// renderHere renders the artefact in this process.
+func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	if a.kind == Chart {
 		return helm.Render(ctx, a.files, settings)

@@ -39,10 +39,11 @@
 //
 // # Time and memory
 //
-// Limits limits the size of all files, including subcharts in archives. Template functions that count or repeat have
-// limits, too. Templates stop with reason RenderTimeout when ctx ends. ctx is checked in each iteration of a loop and
-// in each included template. Two parts cannot be interrupted: a loop in a text that a chart passes to tpl, and
-// Kustomize. Kustomize has no loops.
+// Limits limits the size of all files, including subcharts in archives. What a template does with time and memory can
+// be limited only from outside: with WithRunner, charts and Kustomize directories are rendered in another process, and
+// package process has its limits. Without a Runner, the caller trusts the artefact. Then some template functions have
+// limits, and ctx is checked in each iteration of a loop and in each included template, but a template can still use up
+// all memory, or end the process by a recursion without end.
 //
 // # What it does not do
 //

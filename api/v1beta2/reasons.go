@@ -148,7 +148,14 @@ const (
 	// request another version of the module.
 	ReasonKubernetesTooOld = "KubernetesTooOld"
 	// ReasonRenderTimeout: rendering the module took too long and was stopped. Simplify the templates of the module.
+	// The same content is not rendered again until a retry is requested.
 	ReasonRenderTimeout = "RenderTimeout"
+	// ReasonRenderMemory: rendering the module needed too much memory and was stopped. Make the results of the
+	// templates smaller. The same content is not rendered again until a retry is requested.
+	ReasonRenderMemory = "RenderMemory"
+	// ReasonRenderCrashed: the process that rendered the module crashed, for example because a template or a value
+	// contains itself. Correct the templates. The same content is not rendered again until a retry is requested.
+	ReasonRenderCrashed = "RenderCrashed"
 	// ReasonStateRuleInvalid: a rule of the ModuleTemplate that reads the state of the custom resource is not valid.
 	// Correct the rule in the message.
 	ReasonStateRuleInvalid = "StateRuleInvalid"

@@ -9,9 +9,11 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+	"github.com/kyma-fleet/lifecycle-manager/render/process"
 )
 
 func main() {
-	os.Exit(cli.Run(signals.SetupSignalHandler(), config.NewKlm(), os.Args,
-		cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	ctx := render.WithRunner(signals.SetupSignalHandler(), process.Main())
+	os.Exit(cli.Run(ctx, config.NewKlm(), os.Args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -15,9 +15,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager"
 	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+	"github.com/kyma-fleet/lifecycle-manager/render/process"
 )
 
 func main() {
+	charts := process.Main()
 	c := config.NewManager()
 	c.Register(pflag.CommandLine)
 	pflag.Parse()
@@ -33,13 +36,13 @@ func main() {
 	log := logr.FromSlogHandler(telemetry.LimitLogs(out, c.LogRuntimeLimit))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
-	if err := run(c); err != nil {
+	if err := run(c, charts); err != nil {
 		fmt.Fprintf(os.Stderr, "lifecycle-manager: %v\n", err)
 		os.Exit(2)
 	}
 }
 
-func run(c *config.Manager) error {
+func run(c *config.Manager, charts render.Runner) error {
 	ctx, stop, err := telemetry.Trace(ctrl.SetupSignalHandler(), c.OTLPEndpoint, c.TraceRatio, config.Version)
 	if err != nil {
 		return err
@@ -53,5 +56,5 @@ func run(c *config.Manager) error {
 	if err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	return mgr.Start(render.WithRunner(ctx, charts))
 }

@@ -40,8 +40,13 @@ const (
 	// RefusedFeature: the artefact uses a feature that is not supported. The comments of packages helm and kustomize
 	// list these features and the reasons.
 	RefusedFeature = "RefusedFeature"
-	// RenderTimeout: rendering was stopped because its context ended.
+	// RenderTimeout: rendering was stopped because it took too long, or because its context ended.
 	RenderTimeout = "RenderTimeout"
+	// RenderMemory: the process that rendered the artefact was ended, because it needed too much memory.
+	RenderMemory = "RenderMemory"
+	// RenderCrashed: the process that rendered the artefact ended without a result, for example because of a recursion
+	// without end.
+	RenderCrashed = "RenderCrashed"
 )
 
 // Error describes a problem of an artefact, the location of the problem, and the correction. The text of an Error is

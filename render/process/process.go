@@ -1,0 +1,239 @@
+// Package process renders charts and Kustomize directories in a process of their own, which an artefact may end.
+//
+// # Use
+//
+//	func main() {
+//		runner := process.Main() // first: does not return in a process that was started to render
+//		ctx := render.WithRunner(ctx, runner)
+//		bundle, err := artefact.Render(ctx, settings, options)
+//
+// # How it works
+//
+// A template can recurse without end, allocate all memory or never return. Go cannot recover from the first two, and
+// cannot stop the third. So a Runner starts the program of its own process again, with an argument that Main
+// recognizes. The new process reads the artefact from its standard input, renders it, and writes the objects to its
+// standard output. It renders one artefact and ends. It inherits no environment variables and no open files. The table
+// lists its limits, which it sets for itself before it reads the artefact:
+//
+//	limit                                                    where
+//	time: it is killed after Timeout                         everywhere
+//	output: it is killed after MaxOutput bytes               everywhere
+//	depth of recursion: a stack of 64 MiB                    everywhere
+//	memory: Memory bytes more than at its start (RLIMIT_DATA)    Linux
+//	no file, socket or pipe can be opened (RLIMIT_NOFILE 0)      Linux
+//	no file grows, no core dump, bounded processor time          Linux
+//	no new privileges                                            Linux
+//	no program is started, no other process is signalled,
+//	traced or limited (seccomp)                              Linux on amd64 and arm64, if the kernel allows the filter
+//
+// A Runner runs one process at a time, because all of them are in the memory limit of one container. A process that
+// ends without a result is an Error with reason RenderCrashed, RenderMemory or RenderTimeout.
+//
+// # What it does not do
+//
+// A Runner does not remember failures and does not retry. It does not know what is rendered: render.Answer does.
+package process
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // templates format dates, and no file can be opened
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// The defaults of a Runner.
+const (
+	DefaultTimeout   = 20 * time.Second
+	DefaultMemory    = 512 << 20
+	DefaultMaxOutput = render.DefaultMaxBytes + 1<<20
+)
+
+// argument is the first argument of a process that renders. The second is the memory limit in bytes, the third the
+// limit of processor time in seconds.
+const argument = "render-artefact"
+
+// maxStack is the limit of the stack in bytes. Templates of real charts need less than 1 MiB.
+const maxStack = 64 << 20
+
+// maxErrors is the number of bytes of the standard error of a process that are read.
+const maxErrors = 16 << 10
+
+// Runner renders in processes of its own program. Its fields must not be changed after the first use. It is safe for
+// concurrent use.
+type Runner struct {
+	// Timeout is the time after which a rendering is stopped; 0 means 20 s. Waiting for another rendering does not
+	// count.
+	Timeout time.Duration
+	// Memory is the memory in bytes that a rendering may use; 0 means 512 MiB.
+	Memory int64
+	// MaxOutput is the maximum size of the rendered objects as JSON, in bytes; 0 means 65 MiB.
+	MaxOutput int64
+
+	one chan struct{} // has an element while a process runs
+}
+
+// Main returns a Runner that starts the program of this process. It must be called at the start of main, or of TestMain
+// in a test, before anything else happens: in a process that a Runner has started, it renders, and ends the process.
+func Main() *Runner {
+	if len(os.Args) != 4 || os.Args[1] != argument {
+		return &Runner{one: make(chan struct{}, 1)}
+	}
+	if err := answer(os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, limitsFailed+err.Error())
+		os.Exit(1)
+	}
+	os.Exit(0)
+	return nil
+}
+
+// limitsFailed begins the standard error of a process that could not limit itself or could not communicate. This is not
+// a problem of the artefact.
+const limitsFailed = "cannot render: "
+
+// answer limits this process, reads a request and writes the response.
+func answer(memory, seconds string) error {
+	bytes, err := strconv.ParseUint(memory, 10, 63)
+	if err != nil {
+		return err
+	}
+	cpu, err := strconv.ParseUint(seconds, 10, 32)
+	if err != nil {
+		return err
+	}
+	debug.SetMaxStack(maxStack)
+	debug.SetMemoryLimit(int64(bytes))
+	if err := seal(bytes, cpu); err != nil {
+		return err
+	}
+	request, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background() //nolint:forbidigo // this is the main of the process
+	_, err = os.Stdout.Write(render.Answer(ctx, request))
+	return err
+}
+
+// program returns the path of the program of this process. On Linux it is the program that runs, even if its file was
+// replaced since.
+func program() (string, error) {
+	if runtime.GOOS == "linux" {
+		return "/proc/self/exe", nil
+	}
+	return os.Executable()
+}
+
+// Run renders a request in a new process. It waits while another process renders.
+func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
+	select {
+	case r.one <- struct{}{}:
+		defer func() { <-r.one }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	path, err := program()
+	if err != nil {
+		return nil, fmt.Errorf("finding the program that renders: %w", err)
+	}
+	timeout, memory := cmp.Or(r.Timeout, DefaultTimeout), cmp.Or(r.Memory, DefaultMemory)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	// The processor time is limited in case this process is killed: then nobody kills the other one.
+	cpu := int64((timeout*4 + time.Second) / time.Second)
+	c := exec.CommandContext(bounded, path, argument, //nolint:gosec // its own program
+		strconv.FormatInt(memory, 10), strconv.FormatInt(cpu, 10))
+	c.Env = []string{}
+	c.Dir = string(os.PathSeparator)
+	c.WaitDelay = time.Second
+	out := &limited{left: cmp.Or(r.MaxOutput, DefaultMaxOutput), full: cancel}
+	messages := &limited{left: maxErrors}
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(request), out, messages
+	err = c.Run()
+	if c.ProcessState == nil {
+		return nil, fmt.Errorf("starting the process that renders: %w", err)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case out.exceeded:
+		return nil, failure(render.ArchiveTooLarge, fmt.Sprintf(
+			"the rendered objects have more than %d bytes: split the module", cmp.Or(r.MaxOutput, DefaultMaxOutput)))
+	case bounded.Err() != nil:
+		return nil, failure(render.RenderTimeout, fmt.Sprintf(
+			"it did not complete in %s and was stopped: simplify its templates", timeout))
+	case err == nil:
+		return out.stored.Bytes(), nil
+	}
+	return nil, classify(c.ProcessState, messages.stored.String(), memory)
+}
+
+// classify returns the error for a process that has ended without a response.
+func classify(state *os.ProcessState, messages string, memory int64) error {
+	if text, ok := strings.CutPrefix(messages, limitsFailed); ok {
+		return fmt.Errorf("rendering in a process of its own: %s", strings.TrimSpace(text))
+	}
+	reason := ""
+	for line := range strings.SplitSeq(messages, "\n") {
+		text, isFatal := strings.CutPrefix(line, "fatal error: ")
+		if !isFatal {
+			text, isFatal = strings.CutPrefix(line, "panic: ")
+		}
+		if isFatal {
+			reason = text
+			break
+		}
+	}
+	switch {
+	case strings.Contains(reason, "out of memory"), strings.Contains(reason, "cannot allocate memory"), killed(state):
+		return failure(render.RenderMemory, fmt.Sprintf(
+			"it needs more than %d MiB of memory and was stopped: make the results of its templates smaller",
+			memory>>20))
+	case reason == "stack overflow":
+		return failure(render.RenderCrashed,
+			"its templates recurse without end, or a value contains itself: correct the templates")
+	}
+	return failure(render.RenderCrashed, fmt.Sprintf(
+		"the process that rendered it ended with %s: correct its templates", cmp.Or(reason, state.String())))
+}
+
+func failure(reason, problem string) error {
+	return &render.Error{Operation: "rendering the artefact", Code: reason, Problem: problem}
+}
+
+// limited stores the first bytes that are written to it.
+type limited struct {
+	stored   bytes.Buffer
+	left     int64
+	exceeded bool
+	full     func() // called when more bytes are written than are stored; nil: they are dropped
+}
+
+var errFull = errors.New("the output is too large")
+
+// Write stores bytes.
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(int64(len(b)), l.left)
+	l.left -= n
+	l.stored.Write(b[:n])
+	if n == int64(len(b)) {
+		return len(b), nil
+	}
+	l.exceeded = true
+	if l.full == nil {
+		return len(b), nil
+	}
+	l.full()
+	return int(n), errFull
+}

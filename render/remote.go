@@ -1,0 +1,139 @@
+package render
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
+)
+
+// Runner runs renderings elsewhere, for example in another process. Package process has an implementation.
+type Runner interface {
+	// Run passes a request to Answer and returns its response. The response must not be trusted: it is limited and
+	// decoded like an artefact. An *Error is a problem of the artefact. Another error says nothing about the artefact.
+	Run(ctx context.Context, request []byte) (response []byte, err error)
+}
+
+// runnerKey is the key of the Runner in a context.
+type runnerKey struct{}
+
+// WithRunner returns a context in which charts and Kustomize directories are rendered by a Runner. Without a Runner in
+// the context, RenderObjects renders in the process of the caller. Then an artefact can end this process, for example
+// by a recursion without end, so the caller must trust the artefact.
+func WithRunner(ctx context.Context, r Runner) context.Context {
+	return context.WithValue(ctx, runnerKey{}, r)
+}
+
+// request is the input of a rendering: the files of an artefact and the settings.
+type request struct {
+	Kind     Kind
+	Files    []input.File
+	Root     string
+	Settings Settings
+}
+
+// head is the first line of a response. The objects follow it, one JSON document in each line.
+type head struct {
+	LeftOut []string `json:"leftOut,omitempty"`
+	Error   *failure `json:"error,omitempty"`
+}
+
+// failure is an Error as JSON. The text of the cause replaces the cause.
+type failure struct {
+	File, Object, Operation, Code, Problem, Cause string
+	Document, Line                                int
+}
+
+// runBy renders the artefact by a Runner.
+func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*unstructured.Unstructured, []string,
+	error) {
+	var question bytes.Buffer
+	files, root := a.files, a.root
+	if err := gob.NewEncoder(&question).Encode(request{a.kind, files, root, settings}); err != nil {
+		return nil, nil, fmt.Errorf("encoding the artefact: %w", err)
+	}
+	answer, err := r.Run(ctx, question.Bytes())
+	if err != nil {
+		return nil, nil, err
+	}
+	first, rest, _ := bytes.Cut(answer, []byte("\n"))
+	var h head
+	if err := json.Unmarshal(first, &h); err != nil {
+		return nil, nil, &Error{Operation: "rendering the artefact", Code: RenderCrashed,
+			Problem: "the process that rendered it answered with something else than objects: report this", Cause: err}
+	}
+	if f := h.Error; f != nil {
+		e := &Error{File: f.File, Document: f.Document, Line: f.Line, Object: f.Object, Operation: f.Operation,
+			Code: f.Code, Problem: f.Problem}
+		if f.Cause != "" {
+			e.Cause = errors.New(f.Cause)
+		}
+		return nil, nil, e
+	}
+	objects, err := Parse(rest)
+	if err != nil {
+		return nil, nil, input.InFile("the result of the rendering", err)
+	}
+	return objects, h.LeftOut, nil
+}
+
+// Answer renders the artefact of a request and returns the response. A Runner calls it in another process.
+func Answer(ctx context.Context, question []byte) []byte {
+	var q request
+	if err := gob.NewDecoder(bytes.NewReader(question)).Decode(&q); err != nil {
+		return response(nil, nil, fmt.Errorf("decoding the request: %w", err))
+	}
+	a := &Artefact{kind: q.Kind, files: q.Files, root: q.Root}
+	return response(a.renderHere(ctx, q.Settings))
+}
+
+// response encodes the result of a rendering.
+func response(objects []*unstructured.Unstructured, leftOut []string, err error) []byte {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	size := int64(0)
+	var body bytes.Buffer
+	if err == nil {
+		of := json.NewEncoder(&body)
+		of.SetEscapeHTML(false)
+		for _, o := range objects {
+			if err = of.Encode(o.Object); err != nil {
+				err = &Error{Code: InvalidObject, Object: input.Describe(o.Object),
+					Problem: "its content cannot be written as JSON", Cause: err}
+				break
+			}
+			if size = int64(body.Len()); size > DefaultMaxBytes {
+				err = input.CheckSize(size, DefaultMaxBytes)
+				break
+			}
+		}
+	}
+	h := head{LeftOut: leftOut}
+	if err != nil {
+		h = head{Error: failureOf(err)}
+		body.Reset()
+	}
+	_ = encoder.Encode(h) // strings and numbers always encode
+	return append(out.Bytes(), body.Bytes()...)
+}
+
+// failureOf converts an error for a response.
+func failureOf(err error) *failure {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return &failure{Operation: "rendering the artefact", Code: RenderCrashed, Problem: err.Error()}
+	}
+	f := &failure{File: e.File, Document: e.Document, Line: e.Line, Object: e.Object, Operation: e.Operation,
+		Code: e.Code, Problem: e.Problem}
+	if e.Cause != nil {
+		f.Cause = e.Cause.Error()
+	}
+	return f
+}
