@@ -35,6 +35,7 @@ var rooms = []struct {
 	{1, "internal/protocol", "what agent and listener say to each other, which is all that they know of each other"},
 	{1, "internal/tombstone", "what is left behind, for controllers and people alike"},
 	{1, "internal/changelog", "what has changed about a module, for controllers and people alike"},
+	{1, "internal/access", "what a credential says about itself, and the rights that it has lost"},
 	{1, "internal/dedup", "equal values of cached objects are kept in memory once"},
 	{1, "internal/metrics", "one list of all metrics, which anybody may count in"},
 	{1, "internal/telemetry", "traces and log lines know passes, not what is done in them"},

@@ -22,6 +22,10 @@ const (
 	// is set; the deadline is counted from its last transition. Otherwise it does not exist. An addition of this
 	// project.
 	ConditionReachable = "Reachable"
+	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
+	// expires soon. It is noticed without a request that fails; with lost rights, a Kyma that would be Ready is in
+	// state Warning. Otherwise it does not exist. An addition of this project.
+	ConditionCredentialHealthy = "CredentialHealthy"
 	// ConditionSKRWebhook: the runtime reports changes. It exists if the watcher is enabled.
 	ConditionSKRWebhook = "SKRWebhook"
 	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. It exists if such a Secret is configured.

@@ -59,4 +59,8 @@ const (
 	EventRuntimeUnreachable = "RuntimeUnreachable"
 	// EventRuntimeReachable: the runtime can be used again.
 	EventRuntimeReachable = "RuntimeReachable"
+	// EventRightsReduced: the credential in the access Secret has lost rights in the runtime.
+	EventRightsReduced = "RightsReduced"
+	// EventCredentialExpires: the credential in the access Secret expires soon. The message has the time.
+	EventCredentialExpires = "CredentialExpires"
 )

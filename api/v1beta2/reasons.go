@@ -22,6 +22,12 @@ const (
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
 	// ReasonRuntimeUnauthorized: the runtime rejects the credentials. Renew the kubeconfig in the access Secret.
 	ReasonRuntimeUnauthorized = "RuntimeUnauthorized"
+	// ReasonRightsReduced: the credential in the access Secret has lost rights in the runtime that installed modules
+	// need. Grant them again, or write another kubeconfig into the Secret.
+	ReasonRightsReduced = "RightsReduced"
+	// ReasonCredentialExpires: the client certificate or the token in the access Secret expires within seven days, or
+	// within a tenth of its lifetime if that is less. Write a new kubeconfig into the Secret.
+	ReasonCredentialExpires = "CredentialExpires"
 	// ReasonPullSecretNotFound: the image pull Secret for runtimes does not exist in the control plane. Create it.
 	ReasonPullSecretNotFound = "PullSecretNotFound"
 	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission in the message.

@@ -266,6 +266,29 @@ func text(all []Event) string {
 	return s
 }
 
+// TestCredentialEvents checks that each problem of a credential is one event.
+func TestCredentialEvents(t *testing.T) {
+	status := func(reason string) *v1beta2.KymaStatus {
+		if reason == "" {
+			return &v1beta2.KymaStatus{}
+		}
+		return &v1beta2.KymaStatus{Conditions: []metav1.Condition{{Type: v1beta2.ConditionCredentialHealthy,
+			Status: metav1.ConditionFalse, Reason: reason, Message: "renew it"}}}
+	}
+	const expires, reduced = v1beta2.ReasonCredentialExpires, v1beta2.ReasonRightsReduced
+	for name, c := range map[string]struct{ before, after, want string }{
+		"Healthy": {"", "", ""},
+		"Expires": {"", expires, "Warning CredentialExpires renew it"},
+		"Still":   {expires, expires, ""},
+		"Reduced": {expires, reduced, "Warning RightsReduced renew it"},
+		"Renewed": {reduced, "", ""},
+	} {
+		if got := text(CredentialEvents(status(c.before), status(c.after))); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestCatchUp: a complete change of the Manifest that the Kyma has missed is added once.
 func TestCatchUp(t *testing.T) {
 	minute := func(n int) metav1.Time { return metav1.NewTime(at(n)) }

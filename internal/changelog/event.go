@@ -116,6 +116,21 @@ func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
 	return nil
 }
 
+// CredentialEvents returns the event that follows if the credential of a runtime has got a problem, or another one,
+// between two successive statuses of its Kyma.
+func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
+	was := meta.FindStatusCondition(before.Conditions, v1beta2.ConditionCredentialHealthy)
+	is := meta.FindStatusCondition(after.Conditions, v1beta2.ConditionCredentialHealthy)
+	if is == nil || was != nil && was.Reason == is.Reason {
+		return nil
+	}
+	reason := v1beta2.EventCredentialExpires
+	if is.Reason == v1beta2.ReasonRightsReduced {
+		reason = v1beta2.EventRightsReduced
+	}
+	return []Event{{corev1.EventTypeWarning, reason, is.Message}}
+}
+
 // accessProblem returns the condition Ready if its reason is that the runtime cannot be used, or nil.
 func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
 	c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)

@@ -5,11 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 )
 
 // netDialer opens connections to runtimes.
@@ -177,15 +181,31 @@ func (b *breaker) probeNow() {
 
 // request sends one small request to the runtime. It returns the reason why the runtime cannot be reconciled, or nil.
 func (b *breaker) request() *Error {
-	req, err := http.NewRequest(http.MethodGet, b.base+"/api", http.NoBody)
+	_, bad := b.send(http.MethodGet, "/api", "")
+	return bad
+}
+
+// send sends a small request to the runtime, even while the breaker is open. It returns the answer, which is empty
+// unless the request succeeded, or the reason why the runtime cannot be reconciled.
+func (b *breaker) send(method, path, body string) ([]byte, *Error) {
+	req, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
 	if err != nil {
-		return nil
+		return nil, nil
 	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
 	resp, err := (&http.Client{Transport: b.next, Timeout: probeTimeout}).Do(req)
 	if err == nil {
 		defer resp.Body.Close()
 	}
-	return b.errorOf(req.Context(), resp, err)
+	if bad := b.errorOf(req.Context(), resp, err); bad != nil || err != nil || resp.StatusCode >= 300 {
+		return nil, bad
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, access.MaxReviewBytes))
+	if err != nil {
+		return nil, nil
+	}
+	return answer, nil
 }
 
 // probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.

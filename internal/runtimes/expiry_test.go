@@ -1,7 +1,6 @@
 package runtimes
 
 import (
-	"encoding/base64"
 	"io"
 	"net/http"
 	"strings"
@@ -9,37 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/client-go/rest"
 )
-
-// TestCredentialEnd: the end of a token is read from the token itself.
-func TestCredentialEnd(t *testing.T) {
-	token := func(claims string) string {
-		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
-	}
-	end := time.Unix(1800000000, 0)
-	cases := map[string]struct {
-		reason string
-		config rest.Config
-		want   time.Time
-	}{
-		"Token":   {"a token with an end", rest.Config{BearerToken: token(`{"exp":1800000000}`)}, end},
-		"Endless": {"a token without end", rest.Config{BearerToken: token(`{"sub":"a"}`)}, time.Time{}},
-		"Opaque":  {"a token that is no JWT", rest.Config{BearerToken: "abc"}, time.Time{}},
-		"Garbage": {"a token that does not parse", rest.Config{BearerToken: "a.%.c"}, time.Time{}},
-		"File": {
-			"the file is replaced in time",
-			rest.Config{BearerToken: token(`{"exp":1800000000}`), BearerTokenFile: "f"}, time.Time{},
-		},
-		"Password": {"no end is known", rest.Config{Username: "a"}, time.Time{}},
-	}
-	for name, c := range cases {
-		if got := credentialEnd(&c.config); !got.Equal(c.want) {
-			t.Errorf("%s: %s: %s, want %s", name, c.reason, got, c.want)
-		}
-	}
-}
 
 // refusing is a runtime that refuses the credential after a time.
 type refusing struct {
@@ -62,7 +31,7 @@ func TestExpiredCredential(t *testing.T) {
 		end := time.Now().Add(10 * time.Hour)
 		next, changes := &refusing{after: end}, atomic.Int32{}
 		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() { changes.Add(1) }}
-		b.checkCredential(end, 0)
+		b.checkCredential(end, 0, nil)
 		defer b.stop()
 		time.Sleep(10 * time.Hour)
 		if next.requests.Load() != 0 || b.err() != nil {
@@ -82,7 +51,7 @@ func TestWithdrawnCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &refusing{after: time.Now().Add(10 * time.Hour)}
 		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() {}}
-		b.checkCredential(time.Time{}, checkInterval)
+		b.checkCredential(time.Time{}, checkInterval, b.request)
 		defer b.stop()
 		time.Sleep(10*time.Hour - time.Second)
 		if n := next.requests.Load(); n < 9 || n > 10 || b.err() != nil {

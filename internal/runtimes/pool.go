@@ -41,6 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -105,8 +106,12 @@ type Runtime struct {
 	Server string
 
 	credential credential
+	lifetime   access.Lifetime                  // of the credential
+	account    struct{ namespace, name string } // the ServiceAccount of the token; empty if there is none
+	isFirst    bool                             // no other connection was made before; set by replaceConnection
 	transport  *http.Transport
 	breaker    *breaker
+	reviews    *reviews // nil without agents
 	watches    *watches // nil without watches
 	counted    string   // state of the connection in the metrics, "" if not counted; guarded by Pool.mu
 }
@@ -119,6 +124,7 @@ type entry struct {
 	// an event was published; subscribers that are added later have missed that event
 	published      bool
 	agentConnected bool    // true until SetAgentConnected reports otherwise
+	connected      bool    // there is a connection, or was one
 	getFailed      bool    // a Get failed since the last connection: subscribers wait for a connection
 	batch          []Event // delayed events
 	outbox         []Event // events to deliver, in order
@@ -296,12 +302,15 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)
 	}
-	interval := time.Duration(0)
+	rt := &Runtime{Cluster: cluster, Server: cfg.Host, credential: cred, transport: transport, breaker: b,
+		lifetime: access.LifetimeOf(cfg)}
+	rt.account.namespace, rt.account.name = access.ServiceAccountOf(cfg)
+	var review func() *Error
 	if p.opts.Agents {
-		interval = checkInterval
+		rt.reviews = &reviews{breaker: b, changed: func() { p.notifyOne(kyma, credentialKey) }}
+		review = rt.reviews.review
 	}
-	b.checkCredential(credentialEnd(cfg), interval)
-	rt := &Runtime{Cluster: cluster, Server: cfg.Host, credential: cred, transport: transport, breaker: b}
+	b.checkCredential(rt.lifetime.Ends, checkInterval, review)
 	if p.opts.Watch {
 		rt.watches = newWatches(p.base, plain, &http.Client{Transport: b}, p.opts.Timeout)
 	}
@@ -319,7 +328,8 @@ func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
 		return made
 	}
 	old, notify := e.takeConnectionLocked(), e.getFailed
-	e.runtime, e.getFailed = rt, false
+	rt.isFirst = !e.connected
+	e.runtime, e.getFailed, e.connected = rt, false, true
 	for _, s := range e.subscribers {
 		rt.setSubscriber(s)
 	}
@@ -364,6 +374,9 @@ func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() 
 
 func (rt *Runtime) close() {
 	rt.breaker.stop()
+	if rt.reviews != nil {
+		rt.reviews.stop()
+	}
 	if rt.watches != nil {
 		rt.watches.stop()
 	}

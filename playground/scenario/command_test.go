@@ -226,13 +226,14 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// and has no more work.
 	"passes": command((*scenario).awaitPasses),
 	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change an object, one per line, in the
-	// order of their answers. It prints requests of the manager, or of the user agent AGENT. Leases and events are left
-	// out. requests also prints reads. users prints the names of the users.
+	// order of their answers. It prints requests of the manager, or of the user agent AGENT. Leases, events and reviews
+	// of rights are left out. requests also prints reads; with -reviews, it prints only reviews. users prints the names
+	// of the users.
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),
-	// underway CLUSTER N REGEXP waits until N requests of the manager since the mark match REGEXP, in the format of
-	// requests.
+	// underway [-reviews] CLUSTER N REGEXP waits until N requests of the manager since the mark match REGEXP, in the
+	// format of requests.
 	"underway": command((*scenario).underway),
 	// pulls [-charts] prints the requests to the registry, or to the chart repository, since the mark.
 	"pulls": command((*scenario).printPulls),

@@ -27,7 +27,8 @@ const agent = "lifecycle-manager"
 // noKind reports whether an error means that a kind is not served.
 func noKind(err error) bool { return meta.IsNoMatchError(err) }
 
-// seen returns the requests of an agent to a cluster since the mark, without leases and events.
+// seen returns the requests of an agent to a cluster since the mark, without leases, events and reviews of rights. With
+// -reviews it returns only the reviews.
 func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	if err := c.want(1, 2, "CLUSTER [AGENT]"); err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	}
 	return slices.DeleteFunc(of.Requests(s.marks[c.args[0]]), func(r cluster.Request) bool {
 		return r.UserAgent != who || r.Resource == "leases" || r.Resource == "events" ||
-			strings.HasSuffix(r.Resource, "reviews")
+			strings.HasSuffix(r.Resource, "reviews") != c.has("reviews")
 	}), nil
 }
 
@@ -135,7 +136,7 @@ func (s *scenario) underway(c *call) error {
 		return err
 	}
 	return s.poll(func(context.Context) (bool, string) {
-		all, err := s.seen(&call{args: c.args[:1]})
+		all, err := s.seen(&call{args: c.args[:1], flags: c.flags})
 		if err != nil {
 			return false, err.Error()
 		}

@@ -49,6 +49,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/eventlog"
@@ -273,7 +274,8 @@ type findings struct {
 	catalogSynced bool // set by catalog: the runtime has its catalog copy
 	// set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now
 	isTransient   bool
-	policyProblem error // why the last read maintenance policy is not in force; or nil
+	credential    *access.Finding // set by connect: what is known about the credential; nil without a connection
+	policyProblem error           // why the last read maintenance policy is not in force; or nil
 }
 
 // Reconcile brings the modules of one Kyma to their desired state.
@@ -373,6 +375,7 @@ func (n *run) connect(ctx context.Context) error {
 	}
 	n.runtime = rt
 	n.edit(func(*record) {}) // creates the record of the runtime
+	n.watchCredential()
 	return nil
 }
 
@@ -412,6 +415,9 @@ func (n *run) agentTarget() agentdelivery.Target {
 // status will have to explain a slow module, or if a maintenance window opens.
 func (n *run) requeue(context.Context) error {
 	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
+	if c := n.found.credential; c != nil && c.Lifetime.WarningTime().After(n.now) {
+		after = min(after, c.Lifetime.WarningTime().Sub(n.now)+time.Second)
+	}
 	for _, m := range n.modules {
 		if m.Manifest != nil && m.Manifest.Status.State == v1beta2.StateProcessing && !plan.IsSlow(m.Manifest, n.now) {
 			after = min(after, plan.ProcessingSince(m.Manifest).Add(plan.SlowModuleDelay).Sub(n.now)+time.Second)

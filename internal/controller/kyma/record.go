@@ -56,6 +56,7 @@ func (r *Reconciler) forget(kyma string) {
 	r.catalog.Forget(kyma)
 	r.agents.Forget(kyma)
 	r.log.Forget(kyma)
+	r.Runtimes.UnwatchCredential(kyma)
 	r.forgetMetrics(kyma)
 	r.starting.Withdraw(kyma)
 	r.ending.Withdraw(kyma)

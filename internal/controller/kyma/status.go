@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
@@ -57,7 +58,7 @@ func (n *run) report(out loop.Outcome) {
 //	2  a step failed before the modules were resolved      Error
 //	3  a module is in Error                                Error
 //	4  a later step failed                                 Error
-//	5  a module is in Warning                              Warning
+//	5  a module is in Warning, or rights are lost          Warning
 //	6  a step waits, or a module is not Ready              Processing
 //	7  any other Kyma                                      Ready
 func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
@@ -77,6 +78,8 @@ func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
 		return v1beta2.StateError, out.Err.Error()
 	case has(v1beta2.StateWarning):
 		return v1beta2.StateWarning, which
+	case n.rightsReduced() != nil:
+		return v1beta2.StateWarning, n.rightsReduced().Message
 	case out.Waiting != "":
 		return v1beta2.StateProcessing, "waiting for " + out.Waiting
 	}
@@ -141,6 +144,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	n.reportIgnored(set)
 	n.reportAgent(set)
 	n.reportReachable(out, set)
+	n.reportCredential()
 	switch {
 	case out.Err != nil:
 		reason = out.Reason()
@@ -154,6 +158,9 @@ func (n *run) reportConditions(out loop.Outcome) {
 		detail = which
 	}
 	all := modulesReady && out.Err == nil && out.Waiting == "" && n.kyma.DeletionTimestamp.IsZero()
+	if c := n.rightsReduced(); c != nil && all {
+		all, reason, detail = false, c.Reason, c.Message
+	}
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil && n.kyma.DeletionTimestamp.IsZero() && out.Err == nil {
 		reason, detail = b.Code, b.Message
 		if all {
@@ -232,6 +239,31 @@ func (n *run) reportIgnored(set setter) {
 	default:
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSpecAccepted)
 	}
+}
+
+// reportCredential sets or removes the condition of the credential. Without a connection it changes nothing.
+func (n *run) reportCredential() {
+	if n.found.credential == nil {
+		return
+	}
+	all := &n.kyma.Status.Conditions
+	saved := meta.FindStatusCondition(*all, v1beta2.ConditionCredentialHealthy)
+	c := access.Condition(saved, *n.found.credential, n.now)
+	if c == nil {
+		meta.RemoveStatusCondition(all, v1beta2.ConditionCredentialHealthy)
+		return
+	}
+	c.Message, c.ObservedGeneration = loop.Clip(c.Message), n.kyma.Generation
+	meta.SetStatusCondition(all, *c)
+}
+
+// rightsReduced returns the condition of the credential if it has lost rights, or nil.
+func (n *run) rightsReduced() *metav1.Condition {
+	c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionCredentialHealthy)
+	if c == nil || c.Reason != v1beta2.ReasonRightsReduced {
+		return nil
+	}
+	return c
 }
 
 // reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. The rest of the status stays the

@@ -288,6 +288,17 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
+// watchCredential reads what is known about the credential of the runtime. It also enqueues the Kyma when the rights of
+// the credential change.
+func (n *run) watchCredential() {
+	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
+	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {
+		r.Trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
+	})
+	finding := n.Runtimes.Credential(key.Name, n.runtime)
+	n.found.credential = &finding
+}
+
 // onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. The function ignores events in
 // which only the status of the Kyma in the runtime has changed, because those are own writes.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {

@@ -27,6 +27,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,8 +77,8 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	if l.recorder == nil {
 		return
 	}
-	all := append(changelog.ReachabilityEvents(before, &kyma.Status),
-		changelog.Events(before.Modules, kyma.Status.Modules)...)
+	all := slices.Concat(changelog.ReachabilityEvents(before, &kyma.Status),
+		changelog.CredentialEvents(before, &kyma.Status), changelog.Events(before.Modules, kyma.Status.Modules))
 	for _, e := range all {
 		if left && e.Reason == v1beta2.EventRemoved {
 			continue

@@ -1,0 +1,105 @@
+// Package access reads what the credential in a kubeconfig says about itself, and compares the rights that it had with
+// the rights that it has.
+//
+// # Use
+//
+//	life := access.LifetimeOf(cfg)
+//	namespace, name := access.ServiceAccountOf(cfg)
+//	rights, err := access.ParseRights(answer)        // to a SelfSubjectRulesReview
+//	lost := access.Lost(before, rights, resources)
+//	condition := access.Condition(saved, finding, now)
+//
+// # How it works
+//
+// A client certificate and a token of a ServiceAccount contain the time of their end and the name of their account, so
+// that neither needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. They are
+// kept as one text, which runtimes with the same rights share.
+//
+// Every function is pure.
+//
+// # What it does not do
+//
+// The package sends no request, and does not decide when the rights are reviewed: package runtimes does. It verifies
+// neither certificates nor tokens. A right for single objects, or in another namespace than that of the review, is not
+// known here: its loss is noticed by the request that needs it.
+package access
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// maxWarningPeriod is the longest time between the warning and the end of a credential. A credential of less than ten
+// times this lifetime has the warning when a tenth of its lifetime is left.
+const maxWarningPeriod = 7 * 24 * time.Hour
+
+// Lifetime is the time in which a credential is valid. A zero time is not known, or the credential does not expire.
+type Lifetime struct{ Begins, Ends time.Time }
+
+// LifetimeOf returns the lifetime of the client certificate or of the token, whichever ends first. A token in a file
+// has none, because the file is replaced in time.
+func LifetimeOf(cfg *rest.Config) (life Lifetime) {
+	add := func(begins, ends time.Time) {
+		if !ends.IsZero() && (life.Ends.IsZero() || ends.Before(life.Ends)) {
+			life = Lifetime{begins, ends}
+		}
+	}
+	if block, _ := pem.Decode(cfg.CertData); block != nil {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			add(c.NotBefore, c.NotAfter)
+		}
+	}
+	if t := claimsOf(cfg); t.Expires > 0 {
+		begins := time.Time{}
+		if t.Issued > 0 {
+			begins = time.Unix(t.Issued, 0)
+		}
+		add(begins, time.Unix(t.Expires, 0))
+	}
+	return life
+}
+
+// WarningTime returns the time at which users are warned that a credential expires. It is zero if the lifetime is not
+// known.
+func (l Lifetime) WarningTime() time.Time {
+	if l.Begins.IsZero() || !l.Begins.Before(l.Ends) {
+		return time.Time{}
+	}
+	return l.Ends.Add(-min(maxWarningPeriod, l.Ends.Sub(l.Begins)/10))
+}
+
+// ServiceAccountOf returns the ServiceAccount whose token a kubeconfig has. The names are empty if it has none.
+func ServiceAccountOf(cfg *rest.Config) (namespace, name string) {
+	parts := strings.Split(claimsOf(cfg).Subject, ":")
+	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" {
+		return "", ""
+	}
+	return parts[2], parts[3]
+}
+
+// claims are the claims of a token.
+type claims struct {
+	Subject string `json:"sub"`
+	Issued  int64  `json:"iat"`
+	Expires int64  `json:"exp"`
+}
+
+// claimsOf returns the claims of the token in a kubeconfig. They are empty if there is no token, if it is in a file, or
+// if it is no JWT.
+func claimsOf(cfg *rest.Config) (t claims) {
+	parts := strings.Split(cfg.BearerToken, ".")
+	if cfg.BearerTokenFile != "" || len(parts) != 3 {
+		return claims{}
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(text, &t) != nil {
+		return claims{}
+	}
+	return t
+}

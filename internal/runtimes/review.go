@@ -1,0 +1,226 @@
+package runtimes
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
+)
+
+// A credential may lose rights, or its account may be deleted, while nothing is requested from the runtime. Where an
+// agent reports changes, it also reports changes of the objects that the rights of the credential rest on: the
+// ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. Such a change is followed by a review: one request
+// that returns all rights of the credential, or 401. RoleBindings and Roles are not watched; the review of each
+// interval notices their changes.
+
+const (
+	// rightsDelay is the time between the change of a role or a binding and the review. An API server uses the former
+	// rights for a moment.
+	rightsDelay = 3 * time.Second
+	// accountDelay is the time between the change of a ServiceAccount and the review. An API server accepts a token
+	// without checking it for 10 s after it was used.
+	accountDelay = 12 * time.Second
+	// maxEarlyReviews is the number of reviews that changes can cause at once. Each checkInterval allows one more.
+	maxEarlyReviews = 6
+	// credentialKey is the Subscriber.Key for the objects that the rights of the credential rest on.
+	credentialKey = "Credential"
+	// reviewPath and reviewBody are the request of a review. The review includes the rights in one namespace.
+	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+	reviewBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview",` +
+		`"spec":{"namespace":"kyma-system"}}`
+	// notOurs selects the objects that do not belong to modules or agents.
+	notOurs = "!operator.kyma-project.io/managed-by"
+)
+
+var (
+	rbac            = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	clusterRoles    = rbac.WithResource("clusterroles")
+	clusterBindings = rbac.WithResource("clusterrolebindings")
+	accounts        = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+)
+
+// reviews are the reviews of the credential of one connection.
+type reviews struct {
+	breaker *breaker
+	changed func() // called without the lock when the rights differ from those of the review before
+
+	mu      sync.Mutex
+	begun   bool          // the first review was sent
+	had     access.Rights // all rights that the credential has had
+	has     access.Rights // the rights in the last answer
+	early   int           // number of reviews that changes may still cause; negative if one of the future is used
+	updated time.Time     // when early was increased
+	timer   *time.Timer   // nil unless a review is due
+	due     time.Time     // when the review of timer is sent
+	number  int           // of the last timer
+	stopped bool
+}
+
+// review sends one request and records the rights in the answer. It returns the reason why the runtime cannot be
+// reconciled, or nil. An answer without rights changes nothing: the API server may not allow reviews.
+func (r *reviews) review() *Error {
+	answer, bad := r.breaker.send("POST", reviewPath, reviewBody)
+	if bad != nil {
+		return bad
+	}
+	rights, err := access.ParseRights(answer)
+	if err != nil {
+		return nil
+	}
+	r.mu.Lock()
+	isChanged := r.has.IsKnown() && r.has != rights
+	r.had, r.has = access.Union(r.had, rights), rights
+	r.mu.Unlock()
+	if isChanged {
+		r.changed()
+	}
+	return nil
+}
+
+// begin sends the first review, unless it was sent before.
+func (r *reviews) begin() {
+	r.mu.Lock()
+	begun := r.begun
+	r.begun = true
+	r.mu.Unlock()
+	if !begun {
+		r.breaker.check(0, r.review)
+	}
+}
+
+// reviewAfter sends a review after a delay. Changes within the delay have one review. If changes have caused too many
+// reviews, it comes later, but not later than the next review of the interval.
+func (r *reviews) reviewAfter(delay time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.updated.IsZero() {
+		r.early, r.updated = maxEarlyReviews, now
+	}
+	if earned := int(now.Sub(r.updated) / checkInterval); earned > 0 {
+		r.early, r.updated = min(maxEarlyReviews, r.early+earned), r.updated.Add(time.Duration(earned)*checkInterval)
+	}
+	due := now.Add(delay)
+	switch {
+	case r.stopped || r.timer != nil && !due.After(r.due):
+		return
+	case r.timer != nil && r.timer.Stop():
+	default:
+		if next := r.updated.Add(checkInterval); r.early <= 0 && due.Before(next) {
+			due = next
+		}
+		r.early--
+	}
+	r.number++
+	number := r.number
+	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.run(number) })
+}
+
+// run sends a review that a change has caused. number is that of its timer: another one may have been started since.
+func (r *reviews) run(number int) {
+	r.mu.Lock()
+	if r.number == number {
+		r.timer = nil
+	}
+	stopped := r.stopped
+	r.mu.Unlock()
+	if !stopped {
+		r.breaker.check(0, r.review)
+	}
+}
+
+// stop stops sending reviews.
+func (r *reviews) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// WatchCredential makes the agent of a runtime report changes of the objects that the rights of the credential rest on.
+// Such a change is followed by a review of the rights, which is one request. The first call for a connection sends the
+// first review. changed is called when the rights have changed, and when the connection has. Without agents,
+// WatchCredential does nothing.
+func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
+	if rt.reviews == nil {
+		return
+	}
+	rt.reviews.begin()
+	p.Subscribe(kyma, Subscriber{Key: credentialKey, Interests: p.ShareInterests(rt.credentialInterests()),
+		Notify: func(e Event) {
+			switch {
+			case e.ConnectionChanged:
+				changed()
+				return
+			case e.Listed && e.Interest.Resource == accounts && len(e.Objects) > 0:
+				return // the account exists
+			}
+			delay := rightsDelay
+			if e.Missed || e.Interest.Resource == accounts {
+				delay = accountDelay
+			}
+			if rt := p.connectionIfOpen(kyma); rt != nil && rt.reviews != nil {
+				rt.reviews.reviewAfter(delay)
+			}
+		}})
+}
+
+// UnwatchCredential ends what WatchCredential has begun.
+func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
+
+// credentialInterests returns the objects that the rights of the credential rest on. An agent gets no right that the
+// credential lacks, because the runtime would refuse to grant it.
+func (rt *Runtime) credentialInterests() (all []Interest) {
+	rt.reviews.mu.Lock()
+	has := rt.reviews.has
+	rt.reviews.mu.Unlock()
+	if has.MayWatch(clusterRoles.GroupResource()) && has.MayWatch(clusterBindings.GroupResource()) {
+		all = append(all, Interest{Resource: clusterBindings, Kind: "ClusterRoleBinding", Labels: notOurs},
+			Interest{Resource: clusterRoles, Kind: "ClusterRole", Labels: notOurs})
+	}
+	if rt.account.name != "" && has.MayWatch(accounts.GroupResource()) {
+		all = append(all, Interest{Resource: accounts, Kind: "ServiceAccount", Namespace: rt.account.namespace,
+			Name: rt.account.name})
+	}
+	return all
+}
+
+// Credential returns what is known about the credential of a connection, without a request.
+func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
+	f := access.Finding{Secret: rt.credential.secret, Lifetime: rt.lifetime, IsFirst: rt.isFirst}
+	if rt.reviews == nil {
+		return f
+	}
+	rt.reviews.mu.Lock()
+	f.Had, f.Has = rt.reviews.had, rt.reviews.has
+	rt.reviews.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[kyma]; e != nil {
+		for key, s := range e.subscribers {
+			for _, i := range s.Interests {
+				if key != credentialKey {
+					f.Resources = append(f.Resources, i.Resource.GroupResource())
+				}
+			}
+		}
+	}
+	return f
+}
+
+// notifyOne notifies the subscriber with a key of a change of the connection.
+func (p *Pool) notifyOne(kyma, key string) {
+	p.mu.Lock()
+	var notify func(Event)
+	if e := p.entries[kyma]; e != nil {
+		notify = e.subscribers[key].Notify
+	}
+	p.mu.Unlock()
+	if notify != nil {
+		notify(Event{ConnectionChanged: true})
+	}
+}
