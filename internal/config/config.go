@@ -53,6 +53,9 @@ type Manager struct {
 	// Namespace is the namespace of Kymas, Manifests, templates and access Secrets. Default: kcp-system, or kyma-system
 	// with ModeInCluster.
 	Namespace string
+	// WatchNamespaces are further namespaces that are served like Namespace, each with Kymas, a catalog and access
+	// Secrets of its own. Limits apply to each namespace. Their runtimes have no agents. Default none.
+	WatchNamespaces []string
 	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. Default: $KUBECONFIG, else the service
 	// account of the pod.
 	Kubeconfig string
@@ -360,6 +363,9 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"control-plane: runtimes are reached by access Secrets; in-cluster: modules are installed on this cluster")
 	f.StringVar(&m.Namespace, "namespace", m.Namespace,
 		"namespace of Kymas, Manifests, templates and access Secrets (default kcp-system; in-cluster kyma-system)")
+	f.StringSliceVar(&m.WatchNamespaces, "watch-namespaces", m.WatchNamespaces,
+		"further namespaces that are served in the same way, each by itself; their runtimes are watched from here, "+
+			"without agents")
 	f.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig,
 		"kubeconfig of the cluster to work on (default: $KUBECONFIG, else the pod's service account)")
 	f.IntVar(&m.LogLevel, "log-level", m.LogLevel,
@@ -526,6 +532,14 @@ func (m *Manager) Validate() error {
 		m.Mode)
 	m.validateBackChannel(check)
 	check(dnsLabel.MatchString(m.Namespace), "namespace", "%q is not a valid name of a namespace", m.Namespace)
+	served := map[string]bool{m.Namespace: true}
+	for _, name := range m.WatchNamespaces {
+		check(dnsLabel.MatchString(name), "watch-namespaces", "%q is not a valid name of a namespace", name)
+		check(!served[name], "watch-namespaces", "namespace %q is served already: remove it from this list", name)
+		served[name] = true
+	}
+	check(len(m.WatchNamespaces) == 0 || m.Mode != ModeInCluster, "watch-namespaces",
+		"cannot be used with --mode=in-cluster, which has one runtime")
 	check(m.OCIRegistryHost == "" || m.OCIRegistryCredSecret == "", "oci-registry-host",
 		"set either this or --oci-registry-cred-secret, not both")
 	check(m.OCIRegistryHost != "" || m.OCIRegistryCredSecret != "", "oci-registry-host",
@@ -600,6 +614,20 @@ func (m *Manager) Validate() error {
 			"%q does not begin with https://", m.WebhookURL)
 	}
 	return errors.Join(errs...)
+}
+
+// ForNamespace returns the configuration for one of WatchNamespaces. What a process can have only once is configured
+// for Namespace alone: its servers, the conversion webhook, and the listener of agents.
+func (m *Manager) ForNamespace(name string) *Manager {
+	further := *m
+	further.Namespace, further.WatchNamespaces = name, nil
+	further.MetricsBindAddress, further.HealthProbeBindAddress, further.PprofBindAddress = "0", "0", "0"
+	further.EnableWebhooks = false
+	further.ListenerAddress, further.ListenerBindAddress, further.KymaSkrListenerBindAddress = "", "0", "0"
+	if further.WatchMode == WatchAgent {
+		further.WatchMode = WatchHub
+	}
+	return &further
 }
 
 // isAddress reports whether s is host:port or "0", which disables the server. The host may be empty.

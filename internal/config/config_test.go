@@ -51,9 +51,16 @@ func TestValidate(t *testing.T) {
 			"--oci-registry-host"},
 		"TwoRegistries": {"and only from one place", func(m *Manager) { m.OCIRegistryCredSecret = "s" },
 			"--oci-registry-host"},
-		"Mode":      {"there are two modes", func(m *Manager) { m.Mode = "x" }, "--mode"},
-		"WatchMode": {"there are two watch modes", func(m *Manager) { m.WatchMode = "x" }, "--watch-mode"},
-		"Namespace": {"a namespace is a label", func(m *Manager) { m.Namespace = "A B" }, "--namespace"},
+		"Mode":       {"there are two modes", func(m *Manager) { m.Mode = "x" }, "--mode"},
+		"WatchMode":  {"there are two watch modes", func(m *Manager) { m.WatchMode = "x" }, "--watch-mode"},
+		"Namespace":  {"a namespace is a label", func(m *Manager) { m.Namespace = "A B" }, "--namespace"},
+		"Namespaces": {"further namespaces are served", func(m *Manager) { m.WatchNamespaces = []string{"default"} }, ""},
+		"NamespacesTwice": {"each namespace is served once",
+			func(m *Manager) { m.WatchNamespaces = []string{"kcp-system"} }, "--watch-namespaces"},
+		"NamespacesOdd": {"a namespace is a label", func(m *Manager) { m.WatchNamespaces = []string{"A"} },
+			"--watch-namespaces"},
+		"NamespacesHere": {"in-cluster there is one Kyma",
+			func(m *Manager) { m.WatchNamespaces, m.Mode = []string{"default"}, ModeInCluster }, "--watch-namespaces"},
 		"Lease": {"a leader renews before others take over",
 			func(m *Manager) { m.LeaderElectionRenewDeadline = time.Hour }, "--leader-election-renew-deadline"},
 		"Retry": {"and tries more than once", func(m *Manager) { m.LeaderElectionRetryPeriod = time.Hour },
@@ -181,5 +188,32 @@ func TestDeprecatedFlags(t *testing.T) {
 	}
 	if deprecated != len(cases) {
 		t.Errorf("%d deprecated flags, %d of them tested", deprecated, len(cases))
+	}
+}
+
+// TestForNamespace checks that the configuration for a further namespace is valid, and opens no port.
+func TestForNamespace(t *testing.T) {
+	m := NewManager()
+	m.OCIRegistryHost, m.ListenerAddress, m.WatchNamespaces = "registry.example.com", "listener.example.com:443",
+		[]string{"default"}
+	m.EnableWebhooks = true
+	if err := m.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	further := m.ForNamespace("default")
+	if err := further.Validate(); err != nil {
+		t.Error(err)
+	}
+	if further.Namespace != "default" || further.WatchMode != WatchHub || further.EnableWebhooks {
+		t.Errorf("got %+v", further)
+	}
+	for _, address := range []string{further.MetricsBindAddress, further.HealthProbeBindAddress,
+		further.PprofBindAddress, further.ListenerBindAddress, further.KymaSkrListenerBindAddress} {
+		if address != "0" {
+			t.Errorf("a further namespace has a server at %s", address)
+		}
+	}
+	if m.Namespace != "kcp-system" || m.WatchMode != WatchAgent {
+		t.Errorf("the configuration itself was changed: %+v", m)
 	}
 }

@@ -49,9 +49,10 @@ type controllers struct {
 	conversion *conversion.Webhook
 }
 
-// newControllers makes all controllers and the conversion webhook, and adds them to the manager.
+// newControllers makes all controllers and the conversion webhook, and adds them to the manager. served are the
+// namespaces whose objects are not reported as unserved; if it is empty, no object is reported.
 func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry,
-	agents agentdelivery.Options) (controllers, error) {
+	agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager
 	var all controllers
 	base, err := Base()
@@ -106,8 +107,10 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 			return all, err
 		}
 	}
-	if all.unserved, err = newUnserved(f); err != nil {
-		return all, err
+	if len(served) > 0 {
+		if all.unserved, err = newUnserved(f, served); err != nil {
+			return all, err
+		}
 	}
 	if c.EnableWebhooks {
 		if all.conversion, err = conversion.New(conversionOptions(f)); err != nil {
@@ -130,7 +133,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 		{"tombstone", all.tombstones != nil, func() error { return all.tombstones.Register(mgr) }},
 		{"Watcher", true, func() error { return all.watcher.Register(ctx, mgr) }},
 		{"orphan", all.orphan != nil, func() error { return all.orphan.Register(mgr) }},
-		{"unserved", true, func() error { return mgr.Add(all.unserved) }},
+		{"unserved", all.unserved != nil, func() error { return mgr.Add(all.unserved) }},
 	} {
 		if !c.exists {
 			continue
@@ -241,13 +244,13 @@ func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
 }
 
 // newUnserved returns the reporter of objects in namespaces that are not served.
-func newUnserved(f foundation) (*unserved.Reporter, error) {
+func newUnserved(f foundation, served []string) (*unserved.Reporter, error) {
 	of, err := metadata.NewForConfigAndClient(f.manager.GetConfig(), f.manager.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("building a client for metadata: %w", err)
 	}
 	return unserved.New(unserved.Options{Client: f.live, Metadata: of, Events: newRecorder(f.manager),
-		Namespace: f.config.Namespace})
+		Namespaces: served})
 }
 
 func conversionOptions(f foundation) conversion.Options {

@@ -5,8 +5,9 @@
 //	mgr, err := manager.New(ctx, cfg, rest)
 //	err = mgr.Start(ctx) // until ctx ends
 //
-// How it works: [New] makes the parts one after the other. Each part is complete when it is made, and gets earlier
-// parts as values:
+// How it works: [New] makes one manager for each served namespace. They share the registry, and nothing else: each has
+// its own Lease, caches and connections. For each of them, build makes the parts one after the other. Each part is
+// complete when it is made, and gets earlier parts as values:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
@@ -30,6 +31,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -41,8 +43,10 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/manager/memory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
@@ -50,17 +54,43 @@ import (
 // New builds a manager for the cluster to which cfg connects. New sends requests only for two purposes: to discover the
 // kinds that the API server serves, and to read the credentials of the registry. New adjusts the garbage collector of
 // the whole process to the memory target. When ctx ends, the connections to runtimes end.
-func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager, error) {
-	adjustGarbageCollector(ctx, c.MemoryTarget)
-	p, err := build(ctx, c, cfg, process{registerer: ctrlmetrics.Registry})
-	return p.manager, err
+func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, error) {
+	memory.Adjust(ctx, c.MemoryTarget)
+	served := append([]string{c.Namespace}, c.WatchNamespaces...)
+	first, err := build(ctx, c, cfg, process{registerer: ctrlmetrics.Registry, manyNames: len(served) > 1,
+		served: served})
+	if err != nil {
+		return nil, err
+	}
+	all := Managers{first.manager}
+	for _, name := range c.WatchNamespaces {
+		further, err := build(ctx, c.ForNamespace(name), cfg, process{manyNames: true, artefacts: first.artefacts})
+		if err != nil {
+			return nil, fmt.Errorf("serving namespace %s: %w", name, err)
+		}
+		all = append(all, further.manager)
+	}
+	return all, nil
 }
 
-// process contains the parts that a process has only once, even if the process builds several managers. Only tests
-// build several managers.
+// Managers are the managers of the served namespaces.
+type Managers []ctrl.Manager
+
+// Start runs all managers until ctx ends or one of them fails. Then it stops the others.
+func (all Managers) Start(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, m := range all {
+		group.Go(func() error { return m.Start(ctx) })
+	}
+	return group.Wait()
+}
+
+// process contains the parts that a process has only once, even if the process builds several managers.
 type process struct {
-	registerer prometheus.Registerer
-	manyNames  bool // several controllers may have the same name
+	registerer prometheus.Registerer // nil except for the first manager
+	manyNames  bool                  // several controllers may have the same name
+	served     []string              // all served namespaces; nil except for the first manager
+	artefacts  *registry.Registry    // the registry of the first manager; nil for the first manager
 }
 
 // foundation contains the values that all parts after the controller-runtime manager need.
@@ -77,6 +107,7 @@ type foundation struct {
 type parts struct {
 	foundation
 	leading     *leadingEvents
+	artefacts   *registry.Registry
 	pool        *runtimes.Pool
 	agents      *agents
 	controllers controllers
@@ -89,6 +120,9 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 	options, err := managerOptions(ctx, c, one.manyNames)
 	if err != nil {
 		return parts{}, err
+	}
+	if one.artefacts != nil {
+		options.LeaderElectionID += "-" + c.Namespace // the name in metrics
 	}
 	replica, err := newReplica(c, cfg, options)
 	if err != nil {
@@ -103,9 +137,11 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
 	}
-	artefacts, err := newRegistry(ctx, c, mgr.GetAPIReader())
-	if err != nil {
-		return parts{}, err
+	artefacts := one.artefacts
+	if artefacts == nil {
+		if artefacts, err = newRegistry(ctx, c, mgr.GetAPIReader()); err != nil {
+			return parts{}, err
+		}
 	}
 	pool, err := newPool(ctx, f, replica)
 	if err != nil {
@@ -119,7 +155,7 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		}
 		forKymas = back.forKymas()
 	}
-	all, err := newControllers(ctx, f, pool, artefacts, forKymas)
+	all, err := newControllers(ctx, f, pool, artefacts, forKymas, one.served)
 	if err != nil {
 		return parts{}, err
 	}
@@ -128,9 +164,12 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 			return parts{}, fmt.Errorf("adding the renewal of certificates: %w", err)
 		}
 	}
-	metrics.Register(one.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
-		ctx, mgr.GetCache(), c.Namespace)})
-	return parts{foundation: f, leading: replica.leading, pool: pool, agents: back, controllers: all}, nil
+	if one.registerer != nil {
+		metrics.Register(one.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
+			ctx, mgr.GetCache(), c.Namespace)})
+	}
+	return parts{foundation: f, leading: replica.leading, artefacts: artefacts, pool: pool, agents: back,
+		controllers: all}, nil
 }
 
 // controlPlaneConfig returns the configuration of all clients of the control plane.

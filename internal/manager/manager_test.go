@@ -178,6 +178,30 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// TestBuildFurther checks the manager of a further namespace: it shares the registry, and neither reports objects of
+// other namespaces nor registers metrics.
+func TestBuildFurther(t *testing.T) {
+	c := newConfig(t, func(c *config.Manager) { c.WatchNamespaces = []string{"default"} })
+	discovery := startDiscovery(t)
+	first, err := build(t.Context(), c, discovery, process{registerer: prometheus.NewRegistry(), manyNames: true,
+		served: []string{"kcp-system", "default"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	further, err := build(t.Context(), c.ForNamespace("default"), discovery,
+		process{manyNames: true, artefacts: first.artefacts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"kcp-system", "default"}, first.controllers.unserved.Namespaces); diff != "" {
+		t.Error(diff)
+	}
+	if further.controllers.unserved != nil || further.artefacts != first.artefacts || further.pool == first.pool ||
+		further.controllers.kyma.Namespace != "default" || further.controllers.kyma.Registry != first.artefacts {
+		t.Errorf("got %+v", further)
+	}
+}
+
 // checkShared checks that shared parts are the same objects.
 func checkShared(t *testing.T, p parts) {
 	t.Helper()
@@ -310,7 +334,8 @@ func TestConfigurationReachesParts(t *testing.T) {
 		"ModulesRepositorySubpath": "TestRegistryOptions",
 		"RegistryCacheBytes":       "a limit of memory only", "TrustPolicy": "playground",
 		"Shards": "TestBuild", "ShardLeaseDuration": "a duration of shard.New only", "PodName": "TestReplicaIdentity",
-		"EnableWebhooks": "TestBuild", "CertManagement": "TestBuild", "SelfSignedCertIssuerName": "newIssuer only",
+		"WatchNamespaces": "TestBuildFurther",
+		"EnableWebhooks":  "TestBuild", "CertManagement": "TestBuild", "SelfSignedCertIssuerName": "newIssuer only",
 		"SelfSignedCertDuration": "newIssuer only",
 	}
 	base := func(c *config.Manager) {

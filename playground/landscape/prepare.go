@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -53,6 +54,11 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
 		o.Set = append(o.Set, "agents.address=listener.example.com:8445")
+	}
+	for _, arg := range l.ManagerArgs {
+		if names, is := strings.CutPrefix(arg, "--watch-namespaces="); is {
+			o.Set = append(o.Set, "watchNamespaces={"+names+"}")
+		}
 	}
 	if slices.Equal(l.granted, o.Set) {
 		return nil

@@ -75,9 +75,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"register": command((*scenario).register),
 	// kyma NAME CHANNEL creates a Kyma without an access Secret.
 	"kyma": command((*scenario).kyma),
-	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma. KUBECONFIG is one of good, empty, garbage, exec,
-	// file, bad-token and bad-ca. user=NAME is a valid kubeconfig of a new user. other=RUNTIME is the valid kubeconfig
-	// of another runtime. gate is a kubeconfig that leads through the runtime's gate.
+	// access [-namespace=NAMESPACE] RUNTIME KUBECONFIG writes the access Secret of a Kyma. KUBECONFIG is one of good,
+	// empty, garbage, exec, file, bad-token and bad-ca. user=NAME is a valid kubeconfig of a new user. other=RUNTIME is
+	// the valid kubeconfig of another runtime. gate is a kubeconfig that leads through the runtime's gate.
 	"access": command((*scenario).access),
 	// withdraw CLUSTER USER removes all rights of a user that access has created. It waits until the API server refuses
 	// the user's requests.

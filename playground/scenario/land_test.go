@@ -77,6 +77,12 @@ func (s *scenario) access(c *call) error {
 	if err != nil {
 		return err
 	}
+	if in := c.flag("namespace"); in != "" {
+		return s.land.Clients[landscape.ControlPlane].Create(s.ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: c.args[0], Namespace: in,
+				Labels: map[string]string{v1beta2.LabelKymaName: c.args[0]}},
+			Data: map[string][]byte{"config": kubeconfig}})
+	}
 	return s.land.SetAccess(s.ctx, c.args[0], kubeconfig)
 }
 

@@ -3,12 +3,13 @@
 //
 // # Use
 //
-//	r, err := unserved.New(unserved.Options{Client: live, Metadata: metadata, Events: recorder, Namespace: "kcp-system"})
+//	r, err := unserved.New(unserved.Options{Client: live, Metadata: metadata, Events: recorder,
+//		Namespaces: []string{"kcp-system"}})
 //	err = mgr.Add(r)
 //
 // # How it works
 //
-// One watch for each kind reads the metadata of the objects in all namespaces except the served one. Each object is
+// One watch for each kind reads the metadata of the objects in all namespaces except the served ones. Each object is
 // reported once:
 //
 //	Kyma, Manifest                      condition Ready with reason NamespaceNotServed, state Error, and an event
@@ -34,6 +35,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,8 +63,8 @@ type Options struct {
 	Metadata metadata.Interface
 	// Events records Kubernetes events.
 	Events events.EventRecorder
-	// Namespace is the namespace that the manager serves.
-	Namespace string
+	// Namespaces are the namespaces that the manager serves. The first one is the namespace of the manager.
+	Namespaces []string
 	// Delay is the time after which a new object is reported. Default 10 s.
 	Delay time.Duration
 }
@@ -97,9 +99,9 @@ const (
 
 // New checks the options and returns a Reporter.
 func New(o Options) (*Reporter, error) {
-	if o.Client == nil || o.Metadata == nil || o.Events == nil || o.Namespace == "" {
+	if o.Client == nil || o.Metadata == nil || o.Events == nil || len(o.Namespaces) == 0 {
 		return nil, fmt.Errorf("making the reporter of other namespaces: options need Client, Metadata, Events and " +
-			"Namespace")
+			"Namespaces")
 	}
 	if o.Delay == 0 {
 		o.Delay = 10 * time.Second
@@ -139,7 +141,8 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 			return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion,
 				Continue: list.Continue}, nil
 		}, source.Watch),
-		Query:    metav1.ListOptions{FieldSelector: "metadata.namespace!=" + r.Namespace},
+		Query: metav1.ListOptions{
+			FieldSelector: "metadata.namespace!=" + strings.Join(r.Namespaces, ",metadata.namespace!=")},
 		MaxDelay: maxRetryDelay,
 		Opened:   func() { failed = false },
 		Page: func(items []metav1.PartialObjectMetadata, _ bool) {
@@ -170,17 +173,17 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 func (r *Reporter) consider(kind string, o *metav1.PartialObjectMetadata) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reported[o.UID] || !concerns(o, r.Namespace) {
+	if r.reported[o.UID] || !concerns(o, r.Namespaces) {
 		return
 	}
 	r.reported[o.UID] = true // events that follow add it no more
 	r.queue.AddAfter(item{kind, client.ObjectKeyFromObject(o), o.UID}, r.Delay)
 }
 
-// concerns reports whether an object is in another namespace than the served one, and is neither a delivered copy nor
+// concerns reports whether an object is in a namespace that is not served, and is neither a delivered copy nor
 // reconciled by another manager.
-func concerns(o client.Object, namespace string) bool {
-	return o.GetNamespace() != namespace && o.GetDeletionTimestamp().IsZero() &&
+func concerns(o client.Object, served []string) bool {
+	return !slices.Contains(served, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
 		o.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma &&
 		!slices.Contains(o.GetFinalizers(), v1beta2.FinalizerKyma) &&
 		!slices.Contains(o.GetFinalizers(), v1beta2.FinalizerManifest)
@@ -213,7 +216,8 @@ func (r *Reporter) reportNext(ctx context.Context) bool {
 // report reports one object, unless it was reported before or is reconciled by another manager.
 func (r *Reporter) report(ctx context.Context, of item) error {
 	message := fmt.Sprintf("namespace %s is not served by the manager in namespace %s: delete this %s, and create it in "+
-		"namespace %s", of.key.Namespace, r.Namespace, of.kind, r.Namespace)
+		"namespace %s, or have the manager serve this namespace, too (--watch-namespaces)",
+		of.key.Namespace, r.Namespaces[0], of.kind, strings.Join(r.Namespaces, " or "))
 	var object client.Object
 	switch of.kind {
 	case v1beta2.KindKyma:
@@ -233,7 +237,7 @@ func (r *Reporter) report(ctx context.Context, of item) error {
 		}
 		return fmt.Errorf("reading %s %s: %w", of.kind, of.key, err)
 	}
-	if object.GetUID() != of.uid || !concerns(object, r.Namespace) {
+	if object.GetUID() != of.uid || !concerns(object, r.Namespaces) {
 		return nil
 	}
 	needed := false

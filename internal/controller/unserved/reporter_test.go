@@ -45,7 +45,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 		}}).Build()
 	var err error
 	if f.Reporter, err = New(Options{Client: f.client, Metadata: metadatafake.NewSimpleMetadataClient(s),
-		Events: f.events, Namespace: "kcp-system"}); err != nil {
+		Events: f.events, Namespaces: []string{"kcp-system", "team-b"}}); err != nil {
 		t.Fatal(err)
 	}
 	return f

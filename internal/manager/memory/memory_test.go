@@ -1,4 +1,4 @@
-package manager
+package memory
 
 import (
 	"runtime/debug"

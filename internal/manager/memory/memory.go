@@ -1,4 +1,18 @@
-package manager
+// Package memory adjusts the garbage collector of the process to a memory target.
+//
+// # Use
+//
+//	memory.Adjust(ctx, target) // until ctx ends
+//
+// # How it works
+//
+// Every few seconds the package measures the memory of the process, and sets how far the heap may grow between two
+// garbage collections, so that the process uses up to the target.
+//
+// # What it does not do
+//
+// The target is no limit: a process whose live objects do not fit into it grows beyond it.
+package memory
 
 import (
 	"context"
@@ -19,9 +33,9 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// adjustGarbageCollector lets the heap grow so that the process uses up to target bytes of memory, which saves
+// Adjust lets the heap grow so that the process uses up to target bytes of memory, which saves
 // processor time. It runs until the context ends; see config.Manager.MemoryTarget. If target is 0, it does nothing.
-func adjustGarbageCollector(ctx context.Context, target int64) {
+func Adjust(ctx context.Context, target int64) {
 	if target <= 0 {
 		return
 	}
