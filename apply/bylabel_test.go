@@ -16,7 +16,7 @@ func TestListByLabel(t *testing.T) {
 		query = r.URL.Query().Get("labelSelector") + " " + r.URL.Query().Get("limit")
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(
-			`{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a","namespace":"b","uid":"u",
+			`{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a","namespace":"b","uid":"u",
 "labels":{"of":"us"},"annotations":{"owner":"me","operator.kyma-project.io/prune":"keep"}}}]}`))
 	})
 	found, more, err := c.ListByLabel(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},

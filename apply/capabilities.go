@@ -15,6 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
+// versionPath is the path of the version of the API server, the only answer without a kind.
+const versionPath = "/version"
+
 // capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. It is long enough for all
 // charts of one reconcile. It is short enough that a kind that another module has just installed is found.
 const capabilitiesCachePeriod = 10 * time.Second
@@ -38,7 +41,7 @@ func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Ca
 	apis := slices.ContainsFunc(queries, func(q string) bool { return strings.HasPrefix(q, "apiVersion") })
 	fresh := true
 	if len(queries) > 0 && c.now().Sub(known.version) > capabilitiesCachePeriod {
-		r := request{method: http.MethodGet, path: "/version", operation: "reading the version of the cluster"}
+		r := request{method: http.MethodGet, path: versionPath, operation: "reading the version of the cluster"}
 		var answer struct{ GitVersion string }
 		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
 			return render.Capabilities{}, err

@@ -59,20 +59,24 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 	namespaced map[schema.GroupKind]bool) (string, error) {
 	var list struct {
 		Metadata struct {
-			Continue string `json:"continue"`
+			ResourceVersion string `json:"resourceVersion"`
+			Continue        string `json:"continue"`
 		} `json:"metadata"`
 		Items []struct {
-			Metadata struct {
-				metadata
-				Name string `json:"name"`
-			} `json:"metadata"`
+			Metadata metadata `json:"metadata"`
 		} `json:"items"`
 	}
 	r := request{method: http.MethodGet, path: kind.urlPath(kind.gvk.GroupVersion(), namespace, ""), accept: listType,
 		query: fmt.Sprintf("limit=%d", maxListed), operation: "listing " + kind.plural + " of namespace " + namespace}
 	names, more := []string{}, false
-	for {
-		err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
+	for range maxPages {
+		err := d.send(ctx, &r, func(_ int, body []byte) error {
+			err := json.Unmarshal(body, &list)
+			if err == nil && list.Metadata.ResourceVersion == "" {
+				err = errNoList
+			}
+			return err
+		})
 		switch {
 		case isNotFound(err) || err != nil && isMethodNotAllowed(err):
 			return "", nil // the kind is not served any more, or cannot be listed
@@ -83,7 +87,7 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 			o := &list.Items[i].Metadata
 			ref := Ref{Group: kind.gvk.Group, Version: kind.gvk.Version, Kind: kind.gvk.Kind, Namespace: namespace,
 				Name: o.Name}
-			if !d.isExpected(ref, &o.metadata, namespaced) {
+			if !d.isExpected(ref, o, namespaced) {
 				names = append(names, o.Name)
 			}
 		}
@@ -94,6 +98,9 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 		list.Items, list.Metadata.Continue = nil, ""
 	}
 	if len(names) == 0 {
+		if more {
+			return "", endlessList(kind.plural)
+		}
 		return "", nil
 	}
 	slices.Sort(names)

@@ -126,7 +126,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 				return err
 			}
 		}
-		return json.Unmarshal(body, &answer)
+		return answer.decode(body, it.ref)
 	})
 	m := &answer.Metadata
 	switch {

@@ -150,7 +150,7 @@ func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live ma
 	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
 	var answer partialObject
 	err = c.send(ctx, &r, func(_ int, body []byte) error {
-		return errors.Join(utiljson.Unmarshal(body, &live), json.Unmarshal(body, &answer))
+		return errors.Join(utiljson.Unmarshal(body, &live), answer.decode(body, it.ref))
 	})
 	return answer.Metadata, live, err
 }
@@ -235,6 +235,6 @@ func metadataPatch(ref Ref, res resource, manager string, m *metadata, change ma
 // patchMetadata sends a patch of metadata, and returns the metadata after that.
 func (c *Cluster) patchMetadata(ctx context.Context, r *request) (metadata, error) {
 	var answer partialObject
-	err := c.send(ctx, r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	err := c.send(ctx, r, func(_ int, body []byte) error { return answer.decode(body, r.ref) })
 	return answer.Metadata, err
 }

@@ -74,7 +74,8 @@ func TestListInstancesPages(t *testing.T) {
 	answer := func(metadata map[string]any) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			queries = append(queries, r.URL.Query().Get("limit")+" "+r.URL.Query().Get("continue"))
-			write(w, http.StatusOK, map[string]any{"metadata": metadata, "items": []any{
+			metadata["resourceVersion"] = "9"
+			write(w, http.StatusOK, map[string]any{"kind": "ThingList", "metadata": metadata, "items": []any{
 				map[string]any{"metadata": map[string]any{"name": "a"}}}})
 		}
 	}

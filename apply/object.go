@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // ObjectMetadata is the metadata of a listed object.
@@ -42,7 +42,10 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	u := &unstructured.Unstructured{}
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		operation: "reading", ref: ref}
-	err = c.send(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) })
+	err = c.send(ctx, &r, func(_ int, body []byte) (err error) {
+		u.Object, err = decodeObject(body, ref)
+		return err
+	})
 	if err != nil {
 		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
@@ -142,7 +145,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 	}
 	var all []ObjectMetadata
 	query := "limit=500"
-	for {
+	for range maxPages {
 		found, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, query)
 		if err != nil {
 			c.forgetIfUnknown(gvk, err)
@@ -157,6 +160,16 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 		}
 		query = "limit=500&continue=" + url.QueryEscape(found.next)
 	}
+	return nil, endlessList(res.plural)
+}
+
+// maxPages is the maximum number of pages of a list.
+const maxPages = 200
+
+// endlessList returns the Error of a list that has more than maxPages pages.
+func endlessList(plural string) *Error {
+	return &Error{Operation: "listing " + plural, reason: RuntimeUnreachable,
+		Message: fmt.Sprintf("the list does not end after %d pages", maxPages)}
 }
 
 // page is one page of a list.
@@ -166,11 +179,15 @@ type page struct {
 	remaining int    // the number of objects after this page; 0 if the API server does not count them
 }
 
+// errNoList is the error of a response that is not a list.
+var errNoList = errors.New("it is a list without resourceVersion")
+
 // listPage reads one page of a list.
 func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (
 	page, error) {
 	var list struct {
 		Metadata struct {
+			ResourceVersion    string `json:"resourceVersion"`
 			Continue           string `json:"continue"`
 			RemainingItemCount int    `json:"remainingItemCount"`
 		} `json:"metadata"`
@@ -178,7 +195,6 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 			Kind     string `json:"kind"`
 			Metadata struct {
 				metadata
-				Name            string                  `json:"name"`
 				Namespace       string                  `json:"namespace"`
 				Labels          map[string]string       `json:"labels"`
 				Annotations     map[string]string       `json:"annotations"`
@@ -188,7 +204,14 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 	}
 	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), query: query, accept: listType,
 		operation: "listing " + res.plural}
-	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
+	err := c.send(ctx, &r, func(_ int, body []byte) error {
+		err := json.Unmarshal(body, &list)
+		if err == nil && list.Metadata.ResourceVersion == "" {
+			err = errNoList
+		}
+		return err
+	})
+	if err != nil {
 		return page{}, err
 	}
 	found := page{next: list.Metadata.Continue, remaining: list.Metadata.RemainingItemCount}

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // Patch changes a part of one object. Use Patch for data that several clients write. With a subresource such as
@@ -34,10 +33,11 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 		method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		contentType: string(kind), body: body, operation: "changing", ref: ref,
 	}
-	if err := c.send(ctx, &r, func(_ int, body []byte) error {
-		return utiljson.Unmarshal(
-			body, &u.Object)
-	}); err != nil {
+	err = c.send(ctx, &r, func(_ int, body []byte) (err error) {
+		u.Object, err = decodeObject(body, ref)
+		return err
+	})
+	if err != nil {
 		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
 	}

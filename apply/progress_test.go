@@ -233,7 +233,8 @@ func TestObserveEventInFlight(t *testing.T) {
 			if tc.ref == config {
 				yaml = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
 				s.on("PATCH /api/v1/namespaces/default/configmaps/c", func(w http.ResponseWriter, r *http.Request) {
-					write(w, 201, map[string]any{"metadata": map[string]any{"uid": "u", "resourceVersion": "101"}})
+					write(w, 201, map[string]any{"kind": "ConfigMap",
+						"metadata": map[string]any{"name": "c", "uid": "u", "resourceVersion": "101"}})
 				})
 			}
 			set := Set{Bundle: bundleOf(t, yaml)}

@@ -9,11 +9,24 @@ import (
 )
 
 // put stores an object in the state in which the controllers of the cluster would have left it.
+// put stores an object. It adds the fields by which a client recognises the object.
 func (s *server) put(t *testing.T, path, text string) {
 	t.Helper()
+	o := tree(t, text)
+	parts := strings.Split(path, "/")
+	for kind, b := range builtins {
+		if b.plural == parts[len(parts)-2] && o["kind"] == nil {
+			o["kind"] = kind.Kind
+		}
+	}
+	metadata, _ := o["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["name"], metadata["uid"], o["metadata"] = parts[len(parts)-1], "uid of "+path, metadata
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stored[path] = tree(t, text)
+	s.stored[path] = o
 }
 
 const (

@@ -71,7 +71,7 @@ func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, want
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		accept: metadataType, operation: "reading", ref: ref}
 	var answer partialObject
-	err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	err := d.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) })
 	if err != nil {
 		return nil, nil, err
 	}

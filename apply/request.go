@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
@@ -91,13 +94,58 @@ func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return r.statusError(res.StatusCode, res.Header, answer.data)
 	}
-	if read == nil {
-		return nil
+	err = r.checkKind(answer.data)
+	if err == nil && read != nil {
+		err = read(res.StatusCode, answer.data)
 	}
-	if err := read(res.StatusCode, answer.data); err != nil {
+	if err != nil {
 		return r.noAnswerError(ctx, wait, fmt.Errorf("the answer is not valid for a Kubernetes API server: %w", err))
 	}
 	return nil
+}
+
+// checkKind returns an error if a successful response is not what an API server sends for r: for example {}, which is
+// not an object without fields, and not a list without objects.
+func (r *request) checkKind(body []byte) error {
+	if r.path == versionPath {
+		return nil
+	}
+	kind, err := topLevelKind(body)
+	switch {
+	case err != nil:
+		return err
+	case kind == "":
+		return errors.New("it has no kind")
+	case r.ref.Kind == "" || kind == r.ref.Kind || kind == "PartialObjectMetadata":
+		return nil
+	case kind == "Status" && r.method == http.MethodDelete:
+		return nil
+	}
+	return fmt.Errorf("it is of kind %s", clip(kind, 64))
+}
+
+// topLevelKind returns the field kind of a JSON object. API servers send it as one of the first fields.
+func topLevelKind(body []byte) (string, error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return "", errors.New("it is not a JSON object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return "", err
+		}
+		if key == "kind" {
+			var kind string
+			err := d.Decode(&kind)
+			return kind, err
+		}
+		var other json.RawMessage
+		if err := d.Decode(&other); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
 }
 
 // isIdempotent reports whether sending r twice has the same effect as sending it once.
@@ -230,7 +278,38 @@ type partialObject struct {
 	Metadata metadata `json:"metadata"`
 }
 
+// decode decodes the response for the object that ref names. It returns an error if the response is another object.
+func (p *partialObject) decode(body []byte, ref Ref) error {
+	if err := json.Unmarshal(body, p); err != nil {
+		return err
+	}
+	return checkIdentity(ref, p.Metadata.Name, p.Metadata.UID)
+}
+
+// decodeObject decodes the response for the object that ref names. It returns an error if the response is another
+// object.
+func decodeObject(body []byte, ref Ref) (map[string]any, error) {
+	var content map[string]any
+	if err := utiljson.Unmarshal(body, &content); err != nil {
+		return nil, err
+	}
+	u := unstructured.Unstructured{Object: content}
+	return content, checkIdentity(ref, u.GetName(), string(u.GetUID()))
+}
+
+// checkIdentity returns an error if an object in a response has another name than ref, or no uid.
+func checkIdentity(ref Ref, name, uid string) error {
+	switch {
+	case uid == "":
+		return errors.New("it is an object without uid")
+	case name != ref.Name:
+		return fmt.Errorf("it is the object %s", clip(name, 64))
+	}
+	return nil
+}
+
 type metadata struct {
+	Name              string           `json:"name"`
 	UID               string           `json:"uid"`
 	ResourceVersion   string           `json:"resourceVersion"`
 	Generation        int64            `json:"generation"`

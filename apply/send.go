@@ -113,7 +113,7 @@ func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, force str
 	)
 	err := a.send(ctx, &r, func(code int, body []byte) error {
 		created = code == http.StatusCreated
-		return json.Unmarshal(body, &answer)
+		return answer.decode(body, it.ref)
 	})
 	return writeResult{metadata: answer.Metadata, created: created}, err
 }
@@ -154,7 +154,7 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 func (a *applyCall) readMetadata(ctx context.Context, it *item) (metadata, error) {
 	r := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
 	var answer partialObject
-	err := a.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	err := a.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, it.ref) })
 	return answer.Metadata, err
 }
 
@@ -233,7 +233,7 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 	)
 	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
 	err := a.send(ctx, &r, func(_ int, body []byte) error {
-		return errors.Join(utiljson.Unmarshal(body, &live), json.Unmarshal(body, &answer))
+		return errors.Join(utiljson.Unmarshal(body, &live), answer.decode(body, it.ref))
 	})
 	if err != nil {
 		return nil, metadata{}, err

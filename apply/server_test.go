@@ -228,7 +228,8 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 			items = append(items, s.stored[path])
 		}
 	}
-	write(w, http.StatusOK, map[string]any{"kind": "List", "items": items})
+	write(w, http.StatusOK, map[string]any{"kind": "List", "items": items,
+		"metadata": map[string]any{"resourceVersion": "1"}})
 }
 
 func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -243,6 +244,9 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 	if !s.allowed(w, r, o) {
 		return
+	}
+	if old := s.stored[r.URL.Path]; old != nil && o["kind"] == nil { // a merge patch
+		o["kind"], o["apiVersion"] = old["kind"], old["apiVersion"]
 	}
 	s.store(r.URL.Path, o, "Apply", r.URL.Query().Get("fieldManager"))
 	s.answer(w, code, r, s.stored[r.URL.Path])

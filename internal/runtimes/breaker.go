@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
+	"github.com/kyma-fleet/lifecycle-manager/internal/answer"
 )
 
 // netDialer opens connections to runtimes.
@@ -134,6 +135,8 @@ func cause(err error) string {
 		return "no answer in time"
 	case errors.As(err, &op) && op.Op == "dial":
 		return "connection refused"
+	case errors.Is(err, answer.ErrRedirect):
+		return "it sends a redirect, which is not followed, because the credential would go elsewhere"
 	case isCertificateError(err):
 		return "its certificate is not trusted by the kubeconfig's certificate authority"
 	default:

@@ -113,6 +113,7 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 
 // ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. ParseKubeconfig refuses
 // exec plugins, auth providers and references to files, because these would run programs or read files in the manager.
+// It also refuses insecure-skip-tls-verify. tls-server-name, proxy-url and impersonation work as in kubectl.
 // A kubeconfig without a current context, a server or credentials is also an error. The error is an [Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
@@ -156,6 +157,10 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 			context.AuthInfo))
 	case cluster.CertificateAuthority != "":
 		return refused("a reference to a file (certificate-authority) of cluster " + quote(context.Cluster))
+	case cluster.InsecureSkipTLSVerify:
+		return nil, &Error{Code: KubeconfigRefused, Message: "insecure-skip-tls-verify of cluster " +
+			quote(context.Cluster) + " is refused, because the credential would go to whoever answers: put the " +
+			"certificate authority of the cluster into certificate-authority-data"}
 	case !hasCredential(user):
 		return invalid("user %q has neither token nor client certificate nor password", context.AuthInfo)
 	}
@@ -201,8 +206,12 @@ func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 		// connection keep its memory until the timers expire.
 		idle, pings = 10*time.Second, nil
 	}
+	proxy := http.ProxyFromEnvironment
+	if cfg.Proxy != nil {
+		proxy = cfg.Proxy // proxy-url in the kubeconfig
+	}
 	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
+		Proxy:                 proxy,
 		DialContext:           (&netDialer).DialContext,
 		TLSClientConfig:       tlsConfig,
 		TLSHandshakeTimeout:   p.opts.Timeout,
@@ -211,6 +220,8 @@ func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 		IdleConnTimeout:       idle,
 		DisableCompression:    true,
 		ResponseHeaderTimeout: p.opts.Timeout,
-		HTTP2:                 pings,
+
+		MaxResponseHeaderBytes: 64 << 10,
+		HTTP2:                  pings,
 	}, nil
 }

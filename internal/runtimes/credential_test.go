@@ -53,6 +53,9 @@ func TestKubeconfig(t *testing.T) {
 			kubeconfig(server, `client-certificate: /a, client-key: /b`), "KubeconfigRefused", "reference to a file"},
 		"AuthorityFile": {"no file of the manager is read", kubeconfig(server+`, certificate-authority: /a`,
 			"token: t"), "KubeconfigRefused", "certificate-authority"},
+		"Insecure": {"the credential would go to whoever answers", kubeconfig(server+", insecure-skip-tls-verify: true",
+			"token: t"), "KubeconfigRefused", "certificate-authority-data"},
+		"ServerName": {"a name in the certificate", kubeconfig(server+", tls-server-name: k", "token: t"), "", ""},
 		"ExecAndToken": {"a token beside it does not make it better",
 			kubeconfig(server, `token: t, exec: {apiVersion: v1, command: x}`), "KubeconfigRefused", "exec plugin"},
 	}

@@ -42,6 +42,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
+	"github.com/kyma-fleet/lifecycle-manager/internal/answer"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -293,7 +294,7 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 		return nil, &Error{Code: KubeconfigInvalid, Runtime: kyma,
 			Message: "credentials cannot be used: " + oneLine(err)}
 	}
-	b := &breaker{runtime: kyma, next: authenticated, base: cfg.Host}
+	b := &breaker{runtime: kyma, next: answer.Limit(authenticated, answer.Options{}), base: cfg.Host}
 	b.changed = func() { p.breakerChanged(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
 	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{

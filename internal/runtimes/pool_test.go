@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,7 +47,7 @@ func newServer(t *testing.T) *server {
 				w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401,"message":"Unauthorized"}`)
 			return
 		}
-		_, _ = fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"b"}}`)
+		_, _ = fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"b","uid":"u"}}`)
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state != http.StateClosed {
@@ -380,6 +381,51 @@ func TestProbeNow(t *testing.T) {
 		}
 		b.stop()
 	})
+}
+
+// TestHostileRuntime checks that the connections of the pool refuse what no API server sends.
+func TestHostileRuntime(t *testing.T) {
+	reached := false
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	defer elsewhere.Close()
+	tests := map[string]struct {
+		reason string
+		answer http.HandlerFunc
+		want   string
+	}{
+		"Redirect": {"the token goes nowhere else", http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP,
+			"redirect"},
+		"Structs": {"an answer that becomes gigabytes", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprint(w, `{"kind":"ConfigMap","metadata":{"managedFields":[`)
+			for {
+				if _, err := fmt.Fprint(w, strings.Repeat("{},", 1<<16)); err != nil {
+					return
+				}
+			}
+		}, "larger than what an API server sends"},
+		"Headers": {"headers without end", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
+		}, "connection broken"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.Config.Handler = tc.answer
+			pool, _ := newPool(t, secret("a", s.kubeconfig("first")))
+			rt, err := pool.Get(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = rt.Get(t.Context(), apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "b", Name: "a"})
+			_, again := pool.Get(t.Context(), "a")
+			if said := fmt.Sprint(err, again); !strings.Contains(said, tc.want) {
+				t.Errorf("%s: got %s, want %q", tc.reason, said, tc.want)
+			}
+		})
+	}
+	if reached {
+		t.Error("a redirect was followed")
+	}
 }
 
 // TestProbeWithoutConnection: there is nothing to probe; the next Get makes a connection.

@@ -3,7 +3,9 @@ package runtimes
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -21,11 +23,28 @@ func (rt *Runtime) setSubscriber(s Subscriber) {
 	}
 }
 
+// Limits of the list at the start of a watch. A list that exceeds them is reported as incomplete.
+const (
+	maxListPages   = 100
+	maxListObjects = 20_000
+	// maxListBytes is the maximum size of the metadata of all objects of a list.
+	maxListBytes = 16 << 20
+	// maxLists is the maximum number of concurrent lists in one runtime.
+	maxLists = 2
+)
+
+// Media types of lists and watches. They are JSON, because the limits of package answer count JSON.
+const (
+	listType  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	watchType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
 // watches are the watches on one runtime: one for each interest of its subscribers.
 type watches struct {
 	base    context.Context // its end ends all watches
-	client  metadata.Interface
+	client  rest.Interface
 	timeout time.Duration // of a list
+	lists   chan struct{} // see maxLists
 
 	mu      sync.Mutex
 	running map[Interest]*sharedWatch // guarded by mu
@@ -40,11 +59,13 @@ type sharedWatch struct {
 
 func newWatches(ctx context.Context, cfg *rest.Config, hc *http.Client, timeout time.Duration) *watches {
 	cfg = metadata.ConfigFor(cfg)
-	c, err := metadata.NewForConfigAndClient(cfg, hc)
+	cfg.WarningHandler = rest.NoWarnings{} // a runtime must not write lines into the log
+	c, err := rest.UnversionedRESTClientForConfigAndClient(cfg, hc)
 	if err != nil {
 		return nil // impossible: apply.New has accepted the same configuration
 	}
-	return &watches{base: ctx, client: c, timeout: timeout, running: map[Interest]*sharedWatch{}}
+	return &watches{base: ctx, client: c, timeout: timeout, lists: make(chan struct{}, maxLists),
+		running: map[Interest]*sharedWatch{}}
 }
 
 // setSubscriber starts the watches for the interests of s, and stops the watches that only s needed before.
@@ -92,44 +113,79 @@ func (w *watches) stop() {
 // run watches the objects of one interest until ctx ends. While the circuit breaker is open, attempts send no request,
 // and the delay between attempts does not grow. Therefore the watch resumes soon after the breaker has closed.
 func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
-	var client metadata.ResourceInterface = w.client.Resource(i.Resource)
-	if i.Namespace != "" {
-		client = w.client.Resource(i.Resource).Namespace(i.Namespace)
-	}
 	query := metav1.ListOptions{LabelSelector: i.Labels}
 	if i.Name != "" {
 		query.FieldSelector = "metadata.name=" + i.Name
 	}
-	var listed []metav1.PartialObjectMetadata
+	var listed objectList
 	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // Run returns only when ctx ends
-		Source: watch.ClientSource(func(ctx context.Context, o metav1.ListOptions) (
-			watch.Page[metav1.PartialObjectMetadata], error) {
-			list, err := client.List(ctx, o)
-			if err != nil {
-				return watch.Page[metav1.PartialObjectMetadata]{}, err
-			}
-			return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion,
-				Continue: list.Continue}, nil
-		}, client.Watch),
+		Source: watch.JSONSource[metav1.PartialObjectMetadata](func(ctx context.Context, query url.Values) (
+			io.ReadCloser, error) {
+			return w.get(ctx, i, query)
+		}),
 		Query: query, ListTimeout: w.timeout, IsUnsent: isBreakerOpen,
+		MaxPages: maxListPages, MaxObjects: maxListObjects, ListSlots: w.lists,
 		Page: func(items []metav1.PartialObjectMetadata, first bool) {
 			if first {
-				listed = nil
+				listed = objectList{}
 			}
-			listed = append(listed, items...)
+			listed.add(items)
 		},
 		Listed: func(complete bool) {
-			event := Event{Interest: i, Listed: true, Objects: listed}
-			if !complete {
+			event := Event{Interest: i, Listed: true, Objects: listed.objects}
+			if !complete || listed.incomplete {
 				event = Event{Interest: i, Missed: true}
 			}
-			listed = nil
+			listed = objectList{}
 			w.notify(shared, event)
 		},
 		Event: func(e watch.Event[metav1.PartialObjectMetadata]) {
 			w.notify(shared, Event{Interest: i, Object: e.Object, Deleted: e.Deleted})
 		},
 	})
+}
+
+// get requests the metadata of the objects of an interest.
+func (w *watches) get(ctx context.Context, i Interest, query url.Values) (io.ReadCloser, error) {
+	path := []string{"api", i.Resource.Version}
+	if i.Resource.Group != "" {
+		path = []string{"apis", i.Resource.Group, i.Resource.Version}
+	}
+	if i.Namespace != "" {
+		path = append(path, "namespaces", i.Namespace)
+	}
+	accept := listType
+	if query.Has("watch") {
+		accept = watchType
+	}
+	r := w.client.Get().AbsPath(append(path, i.Resource.Resource)...).SetHeader("Accept", accept)
+	for name := range query {
+		r.Param(name, query.Get(name))
+	}
+	return r.Stream(ctx)
+}
+
+// objectList is the list at the start of a watch.
+type objectList struct {
+	objects    []metav1.PartialObjectMetadata
+	bytes      int
+	incomplete bool // objects were left out, because bytes would exceed maxListBytes
+}
+
+// add adds the objects of a page. It leaves out the contents of managedFields, which nobody reads.
+func (l *objectList) add(items []metav1.PartialObjectMetadata) {
+	for n := range items {
+		fields := items[n].ManagedFields
+		for f := range fields {
+			fields[f].FieldsV1 = nil
+		}
+		l.bytes += items[n].Size()
+		if l.bytes > maxListBytes {
+			l.objects, l.incomplete = nil, true
+			return
+		}
+		l.objects = append(l.objects, items[n])
+	}
 }
 
 // isBreakerOpen reports whether a request was not sent because the circuit breaker is open.

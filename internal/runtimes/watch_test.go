@@ -58,3 +58,34 @@ func TestWatchBacksOff(t *testing.T) {
 		})
 	}
 }
+
+// TestLargeList checks that a list whose metadata is too large is reported as incomplete.
+func TestLargeList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pages := 0
+		label := strings.Repeat("x", 1<<20)
+		transport := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") != "" {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			pages++
+			return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(
+				`{"metadata":{"resourceVersion":"7","continue":"next"},"items":[{"metadata":{"labels":{"a":"` + label +
+					`"}}}]}`))}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		w := newWatches(ctx, &rest.Config{Host: "http://example.com", QPS: -1}, &http.Client{Transport: transport},
+			time.Second)
+		var got []Event
+		w.setSubscriber(Subscriber{Key: "k", Interests: []Interest{deployments}, Notify: func(e Event) {
+			got = append(got, e)
+		}})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(got) != 1 || !got[0].Missed || len(got[0].Objects) > 0 || pages != maxListPages {
+			t.Errorf("got %d events after %d pages, want one that changes may have been missed", len(got), pages)
+		}
+	})
+}

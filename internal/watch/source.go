@@ -18,6 +18,9 @@ import (
 // errUnreadable is the error of an event that cannot be read. The event is lost, so the watch cannot resume after it.
 var errUnreadable = errors.New("reading an event of a watch")
 
+// errNoList is the error of a list without a resourceVersion.
+var errNoList = errors.New("reading a list: the answer is not that of an API server: it has no resourceVersion")
+
 // Source reads one collection of objects. ClientSource and JSONSource return a Source.
 type Source[T any] struct {
 	// List returns one page of the collection.
@@ -110,11 +113,17 @@ func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadC
 			if err := json.NewDecoder(body).Decode(&list); err != nil {
 				return Page[T]{}, fmt.Errorf("reading a list: %w", err)
 			}
+			if list.Metadata.ResourceVersion == "" { // otherwise {} would mean that there are no objects
+				return Page[T]{}, errNoList
+			}
 			return Page[T]{list.Items, list.Metadata.ResourceVersion, list.Metadata.Continue}, nil
 		},
 		Watch: JSONWatch[T](get),
 	}
 }
+
+// maxDecoderBytes is the number of bytes after which the decoder of a watch is replaced.
+const maxDecoderBytes = 256 << 10
 
 // JSONWatch returns the Watch function of a JSONSource.
 func JSONWatch[T any](
@@ -127,8 +136,14 @@ func JSONWatch[T any](
 		}
 		defer body.Close()
 		opened()
-		decoder := json.NewDecoder(body)
+		from := io.Reader(body)
+		decoder := json.NewDecoder(from)
 		for {
+			if decoder.InputOffset() > maxDecoderBytes {
+				// The buffer of a decoder only grows, and a watch stays open for long.
+				from = io.MultiReader(decoder.Buffered(), from)
+				decoder = json.NewDecoder(from)
+			}
 			r, err := decodeEvent[T](decoder)
 			switch {
 			case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

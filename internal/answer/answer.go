@@ -1,0 +1,224 @@
+// Package answer limits what the answers of an API server cost. It is for API servers that the manager does not trust:
+// their administrators decide what they answer.
+//
+// # Use
+//
+//	http.Client{Transport: answer.Limit(transport, answer.Options{})} // one Transport for each runtime
+//
+// # How it works
+//
+// Transport passes requests through. It reads along while the caller reads the body of an answer, counts the bytes and
+// the JSON values in it, and fails the read as soon as a limit is exceeded. So an answer is refused before structs are
+// built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts as 100 bytes.
+//
+//	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
+//	an event of a watch                at most Memory/8
+//	the answers of one API server      one answer or event larger than 256 KiB at a time; the others wait until it is
+//	                                   closed, at most until the deadline of their request
+//	a redirect                         is an error, because the credential would go to another address
+//
+// # What it does not do
+//
+// Transport does not limit what the caller keeps after it has closed the body. It does not limit the number of answers.
+package answer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// ErrTooLarge is the error of a read that would exceed a limit.
+var ErrTooLarge = errors.New("the answer is larger than what an API server sends")
+
+// ErrRedirect is the error of a request whose answer is a redirect.
+var ErrRedirect = errors.New("the answer is a redirect, which is not followed with a credential")
+
+const (
+	// valueCost is what one JSON value counts, in bytes.
+	valueCost = 100
+	// smallCost is the maximum cost of an answer, in bytes, that does not wait for other answers.
+	smallCost = 256 << 10
+	// maxDepth is the maximum number of nested objects and lists.
+	maxDepth = 512
+)
+
+// Options are the options of Limit.
+type Options struct {
+	// Memory is the memory in bytes that the answers of one API server may need at once. Default 64 MiB.
+	Memory int64
+}
+
+// Transport is an [http.RoundTripper] for one API server. Safe for concurrent use.
+type Transport struct {
+	next              http.RoundTripper
+	maxAnswer, maxDoc int64
+	large             chan struct{} // holds a value while an answer costs more than smallCost
+}
+
+// Limit returns a Transport that sends requests through next.
+func Limit(next http.RoundTripper, o Options) *Transport {
+	memory := cmp.Or(o.Memory, 64<<20)
+	return &Transport{next: next, maxAnswer: memory / 4 * 3, maxDoc: memory / 8, large: make(chan struct{}, 1)}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode >= 300 && res.StatusCode <= 399 && res.Header.Get("Location") != "" {
+		_ = res.Body.Close()
+		return nil, ErrRedirect
+	}
+	b := &body{ReadCloser: res.Body, transport: t, ctx: r.Context(), limit: t.maxAnswer}
+	if b.isWatch = r.URL.Query().Get("watch") != ""; b.isWatch {
+		b.limit = t.maxDoc
+	}
+	res.Body = b
+	return res, nil
+}
+
+// WrappedRoundTripper returns the wrapped transport. client-go uses it to close idle connections.
+func (t *Transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// body is the body of an answer. Only one goroutine reads it. Another one may close it.
+type body struct {
+	io.ReadCloser
+	transport *Transport
+	ctx       context.Context // of the request: bounds the wait for other answers
+	limit     int64
+	isWatch   bool
+
+	document scanner
+	err      error // the limit that was exceeded
+
+	mu      sync.Mutex
+	isLarge bool // guarded by mu: this answer occupies transport.large
+	closed  bool // guarded by mu
+}
+
+// Read implements [io.Reader].
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.document.cost() <= smallCost {
+		b.leave() // the caller has taken the large event before, because it reads the next one
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.err = b.count(p[:n]); b.err != nil {
+		return 0, b.err
+	}
+	return n, err
+}
+
+// count counts a part of the answer. It waits if the answer becomes large while another one is.
+func (b *body) count(part []byte) error {
+	for len(part) > 0 {
+		n, ended := b.document.scan(part)
+		part = part[n:]
+		if b.document.cost() > b.limit || b.document.depth > maxDepth {
+			return fmt.Errorf("%w: more than %d MiB, where each value counts %d bytes, or more than %d levels",
+				ErrTooLarge, b.limit>>20, valueCost, maxDepth)
+		}
+		if b.document.cost() > smallCost {
+			if err := b.enter(); err != nil {
+				return err
+			}
+		}
+		if ended && b.isWatch {
+			b.document = scanner{}
+		}
+	}
+	return nil
+}
+
+// enter waits until no other answer is large.
+func (b *body) enter() error {
+	b.mu.Lock()
+	isLarge := b.isLarge
+	b.mu.Unlock()
+	if isLarge {
+		return nil
+	}
+	select {
+	case b.transport.large <- struct{}{}:
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		<-b.transport.large
+		return http.ErrBodyReadAfterClose
+	}
+	b.isLarge = true
+	return nil
+}
+
+// leave lets another answer be large.
+func (b *body) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isLarge {
+		b.isLarge = false
+		<-b.transport.large
+	}
+}
+
+// Close implements [io.Closer].
+func (b *body) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.leave()
+	return b.ReadCloser.Close()
+}
+
+// scanner counts the bytes and the values of a JSON document. Text that is not JSON counts its bytes at least.
+type scanner struct {
+	bytes, values int64
+	depth         int
+	inString      bool
+	escaped       bool // the byte before was a backslash in a string
+}
+
+// cost returns the memory that the document may need, in bytes.
+func (s *scanner) cost() int64 { return s.bytes + s.values*valueCost }
+
+// scan reads text up to the end of an object or list that is not part of another one, or all of it. It returns the
+// number of bytes, and whether the document has ended.
+func (s *scanner) scan(text []byte) (n int, ended bool) {
+	for i, c := range text {
+		switch {
+		case s.escaped:
+			s.escaped = false
+		case s.inString:
+			s.escaped, s.inString = c == '\\', c != '"'
+		default:
+			switch c {
+			case '"':
+				s.inString = true
+			case ',':
+				s.values++
+			case '{', '[':
+				s.values++
+				s.depth++
+			case '}', ']':
+				if s.depth--; s.depth <= 0 {
+					s.depth = 0
+					s.bytes += int64(i + 1)
+					return i + 1, true
+				}
+			}
+		}
+	}
+	s.bytes += int64(len(text))
+	return len(text), false
+}
