@@ -51,6 +51,7 @@ var rooms = []struct {
 	{3, "manifest", "the door to the libraries, for use without the manager"},
 	{3, "internal/author", "what authors of modules do before anybody installs them"},
 	{3, "internal/ownership", "decides whose a runtime is, for controllers and people alike"},
+	{3, "internal/customresource", "the manager deletes by the same answer that klm shows before"},
 	{3, "internal/runtimes", "knows many clusters, not what is done there"},
 	{3, "internal/backchannel", "knows who calls, not what follows from it"},
 	{3, "internal/conversion", "knows the versions of our kinds, not what they are for"},

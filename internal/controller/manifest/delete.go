@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -76,7 +76,10 @@ func (n *run) findBlockers(ctx context.Context) error {
 // stay, because another module contains them too or because they existed before the module, do not count.
 func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
 	crds = inventory.ToDelete(ctx, n.Client, n.manifest, crds)
-	return customresource.Question{Client: n.Client, Runtime: n.runtime.Cluster, Manifest: n.manifest,
+	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
+		return runtimes.ManifestsOf(ctx, n.Client, n.manifest.Namespace, n.manifest.Labels[v1beta2.LabelKymaName])
+	}
+	return customresource.Question{Manifests: manifests, Runtime: n.runtime.Cluster, Manifest: n.manifest,
 		Inventory: inventory.Refs(n.manifest.Status.Synced), CRDs: crds}
 }
 

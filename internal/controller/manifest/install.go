@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )

@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	found, err := customresource.Find(ctx, customresource.Question{…})
+//	found, err := customresource.FindOfModule(ctx, customresource.Question{…})
 //	if len(found.Kinds) > 0 && allowed {
 //		deleted, err := found.Delete(ctx)
 //	}
@@ -34,18 +34,17 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Question is about the CRDs of one module.
 type Question struct {
-	// Client reads the other Manifests of the runtime from a cache.
-	Client client.Reader
+	// Manifests returns the Manifests of the runtime, which may include that of the module. It is called only if there
+	// are custom resources.
+	Manifests func(context.Context) ([]v1beta2.Manifest, error)
 	// Runtime is the cluster of the module.
 	Runtime *apply.Cluster
 	// Manifest is the Manifest of the module.
@@ -101,23 +100,34 @@ func declaredRef(m *v1beta2.Manifest) apply.Ref {
 		Name: cr.GetName()}
 }
 
-// FindOfModule is Find for all CRDs in the inventory, and for the CRD of the default custom resource even if another
+// FindOfModule is Find for the CRDs of the question, and for the CRD of the default custom resource even if another
 // component has created this CRD: without the module, no operator would handle its custom resources.
-func FindOfModule(ctx context.Context, q Question) (Found, error) {
-	q.CRDs = q.Inventory
-	if q.Manifest.Spec.Resource != nil {
-		own := declaredRef(q.Manifest)
-		resource, _, err := q.Runtime.Resource(ctx, own)
-		if err != nil && loop.Reason(err) != apply.KindUnknown {
-			return Found{}, err
-		}
-		crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
-			Name: resource.Resource + "." + resource.Group}
-		if err == nil && !slices.ContainsFunc(q.CRDs, crd.SameObject) {
-			q.CRDs = append(slices.Clone(q.CRDs), crd)
-		}
+func FindOfModule(ctx context.Context, q Question) (found Found, err error) {
+	if q.CRDs, err = WithDefaultKind(ctx, q.Runtime, q.Manifest, q.CRDs); err != nil {
+		return Found{}, err
 	}
 	return Find(ctx, q)
+}
+
+// WithDefaultKind returns refs with the CRD of the default custom resource of a module.
+func WithDefaultKind(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, refs []apply.Ref) (
+	[]apply.Ref, error) {
+	if m.Spec.Resource == nil {
+		return refs, nil
+	}
+	resource, _, err := runtime.Resource(ctx, declaredRef(m))
+	if err != nil {
+		if loop.Reason(err) == apply.KindUnknown {
+			return refs, nil
+		}
+		return nil, err
+	}
+	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: resource.Resource + "." + resource.Group}
+	if slices.ContainsFunc(refs, crd.SameObject) {
+		return refs, nil
+	}
+	return append(slices.Clone(refs), crd), nil
 }
 
 // Find returns the custom resources of users that the deletion of the CRDs would delete.

@@ -2,16 +2,13 @@ package customresource
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
-	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // ownership has what decides whether a custom resource belongs to a user.
@@ -22,19 +19,18 @@ type ownership struct {
 	others    []string           // namespace/name of the other Manifests of the runtime
 }
 
-// ownership reads the other Manifests of the runtime from the cache.
+// ownership reads the other Manifests of the runtime.
 func (q Question) ownership(ctx context.Context, pages []apply.Instances) (ownership, error) {
 	own := ownership{inventory: q.Inventory}
 	for _, page := range pages {
 		own.kinds = append(own.kinds, page.Kind.GroupKind())
 	}
-	var list v1beta2.ManifestList
-	if err := q.Client.List(ctx, &list, client.InNamespace(q.Manifest.Namespace),
-		client.MatchingFields{runtimes.KymaNameIndex: q.Manifest.Labels[v1beta2.LabelKymaName]}); err != nil {
-		return own, fmt.Errorf("listing the Manifests of runtime %s: %w", q.Manifest.Labels[v1beta2.LabelKymaName], err)
+	all, err := q.Manifests(ctx)
+	if err != nil {
+		return own, err
 	}
-	for i := range list.Items {
-		m := &list.Items[i]
+	for i := range all {
+		m := &all[i]
 		if m.Name != q.Manifest.Name {
 			own.others = append(own.others, m.Namespace+"/"+m.Name)
 		}

@@ -94,6 +94,15 @@ const (
 	kindsLimit = 5 // maximum number of kinds in a message
 )
 
+// Count returns the number of custom resources of users.
+func (f Found) Count() int {
+	n := 0
+	for _, k := range f.Kinds {
+		n += k.count
+	}
+	return n
+}
+
 // String returns the numbers of custom resources of users, with their kinds and first names.
 func (f Found) String() string {
 	var parts []string

@@ -89,3 +89,14 @@ func TestDeclaredRef(t *testing.T) {
 		t.Errorf("a module without a default custom resource: %v, %v", ref, err)
 	}
 }
+
+// TestFindOfModuleAdopted: a CRD that stays when the module is removed is not looked at. Without a Runtime, any request
+// would fail.
+func TestFindOfModuleAdopted(t *testing.T) {
+	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: "things.example.com", Adopted: true}
+	found, err := FindOfModule(t.Context(), Question{Manifest: &v1beta2.Manifest{}, Inventory: []apply.Ref{crd}})
+	if err != nil || found.Count() != 0 {
+		t.Errorf("found %s, %v", found, err)
+	}
+}
