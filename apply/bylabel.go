@@ -30,5 +30,61 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 	return listed.items, listed.next != "", nil
 }
 
+// Labelled are the objects of all kinds that match a label selector.
+type Labelled struct {
+	Items []ObjectMetadata
+	// More are the kinds of which more objects exist than were listed.
+	More []schema.GroupKind
+	// Refused are the kinds that the credential may not list.
+	Refused []schema.GroupKind
+}
+
+// ListAllByLabel returns the metadata of the objects of all kinds that match a label selector, in all namespaces, at
+// most limit objects of a kind. It leaves out kinds whose objects the cluster creates by itself. It sends two discovery
+// requests, and one list request for each kind.
+func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int) (Labelled, error) {
+	var kinds []listedKind
+	known := map[schema.GroupKind]bool{}
+	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
+		if canList && !known[kind.gvk.GroupKind()] {
+			known[kind.gvk.GroupKind()] = true
+			kinds = append(kinds, kind)
+		}
+	})
+	if err != nil {
+		return Labelled{}, err
+	}
+	query := "limit=" + strconv.Itoa(limit) + "&labelSelector=" + url.QueryEscape(selector)
+	pages, errs := make([]page, len(kinds)), make([]error, len(kinds))
+	err = c.forEach(len(kinds), func(i int) error {
+		pages[i], errs[i] = c.listPage(ctx, kinds[i].gvk.GroupVersion(), kinds[i].resource, "", query)
+		if reasonIs(errs[i], RuntimeForbidden) {
+			return nil
+		}
+		return errs[i]
+	})
+	if err != nil {
+		return Labelled{}, err
+	}
+	var all Labelled
+	for i, kind := range kinds {
+		switch {
+		case isNotFound(errs[i]) || errs[i] != nil && isMethodNotAllowed(errs[i]): // not served any more, or no list
+		case reasonIs(errs[i], RuntimeForbidden):
+			all.Refused = append(all.Refused, kind.gvk.GroupKind())
+		case errs[i] != nil:
+			return Labelled{}, errs[i]
+		}
+		for _, o := range pages[i].items {
+			o.Kind, o.Keep = kind.gvk.Kind, o.annotations[AnnotationPrune] == "keep"
+			all.Items = append(all.Items, o)
+		}
+		if pages[i].next != "" {
+			all.More = append(all.More, kind.gvk.GroupKind())
+		}
+	}
+	return all, nil
+}
+
 // Annotation returns the value of an annotation. It returns "" if the object does not have the annotation.
 func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }

@@ -41,3 +41,47 @@ func TestListByLabel(t *testing.T) {
 		t.Errorf("got %v, want %s", err, KindUnknown)
 	}
 }
+
+// TestListAllByLabel: one list for each kind that can be listed and deleted; kinds that may not be listed are named.
+func TestListAllByLabel(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	s.on("GET /api", answering(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1",
+"resources":[{"resource":"configmaps","scope":"Namespaced","verbs":["list","delete"],"responseKind":{"kind":"ConfigMap"}},
+{"resource":"events","scope":"Namespaced","verbs":["list","delete"],"responseKind":{"kind":"Event"}},
+{"resource":"bindings","scope":"Namespaced","verbs":["create"],"responseKind":{"kind":"Binding"}},
+{"resource":"secrets","scope":"Namespaced","verbs":["list","delete"],"responseKind":{"kind":"Secret"}}]}]}]}`))
+	s.on("GET /apis", answering(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[
+{"version":"v2","resources":[{"resource":"things","scope":"Cluster","verbs":["list","delete"],"responseKind":{"kind":"Thing"}}]},
+{"version":"v1","resources":[{"resource":"things","scope":"Cluster","verbs":["list","delete"],"responseKind":{"kind":"Thing"}}]}]}]}`))
+	s.on("GET /api/v1/configmaps", answering(`{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a",
+"namespace":"b","annotations":{"operator.kyma-project.io/prune":"keep"}}}]}`))
+	s.on("GET /api/v1/secrets", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"kind":"Status","reason":"Forbidden","code":403,"message":"secrets is forbidden: User \"u\" cannot list resource \"secrets\" in API group \"\""}`))
+	})
+	s.on("GET /apis/example.com/v2/things", answering(`{"items":[{"metadata":{"name":"t"}}]}`))
+	all, err := c.ListAllByLabel(t.Context(), "of=us", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs []Ref
+	for _, o := range all.Items {
+		refs = append(refs, o.Ref)
+	}
+	want := []Ref{{Version: "v1", Kind: "ConfigMap", Namespace: "b", Name: "a", Keep: true},
+		{Group: "example.com", Version: "v2", Kind: "Thing", Name: "t"}}
+	if diff := cmp.Diff(want, refs); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]schema.GroupKind{{Kind: "ConfigMap"}}, all.More); diff != "" {
+		t.Errorf("kinds with more objects: %s", diff)
+	}
+	if diff := cmp.Diff([]schema.GroupKind{{Kind: "Secret"}}, all.Refused); diff != "" {
+		t.Errorf("kinds that may not be listed: %s", diff)
+	}
+	if sent := s.take(); len(sent) != 5 {
+		t.Errorf("requests are %q, want two for discovery and three lists", sent)
+	}
+}

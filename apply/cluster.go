@@ -90,7 +90,7 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		opts.RequestTimeout = 10 * time.Second
 	}
 	if opts.KeepNamespaces == nil {
-		opts.KeepNamespaces = []string{"kyma-system"}
+		opts.KeepNamespaces = defaultKept
 	}
 	return &Cluster{
 		http:      &client,
@@ -98,11 +98,24 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		timeout:   opts.RequestTimeout,
 		query:     "timeout=" + url.QueryEscape(opts.RequestTimeout.String()),
 		slots:     make(chan struct{}, opts.MaxConcurrentRequests),
-		protected: append([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, opts.KeepNamespaces...),
+		protected: slices.Concat(systemNamespaces, opts.KeepNamespaces),
 		observe:   opts.Observe,
 		now:       time.Now,
 		shared:    opts.Kinds,
 	}, nil
+}
+
+// systemNamespaces are the namespaces that Kubernetes itself needs, and defaultKept is the default of
+// ClusterOptions.KeepNamespaces.
+var (
+	systemNamespaces = []string{"default", "kube-node-lease", "kube-public", "kube-system"}
+	defaultKept      = []string{"kyma-system"}
+)
+
+// IsProtected reports whether r is a namespace that a Cluster with the default options never deletes.
+func IsProtected(r Ref) bool {
+	return r.groupKind() == namespaceKind && (slices.Contains(systemNamespaces, r.Name) ||
+		slices.Contains(defaultKept, r.Name))
 }
 
 // isProtected reports whether r is a namespace that is never deleted.

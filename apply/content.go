@@ -157,6 +157,21 @@ func isMadeByCluster(ref Ref) bool {
 // namespaced kinds. It sends two requests.
 func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
 	all = map[schema.GroupKind]bool{}
+	err = c.visitKinds(ctx, func(kind listedKind, canList bool) {
+		if kind.namespaced && !all[kind.gvk.GroupKind()] {
+			all[kind.gvk.GroupKind()] = true
+			if canList {
+				listed = append(listed, kind)
+			}
+		}
+	})
+	return listed, all, err
+}
+
+// visitKinds calls visit for each kind that the cluster serves, the preferred version of a kind first. canList is true
+// for kinds that can be listed and deleted, and whose objects the cluster does not create by itself. visitKinds sends
+// two requests.
+func (c *Cluster) visitKinds(ctx context.Context, visit func(kind listedKind, canList bool)) error {
 	for _, path := range []string{"/api", "/apis"} {
 		var answer struct {
 			Kind  string `json:"kind"`
@@ -180,10 +195,10 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all
 		r := request{method: http.MethodGet, path: path, accept: discoveryType,
 			operation: "reading which kinds are served"}
 		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
-			return nil, nil, err
+			return err
 		}
 		if answer.Kind != "APIGroupDiscoveryList" {
-			return nil, nil, &Error{Operation: "reading which kinds are served", reason: ServerFault,
+			return &Error{Operation: "reading which kinds are served", reason: ServerFault,
 				Message: "the API server does not support aggregated discovery (Kubernetes 1.30 or later)"}
 		}
 		for _, group := range answer.Items {
@@ -191,17 +206,12 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all
 				for _, res := range v.Resources {
 					gvk := schema.GroupVersionKind{Group: group.Metadata.Name, Version: v.Version,
 						Kind: res.ResponseKind.Kind}
-					if res.Scope != "Namespaced" || all[gvk.GroupKind()] {
-						continue
-					}
-					all[gvk.GroupKind()] = true
-					if slices.Contains(res.Verbs, "list") && slices.Contains(res.Verbs, "delete") &&
-						!isMadeByCluster(Ref{Group: gvk.Group, Kind: gvk.Kind}) {
-						listed = append(listed, listedKind{gvk, resource{res.Resource, inNamespace}})
-					}
+					visit(listedKind{gvk, resource{res.Resource, res.Scope == "Namespaced"}},
+						slices.Contains(res.Verbs, "list") && slices.Contains(res.Verbs, "delete") &&
+							!isMadeByCluster(Ref{Group: gvk.Group, Kind: gvk.Kind}))
 				}
 			}
 		}
 	}
-	return listed, all, nil
+	return nil
 }

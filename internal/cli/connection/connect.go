@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
@@ -338,6 +339,15 @@ func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.Parti
 
 // FieldOwner is the field manager of everything that klm writes. It is also the user agent of klm.
 const FieldOwner = "klm"
+
+// AnyKind returns a client for objects of all kinds. It sends no requests.
+func (c *Cluster) AnyKind() (*apply.Cluster, error) {
+	objects, err := apply.New(c.Config, c.http, apply.ClusterOptions{RequestTimeout: c.Config.Timeout})
+	if err != nil {
+		return nil, console.Fail(console.ExitCluster, "connecting to %s: %v", c, err)
+	}
+	return objects, nil
+}
 
 // UID returns the UID of namespace kube-system, which identifies a cluster.
 func (c *Cluster) UID(ctx context.Context) (string, error) {

@@ -121,7 +121,7 @@ func TestCommands(t *testing.T) {
 			Want: []string{"the removal of module sample is requested"}}, []v1beta2.Module{sample}, []any{}},
 		"DisableAll": {fixture.Case{Reason: "custom resources of users are deleted, too",
 			Args: "disable sample --delete-custom-resources", Input: "yes\n",
-			Want: []string{"will be deleted first: this cannot be undone", "module sample is removed"}},
+			Want: []string{"are deleted first, and this cannot be undone", "module sample is removed"}},
 			[]v1beta2.Module{sample}, []any{}},
 		"DisableUnknown": {fixture.Case{Reason: "nothing is enabled", Args: "disable sample --yes",
 			Code: console.ExitNotFound, Want: []string{`module "sample" is not enabled: none exist`}}, nil, nil},

@@ -14,13 +14,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/removal"
 )
 
 func disableCommand(a *console.App) *cobra.Command {
 	var yes, deleteResources bool
 	var wait console.WaitFlags
 	c := a.Command("disable MODULE [--yes]", "remove a module from a runtime, and wait until it is removed",
-		"klm shows what will be removed, and asks before it starts. The removal waits until users have deleted the "+
+		"klm counts what will be deleted, and asks before it starts. The removal waits until users have deleted the "+
 			"custom resources that they created. --delete-custom-resources deletes them.", `
 klm module disable sample
 klm module disable sample --yes --timeout=10m
@@ -51,7 +52,16 @@ func disableModule(ctx context.Context, a *console.App, module string, yes, dele
 			console.Suggest(module, connection.ModuleNames(k)))
 	}
 	if !yes {
-		fmt.Fprintf(a.Err, "%s\n%s\n", describeRemoval(k, module), describeUsers(module, deleteResources))
+		p := a.Page()
+		p.Line("%s", describeRemoval(k, module))
+		if m := k.Module(module); m.IsManaged() {
+			found, err := countRemoval(ctx, c, k, module)
+			if err != nil {
+				return err
+			}
+			found.Show(p, deleteResources, "delete them, or add --delete-custom-resources")
+		}
+		fmt.Fprint(a.Err, p.String())
 		if err := a.Confirm("Disable module " + module + "?"); err != nil {
 			return err
 		}
@@ -86,13 +96,25 @@ func disableModule(ctx context.Context, a *console.App, module string, yes, dele
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
 }
 
-// describeUsers returns a text about the custom resources of users.
-func describeUsers(module string, deleted bool) string {
-	if deleted {
-		return "The custom resources of users of all of its kinds will be deleted first: this cannot be undone."
+// countRemoval counts what the removal of a module deletes. If the cluster is its own control plane, it has the
+// Manifest with the inventory.
+func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, module string) (*removal.Found, error) {
+	objects, err := c.AnyKind()
+	if err != nil {
+		return nil, err
 	}
-	return "Custom resources of users, whose number klm does not know yet, block the removal: klm module why " + module +
-		" then counts and names them."
+	if c.IsControlPlane() {
+		var list v1beta2.ManifestList
+		if err := c.List(ctx, &list, c.InNamespace(),
+			client.MatchingLabels{v1beta2.LabelKymaName: k.Name}); err != nil {
+			return nil, c.Explain(err, "reading the Manifests of "+k.Name)
+		}
+		f := diagnosis.Facts{Manifests: list.Items}
+		if m := f.Manifest(module); m != nil {
+			return removal.OfManifest(ctx, objects, m, list.Items), nil
+		}
+	}
+	return removal.OfModule(ctx, objects, k, module), nil
 }
 
 // setPermission adds a module to the annotation AnnotationDeleteCustomResources of the Kyma, or removes it.

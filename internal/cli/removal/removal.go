@@ -1,0 +1,306 @@
+package removal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// Found is what a removal would delete.
+type Found struct {
+	// Deleted are the objects of the modules that would be deleted. They do not include default custom resources.
+	Deleted []apply.Ref
+	// Staying is the number of objects of the modules that would stay.
+	Staying int
+	// Incomplete says why Deleted may lack objects; "" if it is complete.
+	Incomplete string
+	// Unknown says why nothing is known about the objects; "" if something is known.
+	Unknown string
+	// Users are the custom resources of users that would be deleted with the CRDs of the modules.
+	Users customresource.Found
+	// UsersUnknown says why Users is not known; "" if it is known.
+	UsersUnknown string
+}
+
+const (
+	// timeLimit is the time for all requests of one removal. A person waits for the answer.
+	timeLimit = 15 * time.Second
+	// kindLimit is the number of objects of a kind that are counted in a runtime.
+	kindLimit = 500
+)
+
+// OfRuntime counts what the removal of all modules of a runtime deletes. manifests are all of its Manifests. runtime is
+// nil if the runtime cannot be reached for the reason why.
+func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest) *Found {
+	f := &Found{}
+	var inventory []apply.Ref
+	for i := range manifests {
+		for _, r := range refs(&manifests[i]) {
+			if !slices.ContainsFunc(inventory, r.SameObject) {
+				inventory = append(inventory, r)
+			}
+		}
+	}
+	for _, r := range inventory {
+		f.add(r, r.Adopted)
+	}
+	f.findUsers(ctx, runtime, why, manifests, inventory)
+	return f
+}
+
+// OfManifest counts what the removal of one module deletes. manifests are all Manifests of the runtime.
+func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, manifests []v1beta2.Manifest) *Found {
+	f := &Found{}
+	var others []apply.Ref
+	for i := range manifests {
+		if o := &manifests[i]; o.Name != m.Name && o.DeletionTimestamp.IsZero() && !o.IsUnmanaged() {
+			others = append(others, refs(o)...)
+		}
+	}
+	for _, r := range refs(m) {
+		f.add(r, r.Adopted || r.Shared || slices.ContainsFunc(others, r.SameObject))
+	}
+	f.findUsers(ctx, runtime, nil, manifests, refs(m), *m)
+	return f
+}
+
+// OfModule counts what the removal of a module deletes. k is the Kyma in the runtime.
+func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, module string) *Found {
+	f := &Found{}
+	manifests, of := manifestsOf(k, module)
+	if of == nil {
+		f.Unknown = "the Kyma names no component of the module, or no control plane, so nothing is installed yet"
+		f.UsersUnknown = f.Unknown
+		return f
+	}
+	limited, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	all, err := runtime.ListAllByLabel(limited, v1beta2.LabelAppComponent+"="+of.Name, kindLimit)
+	if err != nil {
+		f.Unknown = explain(err)
+		f.UsersUnknown = f.Unknown
+		return f
+	}
+	var inventory []apply.Ref
+	for i := range all.Items {
+		o := &all.Items[i]
+		if o.Annotation(v1beta2.AnnotationOwnedBy) != of.Namespace+"/"+of.Name || isDefault(of, o.Ref) {
+			continue
+		}
+		inventory = append(inventory, o.Ref)
+		f.add(o.Ref, o.Annotation(apply.AnnotationAdopted) != "" || o.Annotation(apply.AnnotationCoOwners) != "")
+	}
+	if len(inventory) == 0 && len(all.Refused) == 0 {
+		f.Unknown = "no object has the label " + v1beta2.LabelAppComponent + "=" + of.Name
+		f.UsersUnknown = f.Unknown
+		return f
+	}
+	var why []string
+	if len(all.More) > 0 {
+		why = append(why, fmt.Sprintf("only %d of each kind are counted", kindLimit))
+	}
+	if len(all.Refused) > 0 {
+		why = append(why, "your user may not list "+first(all.Refused))
+	}
+	f.Incomplete = strings.Join(why, ", and ")
+	if slices.Contains(all.Refused, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
+		f.UsersUnknown = "your user may not list CustomResourceDefinition.apiextensions.k8s.io"
+		return f
+	}
+	f.findUsers(ctx, runtime, nil, manifests, inventory, *of)
+	return f
+}
+
+// add counts one object of a module. Namespaces that are never deleted stay, too.
+func (f *Found) add(r apply.Ref, stays bool) {
+	if stays || r.Keep || apply.IsProtected(r) {
+		f.Staying++
+	} else {
+		f.Deleted = append(f.Deleted, r)
+	}
+}
+
+// findUsers finds custom resources of users of the CRDs that would be deleted, and of the default custom resources of
+// the modules. Without modules it means all manifests.
+func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest,
+	inventory []apply.Ref, modules ...v1beta2.Manifest) {
+	if why != nil {
+		f.UsersUnknown = explain(why)
+		return
+	}
+	if modules == nil {
+		modules = manifests
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	q := customresource.Question{Runtime: runtime, Inventory: inventory, CRDs: f.Deleted,
+		Manifest:  &v1beta2.Manifest{},
+		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return manifests, nil }}
+	var err error
+	for i := range modules {
+		if q.Manifest = &modules[i]; modules[i].IsUnmanaged() {
+			continue
+		}
+		if q.CRDs, err = customresource.WithDefaultKind(ctx, runtime, q.Manifest, q.CRDs); err != nil {
+			f.UsersUnknown = explain(err)
+			return
+		}
+	}
+	if f.Users, err = customresource.Find(ctx, q); err != nil {
+		f.UsersUnknown = explain(err)
+	}
+}
+
+// refs returns the inventory of a Manifest. The objects of an unmanaged Manifest stay.
+func refs(m *v1beta2.Manifest) []apply.Ref {
+	var all []apply.Ref
+	for _, e := range m.Status.Synced {
+		all = append(all, apply.Ref{Group: e.Group, Version: e.Version, Kind: e.Kind, Namespace: e.Namespace,
+			Name: e.Name, Keep: e.Keep || m.IsUnmanaged(), Adopted: e.Adopted, Shared: e.Shared})
+	}
+	return all
+}
+
+// manifestsOf returns what the Kyma of a runtime says about the Manifests of its modules, and that of one module, or
+// nil if it is not known. Their names follow from the names of the Kyma in the control plane and the components.
+func manifestsOf(k *v1beta2.Kyma, module string) (all []v1beta2.Manifest, of *v1beta2.Manifest) {
+	namespace, kyma, known := strings.Cut(k.Annotations[v1beta2.AnnotationOwnedBy], "/")
+	for i := range k.Status.Modules {
+		e := &k.Status.Modules[i]
+		component := cmp.Or(e.OCMComponentName, e.FQDN)
+		if !known || component == "" {
+			continue
+		}
+		m := v1beta2.Manifest{}
+		m.Namespace, m.Name = namespace, v1beta2.ManifestName(kyma, component, e.Name)
+		if r := e.Resource; r != nil {
+			m.Spec.Resource = &unstructured.Unstructured{}
+			m.Spec.Resource.SetAPIVersion(r.APIVersion)
+			m.Spec.Resource.SetKind(r.Kind)
+			m.Spec.Resource.SetNamespace(r.Metadata.Namespace)
+			m.Spec.Resource.SetName(r.Metadata.Name)
+		}
+		all = append(all, m)
+		if e.Name == module {
+			of = &m
+		}
+	}
+	return all, of
+}
+
+// isDefault reports whether an object is the default custom resource of a module.
+func isDefault(m *v1beta2.Manifest, ref apply.Ref) bool {
+	cr := m.Spec.Resource
+	return cr != nil && ref.Group == cr.GroupVersionKind().Group && ref.Kind == cr.GetKind() &&
+		ref.Name == cr.GetName() && (ref.Namespace == "" || ref.Namespace == cmp.Or(cr.GetNamespace(), "default"))
+}
+
+// explain returns why a request failed, in one line.
+func explain(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("the runtime has not answered within %s", timeLimit)
+	}
+	return loop.Clip(err.Error())
+}
+
+// first returns the first kinds of a list.
+func first(kinds []schema.GroupKind) string {
+	const limit = 3
+	var names []string
+	for _, k := range kinds[:min(limit, len(kinds))] {
+		names = append(names, k.String())
+	}
+	if more := len(kinds) - limit; more > 0 {
+		names = append(names, fmt.Sprintf("%d more kinds", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Show writes what will be deleted, and what happens to the custom resources of users. consent is true if their
+// deletion is allowed; otherwise how says how it can be allowed.
+func (f *Found) Show(p *console.Page, consent bool, how string) {
+	switch {
+	case f.Unknown != "":
+		p.Wrap("  ", "The number of objects that are deleted is not known: "+f.Unknown+".")
+	default:
+		p.Wrap("  ", f.objects())
+	}
+	if f.Staying > 0 {
+		stay := "objects stay"
+		if f.Staying == 1 {
+			stay = "object stays"
+		}
+		p.Wrap("  ", fmt.Sprintf("%d %s: created before the module, part of another module too, or marked to be kept.",
+			f.Staying, stay))
+	}
+	p.Wrap("  ", f.users(consent, how))
+}
+
+// objects returns how many objects of how many kinds in how many namespaces are deleted.
+func (f *Found) objects() string {
+	const limit = 6
+	kinds, namespaces := map[schema.GroupKind]int{}, map[string]bool{}
+	var names []schema.GroupKind
+	for _, r := range f.Deleted {
+		k := r.GVK().GroupKind()
+		if kinds[k] == 0 {
+			names = append(names, k)
+		}
+		kinds[k]++
+		if r.Namespace != "" {
+			namespaces[r.Namespace] = true
+		}
+	}
+	slices.SortFunc(names, func(a, b schema.GroupKind) int {
+		return cmp.Or(kinds[b]-kinds[a], strings.Compare(a.String(), b.String()))
+	})
+	var parts []string
+	for _, k := range names[:min(limit, len(names))] {
+		parts = append(parts, fmt.Sprintf("%d %s", kinds[k], k))
+	}
+	if more := len(names) - limit; more > 0 {
+		parts = append(parts, console.Count(more, "more kind"))
+	}
+	text := fmt.Sprintf("%s of %s in %s will be deleted", console.Count(len(f.Deleted), "object"),
+		console.Count(len(names), "kind"), console.Count(len(namespaces), "namespace"))
+	if f.Incomplete != "" {
+		text = "at least " + text + " (" + f.Incomplete + ")"
+	}
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// users returns what happens to the custom resources of users.
+func (f *Found) users(consent bool, how string) string {
+	switch n := f.Users.Count(); {
+	case f.UsersUnknown != "" && consent:
+		return "Custom resources of users are deleted first, and this cannot be undone; their number is not known: " +
+			f.UsersUnknown + "."
+	case f.UsersUnknown != "":
+		return "Custom resources of users block the removal; their number is not known: " + f.UsersUnknown + "; " +
+			how + "."
+	case n == 0:
+		return "There are no custom resources of users."
+	case consent:
+		return console.Count(n, "custom resource") + " of users will be deleted first, and this cannot be undone: " +
+			f.Users.String() + "."
+	default:
+		return "The removal waits for the deletion of " + console.Count(n, "custom resource") + " of users: " +
+			f.Users.String() + "; " + how + "."
+	}
+}
