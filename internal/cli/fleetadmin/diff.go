@@ -116,7 +116,7 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	if err != nil {
 		return err
 	}
-	config, err := runtimeConfig(ctx, a, c, o)
+	config, err := runtimeConfig(ctx, a, c, o.runtime, o.context)
 	if err != nil {
 		return err
 	}
@@ -234,11 +234,12 @@ func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 
 // runtimeConfig returns the client configuration for a runtime. It comes from the access Secret of the runtime or from
 // --runtime-context.
-func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o diffOptions) (*rest.Config, error) {
-	if o.context != "" {
+func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, name, context string) (*rest.Config,
+	error) {
+	if context != "" {
 		other := *a
 		settings := *a.Config
-		settings.Context = o.context
+		settings.Context = context
 		other.Config = &settings
 		r, err := connection.Open(&other)
 		if err != nil {
@@ -246,16 +247,16 @@ func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o
 		}
 		return r.Config, nil
 	}
-	secrets, err := c.AccessSecrets(ctx, o.runtime)
+	secrets, err := c.AccessSecrets(ctx, name)
 	if err != nil {
-		return nil, c.Explain(err, "looking for the access Secret of "+o.runtime)
+		return nil, c.Explain(err, "looking for the access Secret of "+name)
 	}
 	if len(secrets.Items) == 0 {
-		return nil, console.Fail(console.ExitNotFound, "%s has no access Secret: give --runtime-context", o.runtime)
+		return nil, console.Fail(console.ExitNotFound, "%s has no access Secret: give --runtime-context", name)
 	}
 	secret := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(&secrets.Items[0]), secret); err != nil {
-		return nil, c.Explain(err, "reading the access Secret of "+o.runtime+" (or give --runtime-context)")
+		return nil, c.Explain(err, "reading the access Secret of "+name+" (or give --runtime-context)")
 	}
 	config, err := runtimes.ParseKubeconfig(secret.Data[v1beta2.AccessSecretKey])
 	if err != nil {

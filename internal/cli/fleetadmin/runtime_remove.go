@@ -10,40 +10,55 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/removal"
 )
 
 func runtimeRemoveCommand(a *console.App) *cobra.Command {
 	o := removeOptions{}
-	c := a.Command("remove RUNTIME [--yes] [--cluster-is-gone]",
+	c := a.Command("remove RUNTIME [--yes] [--delete-custom-resources | --cluster-is-gone]",
 		"remove all modules from a runtime, and remove the runtime from the control plane", `
-klm shows what will be removed and what is in the way, and asks before it starts. It deletes the Kyma, which removes the modules and everything
-else that the control plane has installed in the runtime, and then deletes the access Secret. For a cluster that does not exist any more,
---cluster-is-gone deletes the access Secret first: then no requests are sent to the cluster, and its objects stay.`, `
+klm counts what will be deleted, shows what is in the way, and asks before it starts. It deletes the Kyma, which removes the modules and
+everything else that the control plane has installed in the runtime, and then deletes the access Secret. The removal waits until users have
+deleted the custom resources that they created; --delete-custom-resources deletes them. To count them, klm reads the access Secret of the
+runtime, or uses --runtime-context of the kubeconfig. For a cluster that does not exist any more, --cluster-is-gone deletes the access Secret
+first: then no requests are sent to the cluster, and its objects stay.`, `
 klm runtime remove runtime-a
 klm runtime remove runtime-a --yes --timeout=20m
+klm runtime remove runtime-a --delete-custom-resources
 klm runtime remove runtime-a --cluster-is-gone`,
 		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
 			o.name = args[0]
+			if o.gone && o.deleteResources {
+				return console.Fail(console.ExitUsage,
+					"--cluster-is-gone and --delete-custom-resources exclude each other")
+			}
 			return removeRuntime(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&o.gone, "cluster-is-gone", false, "the cluster does not exist any more: remove nothing from it")
+	c.Flags().BoolVar(&o.deleteResources, "delete-custom-resources", false,
+		"delete the custom resources of users of all modules, too, before the modules are removed")
+	c.Flags().StringVar(&o.context, "runtime-context", "",
+		"context of the kubeconfig for counting in the runtime; empty: the access Secret in the control plane")
 	o.wait.Register(c.Flags())
 	return c
 }
 
 // removeOptions are the arguments and flags of klm runtime remove.
 type removeOptions struct {
-	name      string
-	yes, gone bool
-	wait      console.WaitFlags
+	name, context   string
+	yes, gone       bool
+	deleteResources bool
+	wait            console.WaitFlags
 }
 
 func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
@@ -56,8 +71,13 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 		return err
 	}
 	f.Now = a.Now()
+	var found *removal.Found // counted only if somebody reads it before the removal
+	if !o.yes && !o.gone && len(f.Manifests) > 0 {
+		objects, why := reachRuntime(ctx, a, c, o)
+		found = removal.OfRuntime(ctx, objects, why, f.Manifests)
+	}
 	p := a.Page()
-	showRemoval(f, p, o.gone)
+	showRemoval(f, p, o, found)
 	fmt.Fprint(a.Err, p.String())
 	if !o.yes {
 		if err := a.Confirm("Remove runtime " + o.name + "?"); err != nil {
@@ -66,6 +86,11 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	}
 	if o.gone {
 		if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
+			return err
+		}
+	}
+	if o.deleteResources {
+		if err := allowDeletion(ctx, c, f.Kyma); err != nil {
 			return err
 		}
 	}
@@ -90,8 +115,9 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is removed"})
 }
 
-// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal.
-func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
+// showRemoval writes what will be removed from a runtime, and the reasons that will block the removal. found is nil if
+// nothing was counted.
+func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *removal.Found) {
 	k := f.Kyma
 	objects := 0
 	var modules []string
@@ -102,7 +128,7 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	}
 	slices.Sort(modules)
 	switch {
-	case gone:
+	case o.gone:
 		p.Line("%s will be removed from the control plane; nothing is removed from its cluster.", k.Name)
 	case len(modules) == 0:
 		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name,
@@ -113,13 +139,39 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 			console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "),
 			k.Name, v1beta2.GroupVersion.Group))
 	}
-	for _, b := range removalBlockers(f, gone) {
+	if found != nil {
+		found.Show(p, o.deleteResources, "delete them, or add --delete-custom-resources")
+	}
+	for _, b := range removalBlockers(f, o.gone, found != nil) {
 		p.Wrap("  ", "in the way: "+b)
 	}
 }
 
-// removalBlockers returns the actions that a person must take before the removal of a runtime can complete.
-func removalBlockers(f *diagnosis.Facts, gone bool) []string {
+// reachRuntime returns a client for the runtime.
+func reachRuntime(ctx context.Context, a *console.App, c *connection.Cluster, o removeOptions) (*apply.Cluster,
+	error) {
+	config, err := runtimeConfig(ctx, a, c, o.name, o.context)
+	if err != nil {
+		return nil, err
+	}
+	r, err := connection.New(config, o.name, v1beta2.RuntimeNamespace)
+	if err != nil {
+		return nil, err
+	}
+	return r.AnyKind()
+}
+
+// allowDeletion allows the manager to delete the custom resources of users of all modules.
+func allowDeletion(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, k.UID,
+		v1beta2.AnnotationDeleteCustomResources, v1beta2.AllModules)
+	return c.Explain(c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(connection.FieldOwner)), "annotating Kyma "+k.Name)
+}
+
+// removalBlockers returns the actions that a person must take before the removal of a runtime can complete. counted is
+// true if the custom resources of users were counted.
+func removalBlockers(f *diagnosis.Facts, gone, counted bool) []string {
 	k := f.Kyma
 	var all []string
 	if !k.DeletionTimestamp.IsZero() {
@@ -140,7 +192,7 @@ func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 		}
 	}
 	for i := range f.Manifests {
-		if m := &f.Manifests[i]; m.Policy() == v1beta2.Ignore {
+		if m := &f.Manifests[i]; !counted && m.Policy() == v1beta2.Ignore {
 			all = append(all, fmt.Sprintf(
 				"custom resources of module %s, if there are any: the admin of the runtime has to delete them",
 				m.ModuleName()))
