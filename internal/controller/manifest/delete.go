@@ -158,7 +158,7 @@ func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardo
 	if err != nil {
 		return apply.Teardown{}, err
 	}
-	if behind := n.memory.others.Behind(others); behind != "" {
+	if behind := n.memory.others.Behind(others, n.manifest.DeletionTimestamp.IsZero()); behind != "" {
 		return apply.Teardown{}, n.waitFor(behind + " to record its objects: it may contain objects to be deleted")
 	}
 	own := inventory.Ownership(ctx, n.Client, n.manifest, n.Adoption)

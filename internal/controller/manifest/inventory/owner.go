@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -92,13 +93,14 @@ const maxWait = time.Minute
 // about to be deleted. The object must not be deleted then. The zero value is ready to use.
 type Wait struct{ since time.Time }
 
-// Behind returns the title of the first Manifest that was not reconciled since it changed, or "". Manifests that are
-// paused do not count. After maxWait it returns "".
-func (w *Wait) Behind(others Others) string {
+// Behind returns the title of the first Manifest that has not recorded its objects since it changed, or "". Manifests
+// that are paused do not count. A Manifest that has failed counts only for a prune: a module that is removed as a whole
+// does not wait for another module that is broken. After maxWait it returns "".
+func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]
-		if m.Status.ObservedGeneration >= m.Generation || m.SkipsReconciliation() ||
-			m.Annotations[v1beta2.AnnotationPaused] != "" {
+		if m.SkipsReconciliation() || m.Annotations[v1beta2.AnnotationPaused] != "" ||
+			m.Status.ObservedGeneration >= m.Generation && !(prunes && hasFailed(m)) {
 			continue
 		}
 		if w.since.IsZero() {
@@ -111,6 +113,17 @@ func (w *Wait) Behind(others Others) string {
 	}
 	w.since = time.Time{}
 	return ""
+}
+
+// hasFailed reports whether the last change of a Manifest has failed before its objects were recorded, as far as the
+// status shows that. A Manifest whose objects are in conflict with those of another module has recorded them.
+func hasFailed(m *v1beta2.Manifest) bool {
+	if m.Status.AppliedGeneration >= m.Generation {
+		return false
+	}
+	ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+	return m.Status.State == v1beta2.StateError && (ready == nil || ready.Reason != v1beta2.ReasonOwnedByOtherModule) ||
+		meta.IsStatusConditionFalse(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 
 // Note returns reason and message of the event about an object that existed before it was applied, or "".
