@@ -201,6 +201,12 @@ type ManifestStatus struct {
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
 
+	// renderFailure is the content whose rendering crashed or had to be stopped. This content is not rendered again,
+	// even after a restart of the manager, until a retry is requested. Absent: there is no such content. An addition of
+	// this project.
+	// +optional
+	RenderFailure *RenderFailure `json:"renderFailure,omitempty"`
+
 	// lastOperation describes the last operation or finding.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
@@ -209,6 +215,19 @@ type ManifestStatus struct {
 	// addition of this project.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
+}
+
+// RenderFailure describes a rendering that crashed or had to be stopped.
+type RenderFailure struct {
+	// digest identifies the content, the settings, and the answers of the runtime that a chart has read.
+	Digest string `json:"digest"`
+
+	// reason is RenderCrashed, RenderMemory or RenderTimeout.
+	Reason string `json:"reason"`
+
+	// message is the text of the error.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // Resource names one object in a runtime. All five fields are always written.

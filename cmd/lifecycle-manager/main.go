@@ -52,9 +52,9 @@ func run(c *config.Manager, charts render.Runner) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := manager.New(ctx, c, cfg)
+	mgr, err := manager.New(render.WithRunner(ctx, charts), c, cfg)
 	if err != nil {
 		return err
 	}
-	return mgr.Start(render.WithRunner(ctx, charts))
+	return mgr.Start(ctx)
 }

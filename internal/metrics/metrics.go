@@ -39,6 +39,14 @@ const (
 	ResultTerminal = "terminal"
 )
 
+// Values of the label "result" of [Renderings]. Other values are the reasons of errors in the content of a module.
+const (
+	// RenderDone is the result of a rendering that is complete.
+	RenderDone = "done"
+	// RenderError is the result of a rendering that failed for a cause outside of the content.
+	RenderError = "error"
+)
+
 // Values of the label "what" of [Purged].
 const (
 	// PurgedResource is a custom resource that was deleted.
@@ -128,6 +136,14 @@ var (
 		Name: "lifecycle_mgr_runtime_objects_total",
 		Help: "Objects applied to, deleted from, or refused by runtimes.",
 	}, []string{"action"})
+
+	// Renderings counts the renderings of modules, by result: done, error, or the reason of an error in the content. A
+	// version is rendered once for all runtimes that have the same answers to the questions of its chart. Series: the
+	// reasons of package render (about 20).
+	Renderings = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_renderings_total",
+		Help: "Renderings of modules, by result.",
+	}, []string{"result"})
 
 	// Purged counts the removals by the purge of runtimes. The label "what" is custom_resource, finalizers (of a custom
 	// resource) or object (in an inventory).
@@ -394,8 +410,8 @@ func Register(r prometheus.Registerer, s Sources) {
 	if fips140.Enforced() {
 		FIPSMode.Set(2)
 	}
-	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Purged, Orphans, DeletionsGivenUp, Tombstones,
-		TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules), CatalogWrites,
+	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Renderings, Purged, Orphans, DeletionsGivenUp,
+		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules), CatalogWrites,
 		ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityOutdatedRuntimes, AuthoritySecretInvalid, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,

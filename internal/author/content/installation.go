@@ -33,8 +33,8 @@ type Part struct {
 	Settings    render.Settings
 }
 
-// renderTimeout is the timeout for rendering one part. The manager has the same timeout.
-const renderTimeout = 20 * time.Second
+// renderTimeout is the timeout for rendering one part. A rendering in a process of its own is stopped earlier.
+const renderTimeout = time.Minute
 
 // Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest
 // second. The layer config contains the settings of charts. Early modules have no raw-manifest. In such a module, all

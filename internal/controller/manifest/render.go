@@ -34,6 +34,9 @@ func (n *run) renderSources(ctx context.Context) error {
 	if err := n.verify(ctx, out); err != nil {
 		return err
 	}
+	if f := n.manifest.Status.RenderFailure; f != nil {
+		n.bundles.Remember(source.Failure{Digest: f.Digest, Code: f.Reason, Message: f.Message})
+	}
 	total, own := 0, inventory.Ownership(ctx, n.Client, n.manifest, n.Adoption)
 	for _, s := range n.plan.sources {
 		bundle, err := n.bundles.Bundle(ctx, s, n.plan.options, n.runtime.Capabilities)
@@ -78,11 +81,13 @@ func (n *run) verify(ctx context.Context, out *rendered) error {
 // terminalIfPinned marks rendering errors as terminal if the source is pinned to its content by a digest. Only a change
 // of the Manifest can fix such an error.
 func terminalIfPinned(err error, a source.Artefact) error {
-	if _, ok := errors.AsType[*render.Error](err); !ok || !a.Pinned {
+	_, ofContent := errors.AsType[*render.Error](err)
+	_, failed := errors.AsType[source.Failure](err)
+	if !ofContent && !failed || !a.Pinned {
 		return err
 	}
 	switch loop.Reason(err) {
-	case render.KubernetesTooOld, render.RenderTimeout, render.InjectionFailed:
+	case render.KubernetesTooOld, render.InjectionFailed:
 		return err
 	}
 	return reconcile.TerminalError(err)

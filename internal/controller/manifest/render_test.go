@@ -22,6 +22,7 @@ func TestTerminalIfPinned(t *testing.T) {
 	}{
 		"Pinned":  {"the content never changes", broken, true, true},
 		"Tag":     {"the tag may get other content", broken, false, false},
+		"Crashed": {"the same content would crash again", source.Failure{}, true, true},
 		"Network": {"another try may succeed", errors.New("connection refused"), true, false},
 	}
 	for name, c := range cases {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -49,6 +51,10 @@ func (n *run) report(out loop.Outcome) {
 		s.Synced = inventory.Settled(s.Synced)
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 		s.AppliedGeneration = n.manifest.Generation
+		s.RenderFailure = nil
+	}
+	if f, failed := errors.AsType[source.Failure](out.Err); failed {
+		s.RenderFailure = &v1beta2.RenderFailure{Digest: f.Digest, Reason: f.Code, Message: loop.Clip(f.Message)}
 	}
 	if n.plan.digest != "" && !n.plan.applyAll && s.ObservedGeneration != n.manifest.Generation {
 		s.AppliedGeneration = n.manifest.Generation // the change of the spec does not affect what is applied

@@ -14,8 +14,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// renderTimeout is the deadline for loading and rendering one artefact.
-const renderTimeout = 20 * time.Second
+// loadTimeout is the deadline for loading one artefact and for reading the capabilities of a runtime.
+const loadTimeout = 20 * time.Second
+
+// renderTimeout is the deadline for rendering one artefact. A rendering in a process of its own is stopped earlier; the
+// time is for several that wait for each other.
+const renderTimeout = time.Minute
 
 // Renderer renders sources to bundles, and caches the bundles. Manifests with equal sources and settings share one
 // bundle. The zero value has a cache of render.DefaultCacheBytes. A Renderer is safe for concurrent use.
@@ -23,19 +27,22 @@ type Renderer struct {
 	// Bundles is the cache. Its size must be set before the first use.
 	Bundles render.Cache
 
-	loads   singleflight.Group
-	mu      sync.Mutex
-	queries map[string][]string // guarded by mu; the capability queries of an artefact, by digest of the source
+	loads    singleflight.Group
+	mu       sync.Mutex
+	queries  map[string][]string          // guarded by mu; the capability queries of an artefact, by digest of the source
+	failures map[string]rememberedFailure // guarded by mu; by digest of the bundle
 }
 
 // Bundle renders a source with options and sets options.Digest. A chart may depend on capabilities of the cluster, for
 // example on its version. Bundle calls capabilities with the queries of the chart. Runtimes with equal results share
-// one bundle.
+// one bundle. A rendering that crashed or had to be stopped is a Failure, and is not repeated.
 func (r *Renderer) Bundle(
 	ctx context.Context, s Source, options render.Options,
 	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),
 ) (*render.Bundle, error) {
-	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
+	rendering, stop := context.WithTimeout(ctx, loadTimeout+renderTimeout)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	queries, err := r.queriesOf(ctx, s)
 	if err != nil {
@@ -49,15 +56,17 @@ func (r *Renderer) Bundle(
 	if len(queries) > 0 {
 		options.Digest = settings.Digest(options.Digest, queries)
 	}
-	return r.Bundles.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
-		content, err := s.load(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if s.CRDsOnly {
-			return crdBundle(ctx, content, settings, options)
-		}
-		return content.Render(ctx, settings, options)
+	return r.Bundles.Get(rendering, options.BundleDigest(), func() (*render.Bundle, error) {
+		return r.tryRender(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
+			content, err := s.load(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if s.CRDsOnly {
+				return crdBundle(rendering, content, settings, options)
+			}
+			return content.Render(rendering, settings, options)
+		})
 	})
 }
 
@@ -72,7 +81,7 @@ func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
 		return queries, nil
 	}
 	answers := r.loads.DoChan(key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renderTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 		defer cancel()
 		content, err := s.load(ctx)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 	"time"
 
@@ -61,7 +62,7 @@ func TestCancelledLoad(t *testing.T) {
 	})
 }
 
-// TestLoadTimeout: if an artefact never arrives, all callers receive an error after renderTimeout, even if their own
+// TestLoadTimeout: if an artefact never arrives, all callers receive an error after loadTimeout, even if their own
 // contexts have not ended.
 func TestLoadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -286,4 +287,50 @@ func TestCachesAreBounded(t *testing.T) {
 			t.Fatalf("%d charts are kept", len(f.charts))
 		}
 	}
+}
+
+// crashing is a Runner that counts its renderings. Each of them crashes.
+type crashing struct{ count int }
+
+func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
+	c.count++
+	return nil, &render.Error{Code: render.RenderCrashed, Problem: "it crashed"}
+}
+
+// TestFailure: a rendering that crashed is not repeated, also not by a Renderer that knows of it only from a status. A
+// request to retry repeats it once for all Manifests.
+func TestFailure(t *testing.T) {
+	chart, err := render.LoadFolder(fstest.MapFS{
+		"Chart.yaml":       {Data: []byte("apiVersion: v2\nname: a\nversion: 1.0.0\n")},
+		"templates/a.yaml": {Data: []byte("a: b")}}, render.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x",
+		Load: func(context.Context) (*render.Artefact, error) { return chart, nil }}}
+	nothing := func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil }
+	runner := &crashing{}
+	ctx := render.WithRunner(t.Context(), runner)
+	fail := func(ctx context.Context, r *Renderer, options render.Options, want int) Failure {
+		t.Helper()
+		_, err := r.Bundle(ctx, s, options, nothing)
+		f, ok := errors.AsType[Failure](err)
+		if !ok || loop.Reason(err) != v1beta2.ReasonRenderCrashed || runner.count != want {
+			t.Fatalf("got %v after %d renderings, want %d", err, runner.count, want)
+		}
+		return f
+	}
+	var first Renderer
+	f := fail(ctx, &first, render.Options{}, 1)
+	fail(ctx, &first, render.Options{}, 1)
+	fail(ctx, &first, render.Options{PullSecret: "p"}, 2) // other objects
+
+	var restarted Renderer
+	restarted.Remember(f)
+	if again := fail(ctx, &restarted, render.Options{}, 2); again != f {
+		t.Errorf("after a restart, the failure is %v, and was %v", again, f)
+	}
+	requested := retry.WithTime(ctx, time.Now())
+	fail(requested, &restarted, render.Options{}, 3)
+	fail(requested, &restarted, render.Options{}, 3)
 }

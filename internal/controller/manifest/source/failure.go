@@ -1,0 +1,80 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Failure is the error of a rendering that had to be stopped, or that crashed its process. The same content would fail
+// again, so it is not rendered again until a person requests a retry. The status of the Manifest contains the fields,
+// so that a restart of the manager does not change that.
+type Failure struct {
+	// Digest is the digest of the bundle, see render.Options.BundleDigest.
+	Digest string
+	// Code is the reason: RenderCrashed, RenderMemory or RenderTimeout.
+	Code string
+	// Message is the text of the error.
+	Message string
+}
+
+// notAgain ends the text of a Failure.
+const notAgain = "; this version is not rendered again until a retry is requested"
+
+func (f Failure) Error() string { return f.Message }
+
+// Reason returns Code.
+func (f Failure) Reason() string { return f.Code }
+
+// rememberedFailure is a Failure with its time. The time is zero for a failure from before the start of the manager.
+type rememberedFailure struct {
+	Failure
+	at time.Time
+}
+
+// Remember records the failure of an earlier rendering. It does nothing if the failure of a bundle is known.
+func (r *Renderer) Remember(f Failure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.failures[f.Digest]; !known {
+		put(&r.failures, f.Digest, rememberedFailure{Failure: f})
+	}
+}
+
+// tryRender calls render for the bundle with this digest, unless it is known to fail.
+func (r *Renderer) tryRender(ctx context.Context, digest string, do func() (*render.Bundle, error)) (
+	*render.Bundle, error) {
+	r.mu.Lock()
+	failed, known := r.failures[digest]
+	r.mu.Unlock()
+	if known && !retry.IsOutdated(ctx, failed.at) {
+		return nil, failed.Failure
+	}
+	bundle, err := do()
+	e, ok := errors.AsType[*render.Error](err)
+	result := metrics.RenderDone
+	if ok {
+		result = e.Reason()
+	} else if err != nil {
+		result = metrics.RenderError
+	}
+	metrics.Renderings.WithLabelValues(result).Inc()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.failures, digest)
+	if !ok || !isFatal(e.Reason()) {
+		return bundle, err
+	}
+	f := Failure{Digest: digest, Code: e.Reason(), Message: e.Error() + notAgain}
+	put(&r.failures, digest, rememberedFailure{f, time.Now()})
+	return nil, f
+}
+
+// isFatal reports whether a reason means that the process of a rendering ended without a result.
+func isFatal(reason string) bool {
+	return reason == render.RenderCrashed || reason == render.RenderMemory || reason == render.RenderTimeout
+}
