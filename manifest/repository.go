@@ -21,6 +21,8 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // Repository is a source of charts. It is either a chart repository with an index (https://, http://) or a registry
@@ -60,7 +62,10 @@ type ChartVersion struct {
 const (
 	defaultMaxBytes = 32 << 20
 	maxIndexBytes   = 32 << 20
-	defaultMaxAge   = 5 * time.Minute
+	// maxIndexValues is the maximum number of values in an index. Decoding needs up to 350 bytes for each of them. An
+	// index with 20,000 versions of charts has about 600,000.
+	maxIndexValues = 1_000_000
+	defaultMaxAge  = 5 * time.Minute
 	// requestTimeout is the timeout of one request. It includes the time to read the response.
 	requestTimeout = time.Minute
 )
@@ -183,6 +188,10 @@ func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 			Digest  string   `json:"digest" yaml:"digest"`
 			URLs    []string `json:"urls" yaml:"urls"`
 		} `json:"entries" yaml:"entries"`
+	}
+	if err := render.CheckValues(data, maxIndexValues); err != nil {
+		return nil, fmt.Errorf("it has more than %d values: use a repository with fewer charts, or oci://",
+			maxIndexValues)
 	}
 	decode := yaml.Unmarshal
 	if json.Valid(data) {

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -405,6 +406,36 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestLargeIndex: an index whose values would need gigabytes is refused before they are decoded.
+func TestLargeIndex(t *testing.T) {
+	base, err := url.Parse("https://example.com/charts/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{
+		"YAML": "apiVersion: v1\nentries: {a: [" + strings.Repeat("{},", 10<<20) + "]}\n",
+		"JSON": `{"apiVersion":"v1","entries":{"a":[` + strings.Repeat("{},", 10<<20) + "{}]}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := parseIndex([]byte(data), base)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), "more than 1000000 values") {
+				t.Fatal(err)
+			}
+			if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 100 {
+				t.Errorf("%d MiB were allocated", used)
+			}
+		})
+	}
+	usual := "apiVersion: v1\nentries:\n" + "  b:\n" +
+		strings.Repeat("  - version: 1.0.0\n    urls: [x]\n    description: one, two\n", 20_000)
+	if index, err := parseIndex([]byte(usual), base); err != nil || len(index["b"]) != 20_000 {
+		t.Errorf("%d versions, %v", len(index["b"]), err)
+	}
 }
 
 func FuzzParseIndex(f *testing.F) {

@@ -54,6 +54,9 @@ const (
 // Parse decodes a stream of YAML or JSON documents into objects, see [input.Parse].
 func Parse(data []byte) ([]*unstructured.Unstructured, error) { return input.Parse(data) }
 
+// CheckValues returns an error if a YAML or JSON document has too many values to be decoded, see [input.CheckValues].
+func CheckValues(data []byte, limit int) error { return input.CheckValues(data, limit) }
+
 // ParseConfig parses a config layer, see [helm.ParseConfig].
 func ParseConfig(layer []byte) ([]Config, error) { return helm.ParseConfig(layer) }
 

@@ -398,8 +398,9 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 			Problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
 	}
 	var objects []*unstructured.Unstructured
+	quota := input.NewQuota()
 	for _, f := range files {
-		more, err := Parse(f.Data)
+		more, err := quota.Parse(f.Data)
 		if err != nil {
 			return nil, input.InFile(f.Path, err)
 		}

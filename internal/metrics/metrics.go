@@ -411,8 +411,9 @@ func Register(r prometheus.Registerer, s Sources) {
 		FIPSMode.Set(2)
 	}
 	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Renderings, Purged, Orphans, DeletionsGivenUp,
-		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules), CatalogWrites,
-		ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
+		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
+		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
+		MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityOutdatedRuntimes, AuthoritySecretInvalid, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,
 		ListenerRequestSeconds, AgentReports, ListenerRefused, EventsMissed, ListenerForwarded, AgentsConnected,

@@ -68,6 +68,9 @@ import (
 // operationChart is the first part of the text of every error about a chart.
 const operationChart = "rendering the chart"
 
+// maxMetadataValues is the maximum number of values in Chart.yaml.
+const maxMetadataValues = 20_000
+
 // Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
 // <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. Queries searches for
 // .Capabilities in the files of the chart and in the values of settings, which may be templates. The result contains
@@ -81,7 +84,8 @@ func Queries(files []input.File, settings Settings) []string {
 		}
 		if f.Path == "Chart.yaml" {
 			var metadata struct{ KubeVersion string }
-			if err := yaml.Unmarshal(f.Data, &metadata); err == nil && metadata.KubeVersion != "" {
+			if input.CheckValues(f.Data, maxMetadataValues) == nil &&
+				yaml.Unmarshal(f.Data, &metadata) == nil && metadata.KubeVersion != "" {
 				queries = append(queries, queryRange+metadata.KubeVersion)
 			}
 		}
@@ -167,6 +171,15 @@ func Render(ctx context.Context, files []input.File, settings Settings) (
 func loadChart(files []input.File) (*helmchart.Chart, error) {
 	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
 	for _, f := range files {
+		limit := input.MaxDocumentValues
+		if path.Base(f.Path) == "Chart.yaml" {
+			limit = maxMetadataValues
+		}
+		if folder, _, _ := strings.Cut(f.Path, "/"); folder != "templates" && input.IsManifest(f.Path) {
+			if err := input.CheckValues(f.Data, limit); err != nil {
+				return nil, withTemplate(f.Path, "", err)
+			}
+		}
 		bufferedFiles = append(bufferedFiles, &buffered.BufferedFile{Name: f.Path,
 			Data: bytes.TrimPrefix(f.Data, []byte("\ufeff"))})
 	}
@@ -351,8 +364,9 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
 	var objects []*unstructured.Unstructured
+	quota := input.NewQuota()
 	for _, crd := range crds {
-		more, err := input.Parse(crd.File.Data)
+		more, err := quota.Parse(crd.File.Data)
 		if err != nil {
 			return nil, withTemplate(crd.Filename, "", err)
 		}
@@ -364,7 +378,7 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 // collectRendered decodes the objects in the output of the templates, in the order of the templates' paths.
 func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
-	size := int64(0)
+	size, quota := int64(0), input.NewQuota()
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if size += int64(len(texts[name])); size > input.DefaultMaxBytes {
 			return nil, nil, input.CheckSize(size, input.DefaultMaxBytes)
@@ -372,7 +386,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 		if !input.IsManifest(name) && strings.TrimSpace(texts[name]) == "" {
 			continue
 		}
-		more, err := input.Parse([]byte(texts[name]))
+		more, err := quota.Parse([]byte(texts[name]))
 		if err != nil {
 			return nil, nil, withTemplate(name, "in the output of the template: ", err)
 		}

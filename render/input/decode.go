@@ -22,6 +22,10 @@ func Decode(data []byte) (any, error) {
 
 // DecodeAll decodes documents with any content. The limits are the same as for objects.
 func DecodeAll(data []byte) ([]any, error) {
+	if err := CheckValues(data, MaxDocumentValues); err != nil {
+		return nil, err
+	}
+	q := NewQuota()
 	var documents []any
 	stream := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	for {
@@ -33,7 +37,10 @@ func DecodeAll(data []byte) ([]any, error) {
 		if err != nil {
 			return nil, &Error{Code: InvalidYAML, Problem: "it is not valid YAML, correct it", Cause: syntaxError{err}}
 		}
-		tree, err := (&converter{}).value(&document, 0)
+		if err := q.takeDocument(); err != nil {
+			return nil, err
+		}
+		tree, err := (&converter{quota: q}).value(&document, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -27,12 +27,19 @@ const (
 // date is a string. There are two exceptions: a plain key is not converted, and an integer too large for 64 bits keeps
 // its digits.
 //
-// Errors are of type *Error with reason InvalidYAML or InvalidObject. The error is about the first invalid document.
-func Parse(data []byte) ([]*unstructured.Unstructured, error) {
+// Errors are of type *Error with reason InvalidYAML, InvalidObject or ArchiveTooLarge (see MaxValues). The error is
+// about the first invalid document.
+func Parse(data []byte) ([]*unstructured.Unstructured, error) { return NewQuota().Parse(data) }
+
+// Parse decodes one file of an artefact whose files share a quota, see the function Parse.
+func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // each concatenated file may have a BOM
-	if objects, ok, err := parseJSON(data); ok {
+	if objects, ok, err := parseJSON(data, q); ok {
 		return objects, err
+	}
+	if err := CheckValues(data, MaxDocumentValues); err != nil {
+		return nil, err
 	}
 	var objects []*unstructured.Unstructured
 	stream := yaml.NewDecoder(bytes.NewReader(data))
@@ -46,7 +53,10 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 			return nil, &Error{Code: InvalidYAML, Document: number, Problem: "it is not valid YAML, correct it",
 				Cause: syntaxError{err}}
 		}
-		tree, err := (&converter{}).value(&document, 0)
+		if err := q.takeDocument(); err != nil {
+			return nil, err
+		}
+		tree, err := (&converter{quota: q}).value(&document, 0)
 		if err == nil {
 			objects, err = appendObjects(objects, tree)
 		}
@@ -113,8 +123,9 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	return append(objects, &unstructured.Unstructured{Object: tree}), nil
 }
 
-// converter converts a YAML document to a JSON value. Its counters limit the use of aliases.
+// converter converts a YAML document to a JSON value. Its counters limit the number of values and the use of aliases.
 type converter struct {
+	quota   *Quota
 	aliased int // number of values that aliases have repeated until now
 	inside  int // number of aliases being followed
 }
@@ -122,6 +133,9 @@ type converter struct {
 func (c *converter) value(n *yaml.Node, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, yamlError(n, "nested deeper than %d levels", maxDepth)
+	}
+	if err := c.quota.takeValue(); err != nil {
+		return nil, err
 	}
 	if c.inside > 0 {
 		if c.aliased++; c.aliased > maxAliased {
@@ -163,6 +177,9 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 			continue
 		}
 		key, err := keyOf(keyNode)
+		if err == nil {
+			err = c.quota.takeValue()
+		}
 		if err != nil {
 			return out, err
 		}
@@ -305,7 +322,7 @@ func isInteger(text string) bool {
 
 // parseJSON decodes a stream of JSON documents. ok is false if data is not such a stream. Most JSON is also YAML. JSON
 // that is indented with tabs, and JSON documents without a separator, are not YAML.
-func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err error) {
+func parseJSON(data []byte, q *Quota) (objects []*unstructured.Unstructured, ok bool, err error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
 		return nil, false, nil
 	}
@@ -318,14 +335,21 @@ func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err 
 		} else if err != nil {
 			return nil, false, nil // the error of the YAML parser is better
 		}
+		if err := q.takeDocument(); err != nil {
+			return nil, true, err
+		}
 		documents = append(documents, document)
 	}
 	end := 0
 	for i, document := range documents {
 		end += bytes.Index(data[end:], document)
 		line := 1 + bytes.Count(data[:end], []byte("\n"))
+		if countJSON(document) > q.values { // before the first value is decoded
+			return nil, true, tooMany(MaxValues, "values")
+		}
 		end += len(document)
-		reader := &jsonReader{tokens: json.NewDecoder(bytes.NewReader(document)), text: document, line: line}
+		reader := &jsonReader{tokens: json.NewDecoder(bytes.NewReader(document)), text: document, line: line,
+			quota: q}
 		reader.tokens.UseNumber()
 		tree, err := reader.value(0)
 		if err == nil {
@@ -344,11 +368,15 @@ type jsonReader struct {
 	tokens *json.Decoder
 	text   []byte
 	line   int // line on which the document begins
+	quota  *Quota
 }
 
 func (r *jsonReader) value(depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, r.invalid("nested deeper than %d levels", maxDepth)
+	}
+	if err := r.quota.takeValue(); err != nil {
+		return nil, err
 	}
 	switch token := r.token().(type) {
 	case json.Number:
@@ -392,6 +420,9 @@ func (r *jsonReader) object(depth int) (any, error) {
 		key, _ := r.token().(string)
 		if _, ok := out[key]; ok {
 			return out, r.invalid("key %q is repeated: remove one", key)
+		}
+		if err := r.quota.takeValue(); err != nil {
+			return out, err
 		}
 		v, err := r.value(depth + 1)
 		if out[key] = v; err != nil {

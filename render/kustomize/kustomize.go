@@ -39,6 +39,11 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			guard.folders[dir] = true
 		}
+		if input.IsManifest(f.Path) {
+			if err := input.CheckValues(f.Data, input.MaxDocumentValues); err != nil {
+				return nil, guard.withFile(f.Path, err)
+			}
+		}
 		if err := disk.WriteFile("/"+f.Path, f.Data); err != nil {
 			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidArchive, File: f.Path,
 				Problem: "it cannot be unpacked: rename it", Cause: err}

@@ -15,11 +15,16 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // maxDescriptor is the maximum size of a descriptor in an Artifact. For pulled components, registry.Options defines the
 // maximum size.
 const maxDescriptor = 1 << 20
+
+// maxValues is the maximum number of values in a descriptor, because decoding needs up to 350 bytes for each of them.
+const maxValues = 100_000
 
 // descriptorFile is the name of the component descriptor in its tar archive.
 const descriptorFile = "component-descriptor.yaml"
@@ -167,6 +172,10 @@ func text(value any) string {
 
 // ParseDescriptor parses the text of a descriptor. Errors contain ref as the reference of the descriptor.
 func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
+	if render.CheckValues(data, maxValues) != nil {
+		return nil, NewError(InvalidDescriptor, ref,
+			"its component descriptor has more than %d values: push the module again", maxValues)
+	}
 	var d Descriptor
 	if err := yaml.Unmarshal(data, &d); err != nil {
 		return nil, NewError(InvalidDescriptor, ref, "its component descriptor is not YAML: %s: push the module again",

@@ -29,7 +29,7 @@ type Renderer struct {
 
 	loads    singleflight.Group
 	mu       sync.Mutex
-	queries  map[string][]string          // guarded by mu; the capability queries of an artefact, by digest of the source
+	queries  map[string][]string          // guarded by mu; capability queries by digest of the source
 	failures map[string]rememberedFailure // guarded by mu; by digest of the bundle
 }
 

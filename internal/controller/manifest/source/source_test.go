@@ -311,24 +311,26 @@ func TestFailure(t *testing.T) {
 	nothing := func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil }
 	runner := &crashing{}
 	ctx := render.WithRunner(t.Context(), runner)
-	fail := func(ctx context.Context, r *Renderer, options render.Options, want int) Failure {
+	var last Failure
+	fail := func(ctx context.Context, r *Renderer, options render.Options, want int) {
 		t.Helper()
 		_, err := r.Bundle(ctx, s, options, nothing)
-		f, ok := errors.AsType[Failure](err)
+		var ok bool
+		last, ok = errors.AsType[Failure](err)
 		if !ok || loop.Reason(err) != v1beta2.ReasonRenderCrashed || runner.count != want {
 			t.Fatalf("got %v after %d renderings, want %d", err, runner.count, want)
 		}
-		return f
 	}
 	var first Renderer
-	f := fail(ctx, &first, render.Options{}, 1)
+	fail(ctx, &first, render.Options{}, 1)
+	f := last
 	fail(ctx, &first, render.Options{}, 1)
 	fail(ctx, &first, render.Options{PullSecret: "p"}, 2) // other objects
 
 	var restarted Renderer
 	restarted.Remember(f)
-	if again := fail(ctx, &restarted, render.Options{}, 2); again != f {
-		t.Errorf("after a restart, the failure is %v, and was %v", again, f)
+	if fail(ctx, &restarted, render.Options{}, 2); last != f {
+		t.Errorf("after a restart, the failure is %v, and was %v", last, f)
 	}
 	requested := retry.WithTime(ctx, time.Now())
 	fail(requested, &restarted, render.Options{}, 3)

@@ -1,0 +1,135 @@
+package input
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Limits on the number of values. Decoding needs up to 350 bytes of memory for a value of two bytes, so a limit on
+// bytes is not enough.
+const (
+	// MaxValues is the maximum number of values in all documents of one artefact: maps, lists, keys and scalars.
+	MaxValues = 1_000_000
+	// MaxDocumentValues is the maximum number of values in one YAML document. The number is estimated before the
+	// document is decoded, and is never too small: punctuation in texts counts, too.
+	MaxDocumentValues = 400_000
+	// MaxDocuments is the maximum number of documents in one artefact, including empty documents.
+	MaxDocuments = 10_000
+)
+
+// Quota is the part of MaxValues and MaxDocuments that is left for an artefact.
+type Quota struct{ values, documents int }
+
+// NewQuota returns the full quota for one artefact.
+func NewQuota() *Quota { return &Quota{MaxValues, MaxDocuments} }
+
+// takeValue subtracts one value.
+func (q *Quota) takeValue() error {
+	if q.values--; q.values < 0 {
+		return tooMany(MaxValues, "values")
+	}
+	return nil
+}
+
+// takeDocument subtracts one document.
+func (q *Quota) takeDocument() error {
+	if q.documents--; q.documents < 0 {
+		return tooMany(MaxDocuments, "documents")
+	}
+	return nil
+}
+
+func tooMany(limit int, what string) error {
+	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d %s: split the module", limit, what)}
+}
+
+// CheckValues returns an error if a YAML or JSON document in data may have more than limit values. It does not decode
+// the documents and needs no memory. Data that is neither YAML nor JSON may pass.
+func CheckValues(data []byte, limit int) error {
+	exceeds := false
+	if len(data) <= limit { // each value has a byte
+		return nil
+	}
+	if json.Valid(data) {
+		exceeds = countJSON(data) > limit
+	} else {
+		exceeds = estimateYAML(data, limit) > limit
+	}
+	if exceeds {
+		return tooMany(limit, "values in one document")
+	}
+	return nil
+}
+
+// countJSON returns the number of values and keys of a valid JSON document.
+func countJSON(data []byte) int {
+	count, inText := 1, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case !inText && (c == '{' || c == '[' || c == ',' || c == ':'):
+			count++
+		}
+	}
+	return count
+}
+
+// estimateYAML returns an upper limit of the number of values in the largest document of a YAML stream. It ends early
+// when a document exceeds limit. Each value except the first follows an indicator:
+//
+//	{ , : ?   a key and a value, of which one can be empty
+//	[         the first item
+//	-         an item, if a space follows
+//
+// A colon is an indicator if a space or a flow indicator follows, or after a quoted key.
+func estimateYAML(data []byte, limit int) int {
+	const first = 2 // the document and an empty value
+	largest, count := first, first
+	for i, c := range data {
+		var previous, next byte = '\n', '\n'
+		if i > 0 {
+			previous = data[i-1]
+		}
+		if i+1 < len(data) {
+			next = data[i+1]
+		}
+		switch c {
+		case '[':
+			count++
+		case '{', ',':
+			count += 2
+		case '?':
+			if isBlank(next) {
+				count += 2
+			}
+		case ':':
+			if isBlank(next) || isFlow(next) || isFlow(previous) || previous == '"' || previous == '\'' ||
+				isBlank(previous) {
+				count += 2
+			}
+		case '-':
+			switch {
+			case previous == '\n' && i+2 < len(data) && next == '-' && data[i+2] == '-' &&
+				(i+3 == len(data) || isBlank(data[i+3])):
+				count = first
+			case isBlank(next):
+				count++
+			}
+		}
+		if largest = max(largest, count); largest > limit {
+			return largest
+		}
+	}
+	return largest
+}
+
+// isBlank reports whether a character may separate tokens. Zero bytes are part of UTF-16; bytes from 0x80 are part of
+// other line breaks.
+func isBlank(c byte) bool {
+	return c == 0 || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c >= 0x80
+}
+
+func isFlow(c byte) bool { return c == ',' || c == '[' || c == ']' || c == '{' || c == '}' }

@@ -1,0 +1,118 @@
+package input
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestManyValues: an artefact of a few MiB whose values would need gigabytes is refused before they are decoded.
+func TestManyValues(t *testing.T) {
+	const size = 20 << 20
+	fill := func(start, repeated string) []byte {
+		return []byte(start + strings.Repeat(repeated, size/len(repeated)))
+	}
+	for name, data := range map[string][]byte{
+		"YAML":          fill("a: [", "{},"),
+		"YAMLSets":      fill("a: {", "b,"),
+		"YAMLBlock":     fill("a:\n", "- \n"),
+		"YAMLMap":       fill("", "a:\n"),
+		"YAMLNested":    fill("", "- "),
+		"YAMLUTF16":     fill("\xff\xfea\x00:\x00\n\x00", "-\x00\n\x00"),
+		"JSON":          append(fill(`{"a":[`, "{},"), "{}]}"...),
+		"JSONKeys":      append(fill(`{"a":[0`, `,{"b":0}`), "]}"...),
+		"Documents":     fill("", "---\n"),
+		"EmptyMaps":     fill("", "--- {}\n"),
+		"JSONDocuments": fill("", "{}\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Parse(data)
+			runtime.ReadMemStats(&after)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Code != ArchiveTooLarge && e.Code != InvalidObject {
+				t.Fatalf("got %v", err)
+			}
+			if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 200 {
+				t.Errorf("%d MiB were allocated", used)
+			}
+			if _, err := DecodeAll(data); err == nil {
+				t.Error("decoded as values")
+			}
+		})
+	}
+}
+
+// TestQuota: files of one artefact share the limit of values, and exactly the limit is accepted.
+func TestQuota(t *testing.T) {
+	const list = "apiVersion: v1\nkind: A\nmetadata: {name: a}\nitems: [" // 12 values and keys, with the document
+	object := []byte(list + strings.Repeat("1,", 88) + "]\n")
+	q := &Quota{values: 1000, documents: 100}
+	for i := range 11 {
+		_, err := q.Parse(object)
+		if (err != nil) != (i == 10) {
+			t.Errorf("file %d: %v", i, err)
+		}
+	}
+	q = &Quota{values: 1000, documents: 2}
+	if _, err := q.Parse([]byte("---\n---\n")); err != nil {
+		t.Error(err)
+	}
+	if _, err := q.Parse(object); err == nil {
+		t.Error("a third document is accepted")
+	}
+}
+
+// TestEstimate: the estimate is never smaller than the number of values, so it cannot be passed by unusual syntax.
+func TestEstimate(t *testing.T) {
+	for _, text := range estimated {
+		checkEstimate(t, []byte(text))
+	}
+}
+
+// estimated has forms of YAML in which values have few indicators.
+var estimated = []string{
+	"", "a", "a: b", "a:", "? a", "? a\n: b", "? ? ? a", "- - - a", "-\n-\n-", "- a: b\n  c: d\n-\n",
+	"{}", "[]", "[[[]]]",
+	"{a,b,c}", "{a: b, c}", "[a: b, c: d]", "[? , ? ]", "[? a : b]", `{"a":1,"b":2}`, `{"a":{"b":[1,2,{}]}}`, "{a: , b: }",
+	"{'a':'b','c':[]}", "[{a},{a},{a}]", "[[a],[a]]",
+	"{[a]:b,{c}:d}", "a: &x {b: c}\nd: *x\n<<: *x", "[&a b,*a,*a]",
+	"a: !!map {? b}", "a:\n  - b\n  -\n  - - c\n", "---\na: b\n--- c\n...\n---\n- d\n", "{a: [b, c], ? d : e, f}", "- {}\n- []\n",
+	"a:\t1\n", "a:\r\n  b:\r\n", "a:\u0085b:\u2028", "\"a\": 1\n'b': 2\n", "[a,]", "[,]", "{,}", "[: a]", "{: a, : b}",
+}
+
+// FuzzEstimate searches for a document with more values than the estimate.
+func FuzzEstimate(f *testing.F) {
+	for _, text := range estimated {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { checkEstimate(t, data) })
+}
+
+func checkEstimate(t *testing.T, data []byte) {
+	t.Helper()
+	largest := 0
+	for stream := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var document yaml.Node
+		if stream.Decode(&document) != nil {
+			break
+		}
+		largest = max(largest, countNodes(&document))
+	}
+	if got := estimateYAML(data, 1<<30); got < largest {
+		t.Errorf("estimated %d, but %q has %d values", got, data, largest)
+	}
+}
+
+func countNodes(n *yaml.Node) int {
+	count := 1
+	for _, child := range n.Content {
+		count += countNodes(child)
+	}
+	return count
+}
