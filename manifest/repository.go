@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -252,7 +254,13 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 		own.Scheme == request.URL.Scheme {
 		request.SetBasicAuth(r.Username, r.Password)
 	}
-	response, err := (&http.Client{Transport: r.Transport}).Do(request)
+	if base, err := url.Parse(r.URL); err == nil {
+		if err := checkAddress(base, request.URL); err != nil {
+			return nil, r.repositoryError(InvalidIndex, fmt.Sprintf("%q is refused: ask the owner of the repository",
+				redactedURL(location)), err)
+		}
+	}
+	response, err := (&http.Client{Transport: r.Transport, CheckRedirect: checkRedirect}).Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -288,6 +296,35 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 			err)
 	}
 	return data.Bytes(), nil
+}
+
+// maxRedirects is the maximum number of redirects of one request.
+const maxRedirects = 5
+
+// checkRedirect allows redirects, for example to the storage of a repository. The credentials stay with the host, port
+// and scheme of the first request; net/http would also send them to other ports of the same host.
+func checkRedirect(request *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if len(via) > maxRedirects {
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	}
+	if request.URL.Host != first.Host || request.URL.Scheme != first.Scheme {
+		request.Header.Del("Authorization")
+	}
+	return checkAddress(via[len(via)-1].URL, request.URL)
+}
+
+// checkAddress returns an error if an index or a redirect at one address must not lead to another: from TLS to plain
+// HTTP, or to a link-local address, where cloud providers offer the credentials of machines.
+func checkAddress(from, to *url.URL) error {
+	if from.Scheme == "https" && to.Scheme != "https" {
+		return fmt.Errorf("it leads from https to %s", to.Scheme)
+	}
+	if ip, err := netip.ParseAddr(to.Hostname()); from.Host != to.Host && err == nil &&
+		ip.Unmap().IsLinkLocalUnicast() {
+		return errors.New("it leads to a link-local address")
+	}
+	return nil
 }
 
 func (r *Repository) repositoryError(reason, problem string, err error) error {

@@ -242,7 +242,7 @@ func TestCredentialsStayHome(t *testing.T) {
 					"urls: [moved.tgz]}]\n", other.URL)
 			return
 		}
-		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/b.tgz", http.StatusFound)
+		http.Redirect(w, r, other.URL+"/b.tgz", http.StatusFound) // another port of the same host
 	}))
 	defer home.Close()
 	r := &Repository{URL: home.URL, Username: "me", Password: "secret"}
@@ -257,6 +257,39 @@ func TestCredentialsStayHome(t *testing.T) {
 	}
 	if leaked.Load() > 0 {
 		t.Error("the credentials went to another host")
+	}
+}
+
+// TestRedirect: what a repository may lead to, and with which credentials. Nothing is requested.
+func TestRedirect(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		allowed  bool
+		keeps    bool // the credentials
+	}{
+		"SameHost":      {"https://a.example.com/x", "https://a.example.com/y", true, true},
+		"OtherHost":     {"https://a.example.com/x", "https://b.example.com/y", true, false},
+		"OtherPort":     {"https://a.example.com/x", "https://a.example.com:8443/y", true, false},
+		"Subdomain":     {"https://example.com/x", "https://a.example.com/y", true, false},
+		"PlainHTTP":     {"https://a.example.com/x", "http://a.example.com/y", false, false},
+		"ToTLS":         {"http://a.example.com/x", "https://a.example.com/y", true, false},
+		"LinkLocal":     {"http://a.example.com/x", "http://169.254.169.254/latest/meta-data", false, false},
+		"LinkLocalIPv6": {"http://a.example.com/x", "http://[fe80::1%25eth0]/y", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			via, next := httptest.NewRequest(http.MethodGet, c.from, http.NoBody), httptest.NewRequest(
+				http.MethodGet, c.to, http.NoBody)
+			next.SetBasicAuth("me", "secret")
+			err := checkRedirect(next, []*http.Request{via})
+			if (err == nil) != c.allowed || (next.Header.Get("Authorization") != "") != c.keeps {
+				t.Errorf("got %v, authorization %q", err, next.Header.Get("Authorization"))
+			}
+		})
+	}
+	insecure := &Repository{URL: "https://127.0.0.1:1/charts"}
+	_, err := insecure.Fetch(t.Context(), ChartVersion{Name: "a", Version: "1.0.0", URL: "http://127.0.0.1:1/a.tgz"})
+	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != InvalidIndex {
+		t.Errorf("got %v", err)
 	}
 }
 
