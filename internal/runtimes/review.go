@@ -46,8 +46,10 @@ type reviews struct {
 	breaker *breaker
 	changed func() // called without the lock when the rights differ from those of the review before
 
-	mu      sync.Mutex
-	begun   bool          // the first review was sent
+	sending sync.Mutex // so that the last answer is the latest one
+
+	mu      sync.Mutex    // guards the following fields
+	begun   bool          // the first review was answered
 	had     access.Rights // all rights that the credential has had
 	has     access.Rights // the rights in the last answer
 	early   int           // number of reviews that changes may still cause; negative if one of the future is used
@@ -61,6 +63,8 @@ type reviews struct {
 // review sends one request and records the rights in the answer. It returns the reason why the runtime cannot be
 // reconciled, or nil. An answer without rights changes nothing: the API server may not allow reviews.
 func (r *reviews) review() *Error {
+	r.sending.Lock()
+	defer r.sending.Unlock()
 	answer, bad := r.breaker.send("POST", reviewPath, reviewBody)
 	if bad != nil {
 		return bad
@@ -70,7 +74,7 @@ func (r *reviews) review() *Error {
 		return nil
 	}
 	r.mu.Lock()
-	isChanged := r.has.IsKnown() && r.has != rights
+	isChanged := r.begun && r.has != rights
 	r.had, r.has = access.Union(r.had, rights), rights
 	r.mu.Unlock()
 	if isChanged {
@@ -79,15 +83,21 @@ func (r *reviews) review() *Error {
 	return nil
 }
 
-// begin sends the first review, unless it was sent before.
+// begin sends the first review, unless it was answered before. Its caller reads the rights afterwards.
 func (r *reviews) begin() {
 	r.mu.Lock()
 	begun := r.begun
-	r.begun = true
 	r.mu.Unlock()
-	if !begun {
-		r.breaker.check(0, r.review)
+	if begun {
+		return
 	}
+	r.breaker.check(0, func() *Error {
+		bad := r.review()
+		r.mu.Lock()
+		r.begun = bad == nil
+		r.mu.Unlock()
+		return bad
+	})
 }
 
 // reviewAfter sends a review after a delay. Changes within the delay have one review. If changes have caused too many

@@ -79,6 +79,34 @@ func TestReviews(t *testing.T) {
 	})
 }
 
+// TestFirstReview: without an answer the first review is sent again, and an answer without rights counts.
+func TestFirstReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := &reviewed{}
+		next.rule.Store("")
+		r, changes := newReviews(next)
+		defer r.breaker.stop()
+		r.begin()
+		if r.breaker.err() == nil || r.has.IsKnown() {
+			t.Error("a refused credential is accepted")
+		}
+		next.rule.Store(`["*"]`)
+		time.Sleep(time.Minute) // a probe closes the breaker
+		r.begin()
+		if r.breaker.err() != nil || !r.has.IsUnlimited() || changes.Load() != 0 {
+			t.Errorf("after the outage: %v, %v, %d changes", r.breaker.err(), r.has, changes.Load())
+		}
+		next.rule.Store("garbage")
+		other, _ := newReviews(next)
+		before := next.requests.Load()
+		other.begin()
+		other.begin()
+		if n := next.requests.Load() - before; n != 1 || other.has.IsKnown() {
+			t.Errorf("an answer without rights: %d requests, %v", n, other.has)
+		}
+	})
+}
+
 // TestReviewsAreBounded: however often bindings change, a runtime gets one review an hour, after six at once.
 func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -55,8 +56,15 @@ func TestRequeueAfterClockChanges(t *testing.T) {
 		reason      string
 		until       time.Time // when the window opens
 		busy        time.Time // since when a Manifest is Processing; zero if it is not Processing
+		warns       time.Time // when the end of the credential is announced
 		least, most time.Duration
 	}{
+		"Credential": {
+			reason: "when the end of the credential is announced",
+			warns:  now.Add(10 * time.Minute),
+			least:  9 * time.Minute,
+			most:   11 * time.Minute,
+		},
 		"Soon": {
 			reason: "when the window opens",
 			until:  now.Add(10 * time.Minute),
@@ -107,6 +115,10 @@ func TestRequeueAfterClockChanges(t *testing.T) {
 			}
 			n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{},
 				now: now, modules: []plan.Module{m}}
+			if !c.warns.IsZero() {
+				n.found.credential = &access.Finding{Lifetime: access.Lifetime{Begins: c.warns.Add(-9 * time.Hour),
+					Ends: c.warns.Add(time.Hour)}}
+			}
 			kyma := &v1beta2.Kyma{}
 			result, err := loop.Run(t.Context(), loop.Options{Object: kyma, Controller: "kyma"},
 				loop.Step{Name: "requeue", Do: n.requeue})

@@ -3,12 +3,15 @@ package kyma
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -19,11 +22,15 @@ func TestState(t *testing.T) {
 	entry := func(state v1beta2.State) v1beta2.ModuleStatus {
 		return v1beta2.ModuleStatus{Name: strings.ToLower(string(state)), State: state}
 	}
+	now := time.Now()
+	reduced := &access.Finding{Had: rightsTo(t, `"*"`), Has: rightsTo(t, `"get"`),
+		Resources: []schema.GroupResource{{Resource: "configmaps"}}}
 	cases := map[string]struct {
 		reason   string
 		modules  []v1beta2.ModuleStatus
 		unknown  bool // the reconcile ended before the modules were resolved
 		deleting bool
+		finding  *access.Finding
 		out      loop.Outcome
 		want     v1beta2.State
 		ready    string // the reason of condition Ready
@@ -84,6 +91,28 @@ func TestState(t *testing.T) {
 			want:    "Processing",
 			ready:   "Applying",
 		},
+		"RightsReduced": {
+			reason:  "the modules run, but nothing can be restored",
+			modules: []v1beta2.ModuleStatus{entry("Ready")},
+			finding: reduced,
+			want:    "Warning",
+			ready:   "RightsReduced",
+		},
+		"RightsReducedAndError": {
+			reason:  "the worst decides",
+			modules: []v1beta2.ModuleStatus{entry("Error")},
+			finding: reduced,
+			want:    "Error",
+			ready:   "ModulesNotReady",
+		},
+		"CredentialExpires": {
+			reason:  "it works until then",
+			modules: []v1beta2.ModuleStatus{entry("Ready")},
+			finding: &access.Finding{Lifetime: access.Lifetime{Begins: now.Add(-99 * time.Hour),
+				Ends: now.Add(time.Hour)}},
+			want:  "Ready",
+			ready: "Ready",
+		},
 		"Deleting": {
 			reason:   "deletion outweighs all",
 			modules:  []v1beta2.ModuleStatus{entry("Error")},
@@ -100,8 +129,8 @@ func TestState(t *testing.T) {
 				k.DeletionTimestamp = new(metav1.Now())
 			}
 			k.Status.Modules = c.modules
-			n := &run{Reconciler: testReconciler(t, Options{}), kyma: k, remote: &v1beta2.Kyma{},
-				found: findings{resolved: !c.unknown}}
+			n := &run{Reconciler: testReconciler(t, Options{}), kyma: k, remote: &v1beta2.Kyma{}, now: now,
+				found: findings{resolved: !c.unknown, credential: c.finding}}
 			for _, e := range c.modules {
 				n.modules = append(n.modules, plan.Module{Spec: v1beta2.Module{Name: e.Name}, Former: &e,
 					IsRequested: true, Manifest: func() *v1beta2.Manifest {
@@ -118,6 +147,10 @@ func TestState(t *testing.T) {
 			if r := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); r.Reason != c.ready {
 				t.Errorf("%s: reason of Ready is %s (%s), want %s", c.reason, r.Reason, r.Message, c.ready)
 			}
+			credential := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionCredentialHealthy)
+			if (credential != nil) != (c.finding != nil) {
+				t.Errorf("%s: condition %v", c.reason, credential)
+			}
 			before := k.Status.DeepCopy()
 			n.report(c.out)
 			if diff := cmp.Diff(*before, k.Status); diff != "" {
@@ -125,6 +158,17 @@ func TestState(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rightsTo returns the rights to some verbs for all objects. verbs is the inside of a list in JSON.
+func rightsTo(t *testing.T, verbs string) access.Rights {
+	t.Helper()
+	r, err := access.ParseRights([]byte(`{"kind":"SelfSubjectRulesReview","status":{"resourceRules":[{"verbs":[` + verbs +
+		`],"apiGroups":["*"],"resources":["*"]}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // manifestIn returns a Manifest of module keda in the given state. The Manifest was reconciled.
