@@ -160,12 +160,15 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 		return
 	}
 	rt.reviews.begin()
-	p.Subscribe(kyma, Subscriber{Key: credentialKey, Interests: p.ShareInterests(rt.credentialInterests()),
+	interests := p.ShareInterests(rt.credentialInterests())
+	p.Subscribe(kyma, Subscriber{Key: credentialKey, Interests: interests,
 		Notify: func(e Event) {
 			switch {
 			case e.ConnectionChanged:
 				changed()
 				return
+			case len(interests) == 0:
+				return // nothing is watched, so nothing was missed
 			case e.Listed && e.Interest.Resource == accounts && len(e.Objects) > 0:
 				return // the account exists
 			}

@@ -68,9 +68,11 @@ var limits = []limit{
 	{"upgrade: writes to the control plane for a module", 8.3, 0.25,
 		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"restart: writes to runtimes", 0, 0, valueOf("restart", restartWrites)},
-	{"restart: requests to a runtime", 1, 0.5, valueOf("restart", requestsPerRuntime)},
+	{"restart: requests to a runtime", 2, 0.25, // one of them reviews the credential
+		valueOf("restart", requestsPerRuntime)},
 	{"failover: writes to runtimes", 0, 0, valueOf("failover", restartWrites)},
-	{"failover: requests to a runtime", 1, 0.5, valueOf("failover", requestsPerRuntime)},
+	{"failover: requests to a runtime", 2, 0.25, // likewise
+		valueOf("failover", requestsPerRuntime)},
 	{"rotate: live heap afterwards, % of before", 102, 0.2, valueOf("rotate", memoryGrowth)},
 	{"rotate: writes to runtimes", 0, 0, of("rotate", func(s *Scenario) float64 { return float64(s.RuntimeWrites) })},
 	{"delete: requests to a runtime", 42, 0.25, valueOf("delete", deleteRequests)},

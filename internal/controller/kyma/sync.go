@@ -254,12 +254,10 @@ func (n *run) publish(ctx context.Context) error {
 	if patch == nil {
 		return nil
 	}
+	n.log.Publish(ctx, n.kyma.Name, n.runtime, n.remote, &want)
 	_, err = n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner)
 	if err != nil && !catalog.IsAbsent(err) {
 		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
-	}
-	if err == nil {
-		n.log.Published(ctx, n.kyma.Name, n.runtime, n.remote, &n.remote.Status, &want)
 	}
 	return nil
 }

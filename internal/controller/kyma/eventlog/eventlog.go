@@ -5,7 +5,7 @@
 //
 //	log := eventlog.New(recorder)
 //	log.Saved(kyma, &before.Status)                       // after the status was saved in the control plane
-//	log.Published(ctx, name, rt, remote, &before, &after) // after the status was written to the runtime
+//	log.Publish(ctx, name, rt, remote, &after)            // before the status is written to the runtime
 //	log.Forget(name)
 //
 // # How it works
@@ -14,9 +14,12 @@
 // runtime have a status each, so each of them has each event once: a restart between the two writes loses no event of
 // the runtime, because the status there is still the old one.
 //
-// An event in a runtime is one request, sent after the request that wrote the status. A status of many modules that
-// fail and recover could make many: a runtime gets at most [burst] events at once, and then one per [interval]. Further
-// events are dropped there; the status and its history show the same, and the control plane has every event.
+// An event in a runtime is one request, sent before the request that writes the status. Its name follows from the event
+// and the status before. So if the manager ends between the two, the event is sent again, and exists already.
+//
+// A status of many modules that fail and recover could make many events: a runtime gets at most [burst] events at once,
+// and then one per [interval]. Further events are dropped there; the status and its history show the same, and the
+// control plane has every event.
 //
 // # What it does not do
 //
@@ -26,6 +29,7 @@ package eventlog
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -87,17 +91,17 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	}
 }
 
-// Published records the events that follow from the published status of a Kyma and from the status before, on the Kyma
-// in the runtime. remote is that Kyma.
-func (l *Log) Published(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma,
-	before, after *v1beta2.KymaStatus) {
-	for _, e := range changelog.Events(before.Modules, after.Modules) {
+// Publish records the events that follow from the status that is about to be published and from the present one, on the
+// Kyma in the runtime. remote is that Kyma, with its present status.
+func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
+	for _, e := range changelog.Events(remote.Status.Modules, after.Modules) {
 		now := time.Now()
 		if !l.take(kyma, now) {
 			log.FromContext(ctx).V(1).Info("event not recorded in the runtime: too many", "reason", e.Reason)
 			continue
 		}
-		if _, err := rt.CreateWithoutRead(ctx, object(remote, e, now), v1beta2.FieldOwner); err != nil {
+		_, err := rt.CreateWithoutRead(ctx, object(remote, e, now), v1beta2.FieldOwner)
+		if err != nil && loop.Reason(err) != apply.ObjectExists {
 			log.FromContext(ctx).V(1).Info("event not recorded in the runtime", "reason", e.Reason,
 				"problem", err.Error())
 			return
@@ -132,14 +136,17 @@ func (l *Log) Forget(kyma string) {
 	delete(l.budgets, kyma)
 }
 
-// object returns an event as an object of the runtime. Its name has the time, like the names of other events.
+// object returns an event as an object of the runtime.
 func object(remote *v1beta2.Kyma, e changelog.Event, now time.Time) *unstructured.Unstructured {
 	at := now.UTC().Format(time.RFC3339)
+	before := &remote.Status.LastOperation
+	id := sha256.Sum256(fmt.Appendf(nil, "%s %s %q %s %s", remote.UID, before.LastUpdateTime.UTC().Format(time.RFC3339),
+		before.Operation, e.Reason, e.Note))
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Event",
 		"metadata": map[string]any{
 			"namespace": v1beta2.RuntimeNamespace,
-			"name":      fmt.Sprintf("%s.%x", v1beta2.RuntimeKymaName, now.UnixNano()),
+			"name":      fmt.Sprintf("%s.%x", v1beta2.RuntimeKymaName, id[:8]),
 		},
 		"involvedObject": map[string]any{
 			"apiVersion": v1beta2.GroupVersion.String(), "kind": v1beta2.KindKyma,

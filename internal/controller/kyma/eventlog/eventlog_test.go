@@ -1,8 +1,16 @@
 package eventlog
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
 // TestBudget checks that a runtime gets a burst of events, then one per interval, and never saves more than a burst.
@@ -27,4 +35,53 @@ func TestBudget(t *testing.T) {
 	if !l.take("b", now) {
 		t.Error("another runtime has no budget of its own")
 	}
+}
+
+// runtime has the names of the events that were created. It refuses a name that exists.
+type runtime struct{ names []string }
+
+// exists is the error for an object that exists.
+type exists struct{}
+
+func (exists) Error() string  { return "it exists" }
+func (exists) Reason() string { return apply.ObjectExists }
+
+func (r *runtime) CreateWithoutRead(_ context.Context, o *unstructured.Unstructured, _ string) (apply.Ref, error) {
+	if slices.Contains(r.names, o.GetName()) {
+		return apply.Ref{}, exists{}
+	}
+	r.names = append(r.names, o.GetName())
+	return apply.Ref{}, nil
+}
+
+// TestPublish: events are recorded once, even if the manager ends before the status is written, and again when the same
+// happens another time.
+func TestPublish(t *testing.T) {
+	l, rt := New(nil), &runtime{}
+	entry := func(name string, outcome v1beta2.State) v1beta2.ModuleStatus {
+		return v1beta2.ModuleStatus{Name: name, Version: "1.0.0", State: outcome, History: []v1beta2.ModuleChange{
+			{Version: "1.0.0", Outcome: outcome, Reason: "A"}}}
+	}
+	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	status := func(minute int, outcome v1beta2.State) v1beta2.KymaStatus {
+		return v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{entry("a", outcome), entry("b", outcome)},
+			LastOperation: v1beta2.LastOperation{
+				LastUpdateTime: metav1.NewTime(at.Add(time.Duration(minute) * time.Minute))}}
+	}
+	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: status(1, v1beta2.StateReady)}
+	publish := func(after v1beta2.KymaStatus, want int) {
+		t.Helper()
+		l.Publish(t.Context(), "k", rt, remote, &after)
+		if len(rt.names) != want {
+			t.Errorf("%d events, want %d", len(rt.names), want)
+		}
+	}
+	failed, recovered := status(2, v1beta2.StateError), status(3, v1beta2.StateReady)
+	publish(failed, 2)
+	publish(failed, 2) // the manager was killed before it wrote the status
+	remote.Status = failed
+	publish(failed, 2)
+	publish(recovered, 4)
+	remote.Status = recovered
+	publish(status(4, v1beta2.StateError), 6)
 }
