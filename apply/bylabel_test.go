@@ -54,14 +54,15 @@ func TestListAllByLabel(t *testing.T) {
 	s.on("GET /apis", answering(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"example.com"},"versions":[
 {"version":"v2","resources":[{"resource":"things","scope":"Cluster","verbs":["list","delete"],"responseKind":{"kind":"Thing"}}]},
 {"version":"v1","resources":[{"resource":"things","scope":"Cluster","verbs":["list","delete"],"responseKind":{"kind":"Thing"}}]}]}]}`))
-	s.on("GET /api/v1/configmaps", answering(`{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a",
-"namespace":"b","annotations":{"operator.kyma-project.io/prune":"keep"}}}]}`))
+	s.on("GET /api/v1/configmaps", answering(`{"kind":"PartialObjectMetadataList",
+"metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a","uid":"u","namespace":"b","annotations":{"operator.kyma-project.io/prune":"keep"}}}]}`))
 	s.on("GET /api/v1/secrets", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte(`{"kind":"Status","reason":"Forbidden","code":403,"message":"secrets is forbidden: User \"u\" cannot list resource \"secrets\" in API group \"\""}`))
 	})
-	s.on("GET /apis/example.com/v2/things", answering(`{"items":[{"metadata":{"name":"t"}}]}`))
+	s.on("GET /apis/example.com/v2/things", answering(`{"kind":"PartialObjectMetadataList",
+"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"t","uid":"u"}}]}`))
 	all, err := c.ListAllByLabel(t.Context(), "of=us", 7)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 
 // item is an object in a list of metadata.
 func item(namespace, name, owner, more string) string {
-	text := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"annotations":{%q:%q%s}}}`, name, namespace,
+	text := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"uid":"u","annotations":{%q:%q%s}}}`, name, namespace,
 		v1beta2.AnnotationOwnedBy, owner, more)
 	return text
 }
@@ -62,9 +62,10 @@ func newRuntime(t *testing.T, lists map[string]string) *apply.Cluster {
 		}
 		more := ""
 		if strings.HasPrefix(list, "more ") {
-			list, more = strings.TrimPrefix(list, "more "), `"continue":"x"`
+			list, more = strings.TrimPrefix(list, "more "), `"continue":"x",`
 		}
-		_, _ = fmt.Fprintf(w, `{"metadata":{%s},"items":[%s]}`, more, list)
+		_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","metadata":{%s"resourceVersion":"9"},"items":[%s]}`,
+			more, list)
 	}))
 	t.Cleanup(server.Close)
 	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{})
