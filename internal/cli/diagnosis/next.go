@@ -27,6 +27,7 @@ const (
 	onBackoff trigger = iota // the delay after errors, which doubles
 	onProbe                  // an answer to a probe of the runtime
 	onSecret                 // a change of the access Secret
+	onOwner                  // a change of the access Secret, or of the owner of the cluster
 	onModule                 // another version of the module, or another request
 	onRequest                // a change of the Kyma or of the catalog
 	onRuntime                // a change in the runtime
@@ -43,6 +44,9 @@ var triggers = map[string]trigger{
 	v1beta2.ReasonAccessSecretAmbiguous:  onSecret,
 	v1beta2.ReasonKubeconfigInvalid:      onSecret,
 	v1beta2.ReasonKubeconfigRefused:      onSecret,
+	v1beta2.ReasonRuntimeTaken:           onOwner,
+	v1beta2.ReasonRuntimeReplaced:        onOwner,
+	v1beta2.ReasonRuntimeIsControlPlane:  onOwner,
 	v1beta2.ReasonInvalidReference:       onModule,
 	v1beta2.ReasonRefusedFeature:         onModule,
 	v1beta2.ReasonInvalidYAML:            onModule,
@@ -109,6 +113,8 @@ func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry 
 		return timed("the runtime is probed", since, now, 240, maxProbeDelay) // twice the time, and a fifth at random
 	case onSecret:
 		return &NextTry{When: "when the access Secret changes"}
+	case onOwner:
+		return &NextTry{When: "when the access Secret changes, and at the poll interval", Retry: true}
 	case onModule:
 		return &NextTry{When: "when the module gets another version, or the request changes", Retry: true}
 	case onRequest:

@@ -1,6 +1,7 @@
 package fleetadmin
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
 const (
@@ -185,6 +187,86 @@ func TestRuntimeAdd(t *testing.T) {
 			s.Kubeconfig, Code: console.ExitCluster, Want: []string{"leads to the control plane itself"}}.Check(
 			t, Commands, s.Kubeconfig)
 	})
+}
+
+// TestOwner: the cluster of another owner is refused before anything is written, taking it over is asked for, and a
+// removal leaves it unchanged.
+func TestOwner(t *testing.T) {
+	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system", UID: "u",
+		Annotations: map[string]string{v1beta2.AnnotationOwner: ownership.Owner{ControlPlane: "other",
+			Kyma: "kcp-system/theirs", Cluster: "uid-of-the-runtime"}.Encode()}}}
+	runtime := fixture.NewServer(t, remote)
+	system := runtime.Object("/api/v1/namespaces/kube-system")
+	system.SetUID("uid-of-the-runtime")
+	runtime.Put(system)
+	kubeconfig, err := os.ReadFile(runtime.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const theirs = "belongs to Kyma kcp-system/theirs of another control plane (UID other)"
+	const kyma, secret = kymas + "/runtime-a", secrets + "/runtime-a-access"
+	file := " --kubeconfig-file=" + runtime.Kubeconfig
+	cases := map[string]struct {
+		fixture.Case
+		taken  bool // the status says that the cluster belongs to another owner
+		writes []string
+	}{
+		"Add": {fixture.Case{Reason: "it says whose the cluster is", Args: "runtime add runtime-c --no-wait" + file,
+			Code: console.ExitCluster, Want: []string{theirs, "--take takes it over"}}, false, nil},
+		"AddTake": {fixture.Case{Reason: "on request", Args: "runtime add runtime-c --take --no-wait" + file,
+			Want: []string{"taking the cluster over", "kcp-system/theirs"}}, false,
+			[]string{"POST " + secrets, "POST " + kymas}},
+		"Take": {fixture.Case{Reason: "it says what happens, and asks", Args: "runtime take runtime-a", Input: "y\n",
+			Want: []string{theirs, "A former owner changes nothing there any more", "the cluster belongs to runtime " +
+				"runtime-a"}}, true, []string{"PATCH " + kyma}},
+		"TakeNo": {fixture.Case{Reason: "the user does not want it", Args: "runtime take runtime-a", Input: "n\n",
+			Code: console.ExitFailed, Want: []string{"nothing was changed"}}, true, nil},
+		"TakeNoWait": {fixture.Case{Reason: "it is only requested", Args: "runtime take runtime-a --yes --no-wait",
+			Want: []string{"runtime runtime-a will take its cluster"}}, true, []string{"PATCH " + kyma}},
+		"Remove": {fixture.Case{Reason: "nothing is changed in the cluster of another owner",
+			Args: "runtime remove runtime-a", Input: "y\n", Want: []string{
+				"nothing is changed in the cluster, because it is not the cluster of this runtime: " + theirs}}, true,
+			[]string{"DELETE " + kyma, "DELETE " + secret}},
+		"Why": {fixture.Case{Reason: "the reason and the remedy", Args: "why runtime-a",
+			Want: []string{"RuntimeTaken", theirs, "klm runtime take runtime-a",
+				"next: when the access Secret changes"}}, true, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			objects := runtimeA()
+			objects[2].(*corev1.Secret).Data = map[string][]byte{v1beta2.AccessSecretKey: kubeconfig}
+			if c.taken {
+				objects[0].(*v1beta2.Kyma).Status.Conditions = []metav1.Condition{fixture.Condition(
+					v1beta2.ConditionReady, "False", v1beta2.ReasonRuntimeTaken, theirs+": klm runtime take runtime-a")}
+			}
+			s := fixture.NewServer(t, objects...)
+			s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+				if o.GetDeletionTimestamp() != nil {
+					return nil
+				}
+				annotations := o.GetAnnotations()
+				delete(annotations, v1beta2.AnnotationTakeRuntime)
+				o.SetAnnotations(annotations)
+				return o
+			}
+			r := fixture.Run(t, Commands, s.Kubeconfig, c.Input, strings.Fields(c.Args)...)
+			text := strings.Join(strings.Fields(r.Out+" "+r.Err), " ")
+			if r.Code != c.Code {
+				t.Errorf("%s: exit code %d, want %d: %s", c.Reason, r.Code, c.Code, text)
+			}
+			for _, want := range c.Want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: output without %q: %s", c.Reason, want, text)
+				}
+			}
+			if got := s.Writes(); !slices.Equal(got, c.writes) {
+				t.Errorf("%s: writes %q, want %q", c.Reason, got, c.writes)
+			}
+			if got := runtime.Writes(); len(got) > 0 {
+				t.Errorf("%s: writes in the runtime: %q", c.Reason, got)
+			}
+		})
+	}
 }
 
 // TestRuntimeRemove: it asks, deletes the Kyma, waits, and deletes the access Secret last; or first, if the cluster

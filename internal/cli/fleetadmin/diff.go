@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -18,7 +16,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
-	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 func diffCommand(a *console.App) *cobra.Command {
@@ -116,7 +113,7 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	if err != nil {
 		return err
 	}
-	config, err := runtimeConfig(ctx, a, c, o.runtime, o.context)
+	config, err := c.RuntimeConfig(ctx, a, o.runtime, o.context)
 	if err != nil {
 		return err
 	}
@@ -230,39 +227,4 @@ func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 			"Manifest %s is not installed from a component version in a registry: %v", m.Name, err)
 	}
 	return source, nil
-}
-
-// runtimeConfig returns the client configuration for a runtime. It comes from the access Secret of the runtime or from
-// --runtime-context.
-func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, name, context string) (*rest.Config,
-	error) {
-	if context != "" {
-		other := *a
-		settings := *a.Config
-		settings.Context = context
-		other.Config = &settings
-		r, err := connection.Open(&other)
-		if err != nil {
-			return nil, err
-		}
-		return r.Config, nil
-	}
-	secrets, err := c.AccessSecrets(ctx, name)
-	if err != nil {
-		return nil, c.Explain(err, "looking for the access Secret of "+name)
-	}
-	if len(secrets.Items) == 0 {
-		return nil, console.Fail(console.ExitNotFound, "%s has no access Secret: give --runtime-context", name)
-	}
-	secret := &corev1.Secret{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(&secrets.Items[0]), secret); err != nil {
-		return nil, c.Explain(err, "reading the access Secret of "+name+" (or give --runtime-context)")
-	}
-	config, err := runtimes.ParseKubeconfig(secret.Data[v1beta2.AccessSecretKey])
-	if err != nil {
-		return nil, console.Fail(console.ExitFailed, "the access Secret %s: %v", secret.Name, err)
-	}
-	config.Timeout, config.QPS, config.UserAgent, config.WarningHandler = a.Config.RequestTimeout, -1,
-		connection.FieldOwner, rest.NoWarnings{}
-	return config, nil
 }

@@ -17,8 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/handover"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -27,8 +31,8 @@ func runtimeAddCommand(a *console.App) *cobra.Command {
 	c := a.Command("add RUNTIME --kubeconfig-file FILE [--channel CHANNEL] [--label KEY=VALUE]…",
 		"add a cluster as a runtime of this control plane", `
 The control plane will use the kubeconfig in FILE (- is standard input). It has to contain a token or certificates, a server that the control
-plane can reach, and the rights to install modules, usually all rights. klm checks that, creates a Secret and a Kyma, and waits until the
-control plane has connected to the runtime.`, `
+plane can reach, and the rights to install modules, usually all rights. klm checks that, and that the cluster belongs to no other runtime or
+control plane. Then it creates a Secret and a Kyma, and waits until the control plane has connected to the runtime.`, `
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml --channel fast --label kyma-project.io/region=eu-central-1
 kubectl config view --flatten --minify --context runtime-a | klm runtime add runtime-a --kubeconfig-file=-`,
@@ -39,6 +43,8 @@ kubectl config view --flatten --minify --context runtime-a | klm runtime add run
 	c.Flags().StringVar(&o.file, "kubeconfig-file", "", "kubeconfig of the runtime; - is standard input")
 	c.Flags().StringVar(&o.channel, "channel", v1beta2.DefaultChannel, "release channel of its modules")
 	c.Flags().StringArrayVar(&o.labels, "label", nil, "label of its Kyma, KEY=VALUE; may be given more than once")
+	c.Flags().BoolVar(&o.take, "take", false,
+		"take the cluster over if it belongs to another runtime or control plane, which then changes nothing there")
 	o.wait.Register(c.Flags())
 	if err := c.MarkFlagFilename("kubeconfig-file"); err != nil {
 		panic(err) // the flag was registered above
@@ -59,6 +65,7 @@ kubectl config view --flatten --minify --context runtime-a | klm runtime add run
 type addOptions struct {
 	name, file, channel string
 	labels              []string
+	take                bool
 	wait                console.WaitFlags
 }
 
@@ -120,7 +127,7 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	case err != nil && !apierrors.IsNotFound(err):
 		return c.Explain(err, "looking for Kyma "+o.name)
 	}
-	if err := checkKubeconfig(ctx, a, c, o.file, kubeconfig); err != nil {
+	if err := checkKubeconfig(ctx, a, c, o, kubeconfig); err != nil {
 		return err
 	}
 	if err := saveAccessSecret(ctx, c, o.name, kubeconfig); err != nil {
@@ -129,6 +136,9 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	fmt.Fprintf(a.Err, "  the kubeconfig is in Secret %s\n", accessSecret(o.name))
 	k = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels},
 		Spec: v1beta2.KymaSpec{Channel: o.channel}}
+	if o.take {
+		k.Annotations = map[string]string{v1beta2.AnnotationTakeRuntime: v1beta2.ValueTrue}
+	}
 	if err := c.Create(ctx, k, client.FieldOwner(connection.FieldOwner)); err != nil &&
 		!apierrors.IsAlreadyExists(err) {
 		return c.Explain(err, "creating Kyma "+o.name)
@@ -179,7 +189,8 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 // kubeconfig is not acceptable, it does not work, its cluster is the control plane itself, or its user lacks
 // permissions.
 func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster,
-	file string, kubeconfig []byte) error {
+	o addOptions, kubeconfig []byte) error {
+	file := o.file
 	config, err := runtimes.ParseKubeconfig(kubeconfig)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		return console.Fail(console.ExitFailed, "%s: %s", file, e.Message)
@@ -204,6 +215,9 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 		return console.Fail(console.ExitCluster,
 			"%s leads to the control plane itself (%s): give the kubeconfig of the runtime", file, r.Config.Host)
 	}
+	if err := checkOwner(ctx, a, controlPlane, r, o); err != nil {
+		return err
+	}
 	missing, all, err := missingRights(ctx, r)
 	switch {
 	case err != nil:
@@ -220,9 +234,31 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 	return nil
 }
 
+// checkOwner returns an error if the cluster belongs to another Kyma or another control plane and --take is not given.
+func checkOwner(ctx context.Context, a *console.App, controlPlane, r *connection.Cluster, o addOptions) error {
+	found, err := handover.VerifyOwner(ctx, controlPlane, o.name, "", r, o.take)
+	refused, is := errors.AsType[*ownership.Refusal](err)
+	switch {
+	case is && refused.Code == v1beta2.ReasonRuntimeIsControlPlane:
+		return console.Fail(console.ExitCluster,
+			"%s leads to the control plane itself (%s): give the kubeconfig of the runtime", o.file, r.Config.Host)
+	case is:
+		return console.Fail(console.ExitCluster,
+			"%s: %s: give the kubeconfig of another cluster, or remove the cluster from its owner first; --take takes "+
+				"it over from an owner that is lost or that you move from", o.file, refused.Problem)
+	case found.TakenFrom != "":
+		fmt.Fprintf(a.Err, "  taking the cluster over: %s\n", found.TakenFrom)
+	case console.ExitCode(err) == console.ExitForbidden || loop.Reason(err) == apply.RuntimeForbidden:
+		return nil // the check of the rights names what is missing
+	}
+	return err
+}
+
 // neededRights are the permissions that the manager needs at least to manage a runtime.
 var neededRights = []authorizationv1.ResourceAttributes{
+	{Verb: "get", Resource: "namespaces"},
 	{Verb: "create", Resource: "namespaces"},
+	{Verb: "get", Group: v1beta2.GroupVersion.Group, Resource: "kymas"},
 	{Verb: "patch", Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 	{Verb: "patch", Group: v1beta2.GroupVersion.Group, Resource: "kymas"},
 	{Verb: "patch", Group: v1beta2.GroupVersion.Group, Resource: "moduletemplates"},

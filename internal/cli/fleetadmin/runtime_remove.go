@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/handover"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/removal"
 )
 
@@ -59,6 +59,8 @@ type removeOptions struct {
 	yes, gone       bool
 	deleteResources bool
 	wait            console.WaitFlags
+
+	others string // set by removeRuntime: why the cluster is not that of the runtime; "" if it is
 }
 
 func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
@@ -72,9 +74,12 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	}
 	f.Now = a.Now()
 	var found *removal.Found // counted only if somebody reads it before the removal
-	if !o.yes && !o.gone && len(f.Manifests) > 0 {
-		objects, why := reachRuntime(ctx, a, c, o)
-		found = removal.OfRuntime(ctx, objects, why, f.Manifests)
+	o.others = handover.OwnerProblem(f.Kyma)
+	if !o.yes && !o.gone && o.others == "" && len(f.Manifests) > 0 {
+		var err error
+		if found, err = countRuntime(ctx, a, c, f, o); err != nil {
+			return err
+		}
 	}
 	p := a.Page()
 	showRemoval(f, p, o, found)
@@ -130,6 +135,9 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *re
 	switch {
 	case o.gone:
 		p.Line("%s will be removed from the control plane; nothing is removed from its cluster.", k.Name)
+	case o.others != "":
+		p.Wrap("", k.Name+" will be removed from the control plane; nothing is changed in the cluster, because it is not "+
+			"the cluster of this runtime: "+o.others)
 	case len(modules) == 0:
 		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name,
 			v1beta2.GroupVersion.Group)
@@ -147,18 +155,18 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *re
 	}
 }
 
-// reachRuntime returns a client for the runtime.
-func reachRuntime(ctx context.Context, a *console.App, c *connection.Cluster, o removeOptions) (*apply.Cluster,
-	error) {
-	config, err := runtimeConfig(ctx, a, c, o.name, o.context)
+// countRuntime counts what the removal deletes from a runtime.
+func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts, o removeOptions) (
+	*removal.Found, error) {
+	r, why := c.RuntimeCluster(ctx, a, o.name, o.context)
+	if why != nil {
+		return removal.OfRuntime(ctx, nil, why, f.Manifests), nil
+	}
+	objects, err := r.AnyKind()
 	if err != nil {
 		return nil, err
 	}
-	r, err := connection.New(config, o.name, v1beta2.RuntimeNamespace)
-	if err != nil {
-		return nil, err
-	}
-	return r.AnyKind()
+	return removal.OfRuntime(ctx, objects, nil, f.Manifests), nil
 }
 
 // allowDeletion allows the manager to delete the custom resources of users of all modules.
