@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
 	"net/http"
 	"net/netip"
 	"net/url"
