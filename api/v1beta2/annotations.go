@@ -93,7 +93,9 @@ const (
 	AnnotationPurged = "operator.kyma-project.io/purged"
 	// AnnotationDeletionGivenUp on a Kyma and on its Manifests means that the runtime was unreachable until the end of
 	// --deletion-deadline: the finalizers are removed, and the runtime keeps its objects. Its value is the name of the
-	// tombstone, a ConfigMap that lists these objects. It must not be removed. An addition of this project.
+	// tombstone, a ConfigMap that lists these objects. On a Manifest whose runtime belongs to another owner, its value
+	// is the reason, for example RuntimeTaken; there is no tombstone then. It must not be removed. An addition of this
+	// project.
 	AnnotationDeletionGivenUp = "operator.kyma-project.io/given-up"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may be downgraded
 	// to a lower version, separated by commas; DowngradeAll means all modules. On the ModuleReleaseMeta of a mandatory

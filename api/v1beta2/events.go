@@ -8,6 +8,11 @@ const (
 	// EventKymaRestored: the Kyma in the runtime was deleted, and was created again with the modules that it requested
 	// last.
 	EventKymaRestored = "KymaRestored"
+	// EventRuntimeTakenOver: the Kyma has become the owner of a runtime that belonged to another owner.
+	EventRuntimeTakenOver = "RuntimeTakenOver"
+	// EventRuntimeLeft: the Kyma was deleted while its access Secret led to a cluster that belongs to another owner.
+	// All objects in that cluster stay.
+	EventRuntimeLeft = "RuntimeLeft"
 	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
 	// exist there.
 	EventCRDsKept = "CRDsKept"

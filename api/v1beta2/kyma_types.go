@@ -145,6 +145,12 @@ type KymaStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
+	// clusterID identifies the cluster that is the runtime: the UID of its Namespace kube-system. If the access Secret
+	// leads to a cluster with another UID, nothing is changed there. Empty: not known. An addition of this project, in
+	// the control plane only.
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
+
 	// agent is the status of the agent that reports changes in the runtime. Absent: no agent is installed, or the
 	// watcher is disabled. An addition of this project, in the control plane only.
 	// +optional

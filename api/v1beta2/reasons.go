@@ -48,6 +48,9 @@ const (
 	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in it. Write
 	// the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take.
 	ReasonRuntimeReplaced = "RuntimeReplaced"
+	// ReasonOwnerNotVerified: the Kyma controller has not yet verified the owner of the runtime over the present
+	// connection. Wait.
+	ReasonOwnerNotVerified = "OwnerNotVerified"
 )
 
 // Reasons about artifacts in the registry.

@@ -94,7 +94,7 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 	if tombstones != nil {
 		all.tombstones, err = purge.NewTombstones(
 			purge.TombstoneOptions{Options: purgeOptions(f, pool), Held: tombstones,
-				Live: f.live, Namespace: c.Namespace})
+				Live: f.live, Namespace: c.Namespace, ControlPlaneID: f.controlPlaneID})
 		if err != nil {
 			return all, err
 		}
@@ -171,6 +171,7 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 	if c.Mode == config.ModeInCluster {
 		o.Self = r.cfg
 	} else {
+		o.VerifyOwner = f.queues.verify
 		o.Cache, o.Live = f.manager.GetClient(), f.manager.GetAPIReader()
 	}
 	return o
@@ -190,7 +191,7 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 	return kyma.Options{
 		Client: f.manager.GetClient(), Certain: f.manager.GetAPIReader(), Live: f.live, Events: newRecorder(f.manager),
 		Runtimes: pool, Registry: artefacts, Agents: agents, Base: base, Shards: f.keeper,
-		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews,
+		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews, ControlPlaneID: f.controlPlaneID,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
 		PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread, AuditInterval: c.AuditInterval,

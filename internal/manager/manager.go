@@ -45,15 +45,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/memory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// New builds a manager for the cluster to which cfg connects. New sends requests only for two purposes: to discover the
-// kinds that the API server serves, and to read the credentials of the registry. New adjusts the garbage collector of
-// the whole process to the memory target. When ctx ends, the connections to runtimes end.
+// New builds a manager for the cluster to which cfg connects. New sends requests only for three purposes: to discover
+// the kinds that the API server serves, to identify the control plane, and to read the credentials of the registry. New
+// adjusts the garbage collector of the whole process to the memory target. When ctx ends, the connections to runtimes
+// end.
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, error) {
 	memory.Adjust(ctx, c.MemoryTarget)
 	served := append([]string{c.Namespace}, c.WatchNamespaces...)
@@ -101,6 +103,8 @@ type foundation struct {
 	urgent  *queueing.Urgent
 	keeper  *shard.Keeper // nil if only the leader reconciles
 	queues  kymaQueues
+	// controlPlaneID identifies the control plane in the records of the owners of runtimes; "" in the mode in-cluster
+	controlPlaneID string
 }
 
 // parts contains the parts that New has built. A part that the configuration does not need is nil.
@@ -136,6 +140,11 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		queues: newKymaQueues(c.Namespace)}
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
+	}
+	if c.Mode != config.ModeInCluster {
+		if f.controlPlaneID, err = ownership.Identify(ctx, live); err != nil {
+			return parts{}, err
+		}
 	}
 	artefacts := one.artefacts
 	if artefacts == nil {

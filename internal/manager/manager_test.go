@@ -76,6 +76,9 @@ func startDiscovery(t *testing.T) *rest.Config {
 				}
 			}
 			answer = list
+		case r.URL.Path == "/api/v1/namespaces/kube-system":
+			answer = &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+				ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}
 		case r.URL.Path == "/api/v1":
 			answer = resources[corev1.SchemeGroupVersion]
 		case len(parts) == 2:

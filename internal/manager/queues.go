@@ -32,6 +32,12 @@ func (q kymaQueues) reconcile(kyma string) {
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
+// verify enqueues a Kyma without a delay, because another controller waits until the owner of its runtime is verified.
+func (q kymaQueues) verify(kyma string) {
+	q.trigger.Add(queueing.Event, 0,
+		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
+}
+
 // review enqueues a review of the agent of a Kyma. A review checks whether the reports or the watch list of the agent
 // differ from the status of the Kyma.
 func (q kymaQueues) review(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }

@@ -98,8 +98,8 @@ type Found struct {
 	// IsRecorded is true if the runtime has a record that names this Kyma. If it is false, another client may write its
 	// own record at the same time, so that the record has to be written with a precondition.
 	IsRecorded bool
-	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. Otherwise it is
-	// "".
+	// TakenFrom describes the state before, the former owner or the former cluster, if the runtime is being taken over.
+	// Otherwise it is "".
 	TakenFrom string
 }
 
@@ -159,9 +159,9 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	found = Found{Owner: c.record(seen.Cluster), IsRecorded: isOurs}
 	switch {
 	case other != "":
-		found.TakenFrom = "it " + other
+		found.TakenFrom = "it belonged" + strings.TrimPrefix(other, "belongs")
 	case moved(seen.Cluster):
-		found.TakenFrom = "the former cluster of this Kyma had the UID " + c.Me.Cluster
+		found.TakenFrom = "this Kyma had the cluster with UID " + c.Me.Cluster
 	}
 	return found, false, nil
 }

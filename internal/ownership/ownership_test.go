@@ -105,7 +105,7 @@ func TestDecide(t *testing.T) {
 		"ReplacedTaken": {
 			reason: "the new cluster is wanted", seen: Seen{nil, "c2"}, known: "c1", take: true,
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c2"},
-				TakenFrom: "the former cluster of this Kyma had the UID c1"},
+				TakenFrom: "this Kyma had the cluster with UID c1"},
 		},
 		"Restored": {
 			reason: "the admin has deleted the Kyma in the runtime", seen: Seen{nil, "c1"}, known: "c1",
@@ -119,12 +119,12 @@ func TestDecide(t *testing.T) {
 			reason: "handed over by another control plane",
 			seen:   Seen{record(Owner{ControlPlane: "cp2", Kyma: "kcp-system/a", Cluster: "c1"}), "c1"}, take: true,
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"},
-				TakenFrom: "it belongs to Kyma kcp-system/a of another control plane (UID cp2)"},
+				TakenFrom: "it belonged to Kyma kcp-system/a of another control plane (UID cp2)"},
 		},
 		"MovedTaken": {
 			reason: "back to a former cluster", seen: Seen{record(ours), "c1"}, known: "c2", take: true,
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true,
-				TakenFrom: "the former cluster of this Kyma had the UID c2"},
+				TakenFrom: "this Kyma had the cluster with UID c2"},
 		},
 	}
 	for name, c := range cases {

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -32,6 +34,19 @@ func Verify(ctx context.Context, runtime *apply.Cluster, annotations map[string]
 	}
 	found, _, err = Decide(seen, c)
 	return found, err
+}
+
+// Identify returns the identity of a control plane: the UID of its Namespace kube-system.
+func Identify(ctx context.Context, controlPlane client.Reader) (string, error) {
+	system := &metav1.PartialObjectMetadata{}
+	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := controlPlane.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+		return "", fmt.Errorf("identifying the control plane by Namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	if system.UID == "" {
+		return "", fmt.Errorf("identifying the control plane: Namespace %s has no UID", metav1.NamespaceSystem)
+	}
+	return string(system.UID), nil
 }
 
 // AnnotationsOf returns the annotations of the Kyma in a runtime. The Kyma may be nil.

@@ -44,6 +44,14 @@ const (
 	RuntimeUnreachable = "RuntimeUnreachable"
 	// RuntimeUnauthorized: the API server of the runtime does not accept the credential.
 	RuntimeUnauthorized = "RuntimeUnauthorized"
+	// OwnerNotVerified: the owner of the runtime is not known yet.
+	OwnerNotVerified = "OwnerNotVerified"
+	// RuntimeTaken: the runtime belongs to another Kyma or control plane.
+	RuntimeTaken = "RuntimeTaken"
+	// RuntimeIsControlPlane: the access Secret leads to the control plane itself.
+	RuntimeIsControlPlane = "RuntimeIsControlPlane"
+	// RuntimeReplaced: the access Secret leads to another cluster than before.
+	RuntimeReplaced = "RuntimeReplaced"
 )
 
 // Error is the reason why a runtime cannot be reconciled.
@@ -57,6 +65,12 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime, e.Message) }
+
+// asError returns the Error in the chain of err.
+func asError(err error) (*Error, bool) {
+	e, ok := errors.AsType[*Error](err)
+	return e, ok && e != nil
+}
 
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }

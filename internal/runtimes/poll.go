@@ -39,6 +39,9 @@ func (p *Pool) IsWatched(kyma string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.entries[kyma]
+	if e != nil && e.runtime != nil && e.runtime.owner.refused != nil {
+		return false // an agent there, if any, is that of another owner
+	}
 	return e == nil || e.agentConnected
 }
 

@@ -25,7 +25,8 @@
 // # What it does not do
 //
 // The pool never decides that a cluster was deleted. It reports a missing access Secret as AccessSecretNotFound, and a
-// missing answer as RuntimeUnreachable. The pool does not cache the objects of a runtime.
+// missing answer as RuntimeUnreachable. It does not decide either whose a runtime is: see owner.go. The pool does not
+// cache the objects of a runtime.
 package runtimes
 
 import (
@@ -67,6 +68,9 @@ type Options struct {
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must
 	// not block.
 	InterestsChanged func(kyma string)
+	// VerifyOwner asks the verifier to decide whose the runtime of a Kyma is, see Connect. It must not block. If it is
+	// nil, and also with Self, every connection counts as verified.
+	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
 	// Timeout is the deadline of one request. Default 15 s.
@@ -112,9 +116,10 @@ type Runtime struct {
 	isFirst    bool                             // no other connection was made before; set by replaceConnection
 	transport  *http.Transport
 	breaker    *breaker
-	reviews    *reviews // nil without agents
-	watches    *watches // nil without watches
-	counted    string   // state of the connection in the metrics, "" if not counted; guarded by Pool.mu
+	reviews    *reviews   // nil without agents
+	watches    *watches   // nil without watches
+	counted    string     // state of the connection in the metrics, "" if not counted; guarded by Pool.mu
+	owner      ownerState // guarded by Pool.mu
 }
 
 // entry is the state of one runtime in the pool: the subscribers, and the connection if there is one. Pool.mu guards
@@ -159,7 +164,8 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
-// breaker is open, Get returns the reason as an error.
+// breaker is open, Get returns the reason as an error. It also returns an error until the owner of the runtime is
+// verified, and if the runtime belongs to another owner.
 //
 // Errors: an [Error] with a reason code, or an error of reading the control plane, which is not a problem of the
 // runtime.
@@ -167,8 +173,12 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
 		p.recordFailedGet(kyma)
+		return nil, err
 	}
-	return rt, err
+	if err := p.checkOwner(kyma, rt); err != nil {
+		return nil, err
+	}
+	return rt, nil
 }
 
 // GetIfOpen is like Get, for callers that do not need a connection. Where agents report changes and there is no

@@ -46,6 +46,8 @@ type Tombstone struct {
 	// Kyma and UID are the name and the UID of the deleted Kyma.
 	Kyma string    `json:"kyma"`
 	UID  types.UID `json:"uid"`
+	// ClusterID is the UID of Namespace kube-system in the runtime. It is "" if it is not known.
+	ClusterID string `json:"clusterID,omitempty"`
 	// DeletedAt is the time at which the Kyma was deleted.
 	DeletedAt metav1.Time `json:"deletedAt"`
 	// UnreachableSince is the time of the first failed attempt to reach the runtime.
@@ -78,7 +80,7 @@ type Module struct {
 // modules that were handed over to the user. The tombstone also contains delivered, the objects in the runtime that do
 // not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and Message.
 func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Resource) Tombstone {
-	t := Tombstone{Kyma: k.Name, UID: k.UID, Runtime: delivered}
+	t := Tombstone{Kyma: k.Name, UID: k.UID, ClusterID: k.Status.ClusterID, Runtime: delivered}
 	if k.DeletionTimestamp != nil {
 		t.DeletedAt = *k.DeletionTimestamp
 	}

@@ -21,6 +21,11 @@ func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 			return err
 		}
 	}
+	return l.CreateKyma(ctx, name, channel)
+}
+
+// CreateKyma creates a Kyma with the given channel, without an access Secret.
+func (l *Landscape) CreateKyma(ctx context.Context, name, channel string) error {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.Namespace()},
 		Spec: v1beta2.KymaSpec{Channel: channel}}
 	if err := l.Clients[ControlPlane].Create(ctx, k); err != nil {

@@ -31,6 +31,8 @@ type scenario struct {
 
 	signer *ecdsa.PrivateKey // set by trust
 
+	second *landscape.Landscape // set by second: another control plane for the same runtimes
+
 	others map[string]*landscape.Process // set by replicas: further replicas of the manager, by name
 
 	marks  map[string]cluster.Mark // set by mark: the start of counting, by cluster
@@ -49,7 +51,11 @@ func (s *scenario) close() error {
 	if s.land == nil {
 		return nil
 	}
-	return errors.Join(s.closeReplicas(), s.land.Close())
+	var second error
+	if s.second != nil {
+		second = s.second.Manager.Stop()
+	}
+	return errors.Join(second, s.closeReplicas(), s.land.Close())
 }
 
 // commands are the commands of scripts, in addition to those of package testscript (cmp, stdout, cp, …). A line that
@@ -93,6 +99,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"replica": command((*scenario).replica),
 	// replicas controls several replicas that share the work (--shards); see replicas_test.go.
 	"replicas": command((*scenario).replicas),
+	// second up [FLAG…] starts a second control plane: the cluster second, with a manager of its own, and with the
+	// catalog of publish sample. second register NAME CHANNEL [RUNTIME] registers a runtime there under a name, which
+	// is RUNTIME by default.
+	"second": command((*scenario).secondControlPlane),
 	// agent RUNTIME kill kills the process of the agent in a runtime. Its Deployment starts a new process.
 	"agent": command((*scenario).agent),
 	// receive SERVICE PORT starts a component of the control plane behind a Service in kcp-system to which the ingress

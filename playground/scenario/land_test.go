@@ -200,6 +200,31 @@ func (s *scenario) manager(c *call) error {
 	return fmt.Errorf("usage: manager kill|stop|start [FLAG…]")
 }
 
+func (s *scenario) secondControlPlane(c *call) error {
+	const usage = "second up [FLAG…] | register NAME CHANNEL [RUNTIME]"
+	if err := c.want(1, 10, usage); err != nil {
+		return err
+	}
+	switch args := c.args[1:]; {
+	case c.args[0] == "up":
+		var err error
+		if s.second, err = s.land.StartControlPlane(s.ctx, "second", args...); err != nil {
+			return err
+		}
+		return publishSample(s.ctx, s.second, c)
+	case c.args[0] == "register" && (len(args) == 2 || len(args) == 3):
+		name, runtime := args[0], args[len(args)-1]
+		if len(args) == 2 {
+			runtime = name
+		}
+		if err := s.second.SetAccess(s.ctx, name, s.land.Clusters[runtime].Kubeconfig()); err != nil {
+			return err
+		}
+		return s.second.CreateKyma(s.ctx, name, args[1])
+	}
+	return fmt.Errorf("usage: %s", usage)
+}
+
 func (s *scenario) replica(c *call) error {
 	if err := c.want(1, 1, "replica start"); err != nil {
 		return err
@@ -232,7 +257,7 @@ func component(c *call, module string) string {
 
 func (s *scenario) publish(c *call) error {
 	if slices.Equal(c.args, []string{sample.Module}) {
-		return s.publishSample(c)
+		return publishSample(s.ctx, s.land, c)
 	}
 	if err := s.push(c); err != nil {
 		return err
@@ -240,11 +265,11 @@ func (s *scenario) publish(c *call) error {
 	return s.template(c)
 }
 
-// publishSample publishes all that there is of the sample module.
-func (s *scenario) publishSample(c *call) error {
+// publishSample publishes all that there is of the sample module in a control plane.
+func publishSample(ctx context.Context, land *landscape.Landscape, c *call) error {
 	versions := sample.Versions()
 	for _, v := range versions {
-		err := s.land.Publish(s.ctx, landscape.Module{
+		err := land.Publish(ctx, landscape.Module{
 			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true,
 			Manifest: v.Manifest, DefaultCR: v.DefaultCR,
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
@@ -254,7 +279,7 @@ func (s *scenario) publishSample(c *call) error {
 			return err
 		}
 	}
-	return s.land.Assign(s.ctx, sample.Module, component(c, sample.Module),
+	return land.Assign(ctx, sample.Module, component(c, sample.Module),
 		map[string]string{"regular": versions[0].Version, "fast": versions[len(versions)-1].Version})
 }
 

@@ -23,6 +23,9 @@ func (n *run) assume(ctx context.Context) error {
 	if !n.mayAssume() {
 		return nil
 	}
+	if n.Runtimes.IsOwnerWanted(n.kyma.Name) {
+		return nil // another controller needs the runtime, so its owner has to be verified
+	}
 	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
 		return nil // the runtime is already connected, or step connect reports the error
 	}

@@ -57,6 +57,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/versions"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
@@ -79,6 +80,9 @@ type Options struct {
 	// Reviews has the names of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
 	// made before the controller add Kymas to it. By default the controller makes its own.
 	Reviews workqueue.TypedDelayingInterface[string]
+	// ControlPlaneID is the UID of Namespace kube-system in the control plane. It identifies the control plane in the
+	// record of the owner of a runtime. With InCluster it is not required.
+	ControlPlaneID string
 	// Registry reads component descriptors.
 	Registry *registry.Registry
 	// Namespace is the namespace of Kymas, Manifests, templates and releases.
@@ -166,6 +170,9 @@ func New(o Options) (*Reconciler, error) {
 	if !o.InCluster && (o.Base == nil || o.PullSecret != "" && o.PullSecrets == nil) {
 		return nil, fmt.Errorf(
 			"making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
+	}
+	if !o.InCluster && o.ControlPlaneID == "" {
+		return nil, fmt.Errorf("making the Kyma controller: without InCluster, options need ControlPlaneID")
 	}
 	if o.DeletionDeadline > 0 && o.Live == nil {
 		return nil, fmt.Errorf("making the Kyma controller: with DeletionDeadline, options need Live")
@@ -257,6 +264,7 @@ type run struct {
 	now  time.Time     // the time of the reconcile, the same in all steps
 
 	runtime   *runtimes.Runtime            // set by connect; nil without a connection
+	owner     ownership.Found              // set by sync: whose the runtime is
 	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; with InCluster, kyma
 	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of the Kyma, by name
 	// set by resolve, completed by install: the requested modules, the modules to be removed, the mandatory modules
@@ -274,6 +282,7 @@ type findings struct {
 	catalogSynced bool // set by catalog: the runtime has its catalog copy
 	// set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now
 	isTransient   bool
+	refused       error           // set by sync: the runtime belongs to another owner, so nothing is changed there
 	credential    *access.Finding // set by connect: what is known about the credential; nil without a connection
 	policyProblem error           // why the last read maintenance policy is not in force; or nil
 }
@@ -296,8 +305,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			r.Runtimes.Unsubscribe(req.Name, subscriberKey(req.Name))
 			r.catalog.Unsubscribe(req.Name)
 			r.forget(req.Name)
+			return reconcile.Result{}, r.verifyOnDemand(ctx, req.NamespacedName, nil)
 		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return reconcile.Result{}, err
 	}
 	if r.isReleased(kyma) {
 		return reconcile.Result{}, nil // the Kyma is deleted; the event of its deletion triggers the next reconcile
@@ -331,7 +341,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			loop.Step{Name: "release", Do: n.release})
 	case kyma.SkipsReconciliation():
 		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma,
-			Report: n.reportNotReconciled})
+			Report: n.reportNotReconciled},
+			loop.Step{Name: "owner", Do: func(ctx context.Context) error {
+				return r.verifyOnDemand(ctx, req.NamespacedName, kyma)
+			}})
 	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
 		return reconcile.Result{}, nil // the admission enqueues the Kyma later
 	}
@@ -362,11 +375,11 @@ func (n *run) adopt(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime from the pool. It makes no request. A failure is not retried: the pool
-// notifies the subscriber when a retry may succeed.
+// connect gets the connection to the runtime from the pool. It makes no request, and does not know yet whose the
+// runtime is. A failure is not retried: the pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
-	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
+	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)
 	if err != nil {
 		if loop.Reason(err) != "" {
 			return reconcile.TerminalError(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +28,7 @@ type deletion struct {
 	isQueued    bool       // set by awaitAdmission: the modules of other runtimes are removed first
 	runtimeLeft leftReason // why the runtime is not cleaned up; "" if it is cleaned up
 	unavailable error      // why the runtime is unavailable, while the deletion waits for the runtime
+	owner       error      // with leftToOwner: the owner of the runtime
 }
 
 // leftReason is the reason why the runtime of a deleted Kyma is not cleaned up.
@@ -35,6 +37,7 @@ type leftReason string
 const (
 	leftWithoutAccess leftReason = "no access Secret"
 	leftAfterDeadline leftReason = "deletion deadline" // the deletion was given up
+	leftToOwner       leftReason = "other owner"       // the runtime belongs to another Kyma or control plane
 )
 
 // announce sets the state Deleting, so that both copies of the Kyma report the deletion before any module is deleted.
@@ -46,8 +49,9 @@ func (n *run) announce(context.Context) error {
 }
 
 // connectToDelete gets the connection to the runtime. If there is no access Secret, the runtime is not cleaned up: the
-// person who deleted the Secret has decided that the cluster no longer exists. After any other failure the deletion
-// waits for the runtime, within the limit that giveup.go describes.
+// person who deleted the Secret has decided that the cluster no longer exists. A runtime of another owner is not
+// cleaned up either. After any other failure the deletion waits for the runtime, within the limit that giveup.go
+// describes.
 func (n *run) connectToDelete(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
@@ -59,10 +63,19 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		n.deletion.runtimeLeft = leftWithoutAccess
 		return nil
 	}
-	if err == nil && (n.deletion.isFirst || n.wasUnavailable()) && !n.InCluster {
-		// This request shows whether the runtime is available again. The status is then written to the Kyma that the
-		// request returns. The next steps do not use this Kyma.
-		n.remote, err = n.readRemote(ctx)
+	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
+		// This request shows whether the runtime is available again, and whose it is. The status is then written to the
+		// Kyma that the request returns. The next steps do not use this Kyma.
+		if n.remote, err = readRemote(ctx, n.runtime, n.kyma.Name); err == nil {
+			_, err = n.verifyOwner(ctx, n.kyma, n.runtime, n.remote)
+		}
+		if runtimes.IsOthers(err) {
+			n.leaveToOwner(err)
+			return nil
+		}
+		if err == nil {
+			n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))
+		}
 	}
 	if err != nil {
 		return n.waitOrGiveUp(ctx, err)
@@ -98,7 +111,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 	for _, m := range n.sortedManifests() {
 		module := plan.ToRemove(n.kyma, m)
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
-		if n.deletion.runtimeLeft == leftAfterDeadline {
+		if n.deletion.runtimeLeft == leftAfterDeadline || n.deletion.runtimeLeft == leftToOwner {
 			if err := n.markGivenUp(ctx, m); err != nil {
 				return err
 			}
@@ -174,8 +187,8 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	var progress *apply.DeletionProgress
 	n.edit(func(m *record) { progress = m.deletion })
 	resources, err := n.deletableResources(ctx)
-	if err != nil {
-		return n.waitOrGiveUp(ctx, err)
+	if err != nil || n.deletion.runtimeLeft != "" {
+		return err
 	}
 	left, err := n.runtime.Delete(ctx, delivery.Refs(resources), progress)
 	if err != nil {
@@ -207,6 +220,10 @@ func (n *run) deliveredResources() []v1beta2.Resource {
 func (n *run) release(ctx context.Context) error {
 	if err := n.agents.Revoke(ctx, n.kyma.Name); err != nil {
 		return err
+	}
+	if n.deletion.runtimeLeft == leftToOwner {
+		n.event(corev1.EventTypeWarning, v1beta2.EventRuntimeLeft,
+			"the Kyma was deleted, and all objects in the cluster stay: "+n.deletion.owner.Error())
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {

@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,11 +167,12 @@ func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error 
 	return nil
 }
 
-// markGivenUp annotates a Manifest as given up. The controller of Manifests then does not wait for the runtime.
+// markGivenUp annotates a Manifest as given up. The controller of Manifests then does not wait for the runtime. The
+// value of the annotation is the tombstone, or the reason why the runtime is left to its owner.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
+	value := cmp.Or(loop.Reason(n.deletion.owner), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {
-		metav1.SetMetaDataAnnotation(meta, v1beta2.AnnotationDeletionGivenUp,
-			n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
+		metav1.SetMetaDataAnnotation(meta, v1beta2.AnnotationDeletionGivenUp, value)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil

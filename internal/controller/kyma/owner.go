@@ -2,22 +2,139 @@ package kyma
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
+// A Kyma uses a runtime only after it has verified that the runtime belongs to it (package ownership). The verification
+// needs the Kyma in the runtime, which every reconcile reads first. This controller is the verifier of the pool: the
+// connection is given to the other controllers only after that. The order for a runtime without a record is:
+//
+//	1  verify                  nothing is written yet
+//	2  base objects            they are the same for every owner
+//	3  the Kyma with a record  created, or patched, only if no other client has written a record in the meantime
+//	4  MarkOwned               from here on the other controllers use the runtime
+
+// claim returns the claim of a Kyma for its runtime.
+func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.Claim {
+	return ownership.Claim{
+		Me: ownership.Owner{ControlPlane: r.ControlPlaneID, Kyma: kyma.Namespace + "/" + kyma.Name, UID: kyma.UID,
+			Cluster: kyma.Status.ClusterID},
+		Server: rt.Server,
+		Take: kyma.Annotations[v1beta2.AnnotationTakeRuntime] == v1beta2.ValueTrue &&
+			kyma.DeletionTimestamp.IsZero(),
+	}
+}
+
+// verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
+// is refused, the error is a *runtimes.Error. If the runtime has our record, the other controllers get the connection.
+func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
+	remote *v1beta2.Kyma) (ownership.Found, error) {
+	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
+	if refusal, ok := errors.AsType[*ownership.Refusal](err); ok {
+		refused := &runtimes.Error{Code: refusal.Code, Runtime: kyma.Name, Message: refusal.Error()}
+		r.Runtimes.Refuse(kyma.Name, rt, subscriberKey(kyma.Name), refused)
+		return found, refused
+	}
+	if err == nil && found.IsRecorded && found.TakenFrom == "" {
+		r.Runtimes.MarkOwned(kyma.Name, rt, subscriberKey(kyma.Name))
+	}
+	return found, err
+}
+
+// verifyRemote is verifyOwner for a reconcile. A refused runtime is checked again after the poll interval. The status
+// then has the reason, see report.
+func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error) {
+	if n.owner, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote); !runtimes.IsOthers(err) {
+		return err
+	}
+	n.found.refused, n.remote = err, nil
+	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "another access Secret")
+}
+
+// settleOwner ends a verification after the record was written. If the runtime was taken over, it removes the
+// annotation that requested it, and has all modules compared with the runtime.
+func (n *run) settleOwner(ctx context.Context) error {
+	n.kyma.Status.ClusterID = n.owner.Owner.Cluster
+	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))
+	if n.owner.TakenFrom != "" {
+		n.event(corev1.EventTypeNormal, v1beta2.EventRuntimeTakenOver, "the cluster "+n.runtime.Server+
+			" now belongs to this Kyma; before, "+n.owner.TakenFrom)
+		n.agents.CompareAtNextDelivery(n.agentTarget())
+		n.Runtimes.Publish(n.kyma.Name, runtimes.Event{Missed: true})
+	}
+	if _, requested := n.kyma.Annotations[v1beta2.AnnotationTakeRuntime]; !requested {
+		return nil
+	}
+	return loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
+		delete(m.Annotations, v1beta2.AnnotationTakeRuntime)
+	})
+}
+
+// verifyOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: it has the
+// label skip-reconciliation, or it does not exist although its Manifests do. It writes nothing.
+func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedName, kyma *v1beta2.Kyma) error {
+	if !r.Runtimes.IsOwnerWanted(key.Name) {
+		return nil
+	}
+	if kyma == nil {
+		kyma = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	}
+	kyma = kyma.DeepCopy()
+	delete(kyma.Annotations, v1beta2.AnnotationTakeRuntime) // no record would be written
+	rt, err := r.Runtimes.Connect(ctx, key.Name)
+	if loop.Reason(err) != "" {
+		return nil // the other controllers have the same error
+	}
+	if err != nil {
+		return err
+	}
+	remote, err := readRemote(ctx, rt, key.Name)
+	if err == nil {
+		_, err = r.verifyOwner(ctx, kyma, rt, remote)
+	}
+	switch {
+	case runtimes.IsOthers(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	r.Runtimes.MarkOwned(key.Name, rt, subscriberKey(key.Name))
+	return nil
+}
+
+// leaveToOwner ends the use of the runtime in a deletion, because the runtime belongs to another owner.
+func (n *run) leaveToOwner(why error) {
+	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
+}
+
 // deletableResources returns the delivered objects that are to be deleted from the runtime. Before the first deletion
-// it lists the Kymas in the runtime. If other Kymas exist, the cluster is a control plane, too, and the CRDs stay.
+// it lists the Kymas in the runtime. The list has two purposes. If another owner has taken the runtime over, nothing is
+// deleted. If other Kymas exist, the cluster is a control plane, too, and the CRDs stay.
 func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.edit(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
 	in, err := ownership.ListKymas(ctx, n.runtime.Cluster)
 	if err != nil {
-		return nil, err
+		return nil, n.waitOrGiveUp(ctx, err)
+	}
+	if in.Own != nil {
+		annotations := map[string]string{v1beta2.AnnotationOwner: in.Own.Annotation(v1beta2.AnnotationOwner),
+			v1beta2.AnnotationOwnedBy: in.Own.Annotation(v1beta2.AnnotationOwnedBy)}
+		_, _, err := ownership.Decide(ownership.Seen{Annotations: annotations}, n.claim(n.kyma, n.runtime))
+		if err != nil {
+			n.leaveToOwner(err)
+			return nil, nil
+		}
 	}
 	all = n.deliveredResources()
 	if in.Other != "" {

@@ -23,8 +23,10 @@ import (
 // stays the same.
 func (n *run) report(out loop.Outcome) {
 	s := &n.kyma.Status
-	if n.deletion.unavailable != nil { // the outcome of the step has no reason
-		out.Err, out.Waiting = n.deletion.unavailable, ""
+	for _, why := range []error{n.deletion.unavailable, n.found.refused} {
+		if why != nil { // the outcome of the step has no reason
+			out.Err, out.Waiting = why, ""
+		}
 	}
 	switch {
 	case n.found.resolved:

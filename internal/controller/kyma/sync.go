@@ -49,8 +49,11 @@ func (n *run) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	remote, err := n.readRemote(ctx)
+	remote, err := readRemote(ctx, n.runtime, n.kyma.Name)
 	if err != nil {
+		return err
+	}
+	if err := n.verifyRemote(ctx, remote); err != nil {
 		return err
 	}
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
@@ -64,7 +67,7 @@ func (n *run) sync(ctx context.Context) error {
 	case remote == nil:
 		remote, err = n.createRemote(ctx, labels, annotations)
 	case !includes(remote.Labels, labels) || !includes(remote.Annotations, annotations):
-		remote, err = n.labelRemote(ctx, labels, annotations)
+		remote, err = n.labelRemote(ctx, remote, labels, annotations)
 	}
 	if err != nil {
 		return n.awaitServed(err)
@@ -72,7 +75,7 @@ func (n *run) sync(ctx context.Context) error {
 	n.remote, n.found.baseSynced = remote, true
 	n.noteRemote()
 	n.markUrgentIfEdited()
-	return nil
+	return n.settleOwner(ctx)
 }
 
 // markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma was changed after
@@ -85,6 +88,7 @@ func (n *run) markUrgentIfEdited() {
 
 // keepPaused uses the Kyma in the runtime without any change in the runtime.
 func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
+	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name)) // modules may be removed
 	if remote == nil {
 		return reconcile.TerminalError(b)
 	}
@@ -115,19 +119,20 @@ func (n *run) awaitServed(err error) error {
 }
 
 // readRemote returns the Kyma in the runtime, or nil if it does not exist.
-func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
-	u, err := n.runtime.Get(ctx, remoteRef)
+func readRemote(ctx context.Context, rt *runtimes.Runtime, kyma string) (*v1beta2.Kyma, error) {
+	u, err := rt.Get(ctx, remoteRef)
 	if catalog.IsAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the Kyma in runtime %s: %w", n.kyma.Name, err)
+		return nil, fmt.Errorf("reading the Kyma in runtime %s: %w", kyma, err)
 	}
 	return asKyma(u)
 }
 
 // createRemote creates the Kyma in the runtime with the channel and modules that the Kyma in the runtime requested
-// last. If no last request is stored, it uses the spec of the Kyma in the control plane.
+// last. If no last request is stored, it uses the spec of the Kyma in the control plane. If another client creates the
+// Kyma at the same time, createRemote fails, and the next reconcile finds the owner.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	spec, restored := initialRequest(n.kyma)
 	remote := &v1beta2.Kyma{
@@ -142,7 +147,7 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 		return nil, fmt.Errorf("encoding the Kyma for runtime %s: %w", n.kyma.Name, err)
 	}
 	delete(fields, "status")
-	_, err = n.runtime.Create(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
+	_, err = n.runtime.CreateWithoutRead(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
 	if catalog.IsAbsent(err) {
 		n.catalog.ResendBase(n.catalogTarget()) // somebody may have deleted the CRDs
 		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
@@ -176,14 +181,21 @@ func (n *run) remoteLabels() map[string]string {
 // remoteAnnotations returns our annotations on the Kyma in the runtime, without the digest of the catalog copy.
 func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 	return map[string]string{
+		v1beta2.AnnotationOwner:             n.owner.Owner.Encode(),
 		v1beta2.AnnotationOwnedBy:           n.kyma.Namespace + "/" + n.kyma.Name,
 		v1beta2.AnnotationBaseObjectsDigest: base.Digest,
 	}
 }
 
-// labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of others stay.
-func (n *run) labelRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
+// labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of others stay. If the
+// Kyma has no record of our ownership yet, the request fails if another client has changed the Kyma.
+func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
+	*v1beta2.Kyma, error) {
+	metadata := map[string]any{"labels": labels, "annotations": annotations}
+	if !n.owner.IsRecorded {
+		metadata["resourceVersion"] = remote.ResourceVersion
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return nil, fmt.Errorf("encoding labels for runtime %s: %w", n.kyma.Name, err)
 	}

@@ -183,6 +183,7 @@ type observed struct {
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
 	blocker      string // the reason why the reconcile waits; "" if no reason is known
 	outage       outage // set by decide and render if the sources cannot be read
+	ownerUnknown bool   // set by connectBy: the reconcile waits until the owner of the runtime is verified
 
 	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
 }
@@ -297,9 +298,13 @@ func (n *run) reach(ctx context.Context) error {
 }
 
 // connectBy gets the connection from the pool. Errors with a reason are terminal, because the pool triggers a reconcile
-// when the cause changes.
+// when the cause changes. While the owner of the runtime is verified, the Manifest waits with an unchanged status.
 func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx, n.kyma)
+	if runtimes.IsNotVerified(err) {
+		n.observed.ownerUnknown = true
+		return loop.Later(time.Minute, "the owner of the runtime to be verified")
+	}
 	if err != nil && loop.Reason(err) != "" {
 		return reconcile.TerminalError(err)
 	}

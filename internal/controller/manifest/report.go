@@ -43,6 +43,12 @@ func (n *run) reportInventory() {
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	installed := *s
+	if out.Step != "" || n.observed.outage.is {
+		n.memory.restoreChanges(n.changes)
+	}
+	if n.observed.ownerUnknown {
+		return
+	}
 	if n.pruned.complete {
 		s.Synced = inventory.Of(append(slices.Clone(n.refs), n.pruned.kept...))
 	}
@@ -58,9 +64,6 @@ func (n *run) report(out loop.Outcome) {
 	}
 	if n.plan.digest != "" && !n.plan.applyAll && s.ObservedGeneration != n.manifest.Generation {
 		s.AppliedGeneration = n.manifest.Generation // the change of the spec does not affect what is applied
-	}
-	if out.Step != "" || n.observed.outage.is {
-		n.memory.restoreChanges(n.changes)
 	}
 	s.ObservedGeneration = n.manifest.Generation
 	before, since := s.State, n.notReadySince()

@@ -108,6 +108,9 @@ type memory struct {
 // create these objects before the Kyma.
 const missingGracePeriod = 5 * time.Minute
 
+// verificationDelay is the delay before the next search if the owner of the runtime is not verified yet.
+const verificationDelay = time.Minute
+
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
 	if o.Client == nil || o.Live == nil || o.Runtimes == nil || o.Events == nil ||
@@ -166,7 +169,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		m.due = nextSlot(now, r.Interval, req.Name)
 	}
 	if !now.Before(m.due) {
-		if err := r.sweep(ctx, kyma, m); err != nil {
+		err := r.sweep(ctx, kyma, m)
+		if runtimes.IsNotVerified(err) {
+			return reconcile.Result{RequeueAfter: verificationDelay}, nil
+		}
+		if err != nil {
 			return reconcile.Result{}, err
 		}
 		m.due = nextSlot(now, r.Interval, req.Name)

@@ -112,7 +112,7 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	}
 	rt, err := r.Runtimes.Get(ctx, kyma.Name)
 	if err != nil {
-		if loop.Reason(err) != "" {
+		if loop.Reason(err) != "" && !runtimes.IsNotVerified(err) {
 			return nil
 		}
 		return err

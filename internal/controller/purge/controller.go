@@ -290,7 +290,8 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 }
 
 // connect gets the connection to the runtime from the pool, without a request to the runtime. Without an access Secret,
-// the purge ends, because the owner has removed the Secret to leave the runtime unchanged. After any other error, the
+// the purge ends, because the owner has removed the Secret to leave the runtime unchanged. The purge also ends if the
+// runtime belongs to another Kyma or control plane. After any other error, the
 // purge waits until the pool reports a change.
 func (n *run) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
@@ -299,8 +300,11 @@ func (n *run) connect(ctx context.Context) error {
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		n.memory = n.memoryOf(nil)
-		if e.Code == v1beta2.ReasonAccessSecretNotFound {
+		switch {
+		case e.Code == v1beta2.ReasonAccessSecretNotFound, runtimes.IsOthers(err):
 			return loop.Done()
+		case runtimes.IsNotVerified(err):
+			return loop.Later(unreachableRetryDelay, "the owner of the runtime to be verified")
 		}
 		n.addBlocker(apply.Ref{}, err.Error())
 		n.reportBlockers()

@@ -51,6 +51,7 @@ func newServer(t *testing.T) *server {
 	s := &server{objects: map[string]map[string]any{}}
 	s.add(configPath, nil)
 	s.add(keptPath, nil)
+	s.add("/api/v1/namespaces/kube-system", nil)
 	s.add(crdPath, nil)
 	s.objects[crdPath]["spec"] = map[string]any{
 		"group": "example.com", "names": map[string]any{"kind": "Thing", "plural": "things"},

@@ -46,6 +46,8 @@ type TombstoneOptions struct {
 	Live client.Writer
 	// Namespace is the namespace of the tombstones and the access Secrets.
 	Namespace string
+	// ControlPlaneID identifies the control plane, see package ownership.
+	ControlPlaneID string
 }
 
 // Tombstones completes deletions that were abandoned, as soon as their runtimes can be reached again. A tombstone
@@ -59,7 +61,7 @@ type TombstoneOptions struct {
 //	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep takes over
 //	3  the access Secret does not exist                delete the tombstone: the cluster was removed
 //	4  the runtime cannot be reached                   wait: the pool reports when it can be reached
-//	5  the runtime belongs to another Kyma             delete the tombstone, for the reason in row 2
+//	5  the runtime belongs to another owner            delete the tombstone: nothing may be changed there
 //	6  objects of the tombstone exist in the runtime   delete these objects
 //	7  otherwise                                       delete the tombstone
 type Tombstones struct {
@@ -74,8 +76,8 @@ type Tombstones struct {
 
 // NewTombstones checks the options and returns a Tombstones.
 func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
-	if o.Held == nil || o.Live == nil || o.Namespace == "" {
-		return nil, fmt.Errorf("making the tombstone controller: options need Held, Live and Namespace")
+	if o.Held == nil || o.Live == nil || o.Namespace == "" || o.ControlPlaneID == "" {
+		return nil, fmt.Errorf("making the tombstone controller: options need Held, Live, Namespace and ControlPlaneID")
 	}
 	r, err := New(o.Options)
 	if err != nil {
@@ -214,13 +216,13 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 // triggers an earlier attempt.
 const unreachableRetryDelay = 30 * time.Second
 
-// connect gets the connection to the runtime. It checks that the runtime still belongs to the Kyma whose objects
-// the tombstone lists.
+// connect gets the connection to the runtime. It verifies that the runtime still belongs to the Kyma of the tombstone.
+// No other controller verifies the owner, because that Kyma does not exist any more.
 func (n *tombstoneRun) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
 	})
-	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
+	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
 			return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
@@ -230,14 +232,21 @@ func (n *tombstoneRun) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var annotations map[string]string // nil if there is no Kyma in the runtime
 	remote, err := rt.Get(ctx, remoteRef)
-	switch {
-	case isNotFound(err):
-	case err != nil:
+	if err == nil {
+		annotations = remote.GetAnnotations()
+	}
+	if err == nil || isNotFound(err) {
+		_, err = ownership.Verify(ctx, rt.Cluster, annotations, ownership.Claim{Server: rt.Server, Me: ownership.Owner{
+			ControlPlane: n.controller.options.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
+			UID: n.kyma.UID, Cluster: n.tombstone.ClusterID}})
+	}
+	if refusal, ok := errors.AsType[*ownership.Refusal](err); ok {
+		return n.deleteTombstone(ctx, metrics.TombstoneReplaced, refusal.Problem)
+	}
+	if err != nil {
 		return loop.Later(unreachableRetryDelay, "the runtime: "+err.Error())
-	case !n.isOurs(remote):
-		owner := remote.GetAnnotations()[v1beta2.AnnotationOwnedBy]
-		return n.deleteTombstone(ctx, metrics.TombstoneReplaced, "the runtime belongs to "+owner)
 	}
 	n.runtime, n.memory = rt, n.memoryOf(rt)
 	return nil
@@ -247,13 +256,6 @@ func (n *tombstoneRun) connect(ctx context.Context) error {
 var remoteRef = apply.Ref{
 	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: v1beta2.KindKyma,
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
-}
-
-// isOurs reports whether the Kyma in the runtime belongs to the deleted Kyma. A Kyma in the runtime that names no owner
-// also counts as ours.
-func (n *tombstoneRun) isOurs(remote *unstructured.Unstructured) bool {
-	owner := remote.GetAnnotations()[v1beta2.AnnotationOwnedBy]
-	return owner == "" || owner == n.kyma.Namespace+"/"+n.kyma.Name
 }
 
 // survey reads the objects that the tombstone lists. It reads each object once per connection.

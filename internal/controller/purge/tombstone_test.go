@@ -114,7 +114,8 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 	t.Cleanup(func() { pool.Close("k") })
 	recorder := events.NewFakeRecorder(100)
 	o.Client, o.Runtimes, o.Events = c, pool, recorder
-	r, err := NewTombstones(TombstoneOptions{Options: o, Held: held{Client: c}, Live: c, Namespace: "n"})
+	r, err := NewTombstones(TombstoneOptions{Options: o, Held: held{Client: c}, Live: c, Namespace: "n",
+		ControlPlaneID: "cp"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestTombstones(t *testing.T) {
 			reason: "the runtime belongs to another Kyma",
 			access: true,
 			owner:  "n/other",
-			event:  "belongs to n/other",
+			event:  "belongs to Kyma n/other",
 		},
 		"ControlPlane": {
 			reason: "the CRDs stay where other Kymas exist",
