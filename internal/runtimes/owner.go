@@ -112,7 +112,7 @@ func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerSt
 		(former.refused == nil || *former.refused == *state.refused)
 	isNew := !former.verified && former.refused == nil
 	var all []Subscriber
-	if !same && (!isNew || former.wanted) {
+	if !same && (!isNew || former.wanted || state.refused != nil) {
 		all = p.entries[kyma].allSubscribers()
 	}
 	p.mu.Unlock()

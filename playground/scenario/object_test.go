@@ -254,6 +254,7 @@ var volatile = map[string]bool{
 var (
 	digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 	ports   = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
+	uids    = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
 func (s *scenario) show(c *call) error {
@@ -286,7 +287,7 @@ func (s *scenario) show(c *call) error {
 		}
 		parts = chosen
 	}
-	yaml := digests.ReplaceAllString(text(steady(parts)), "<digest>")
+	yaml := uids.ReplaceAllString(digests.ReplaceAllString(text(steady(parts)), "<digest>"), "<uid>")
 	c.print(strings.TrimSuffix(ports.ReplaceAllString(yaml, "<address>"), "\n"))
 	return nil
 }
