@@ -66,12 +66,6 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime, e.Message) }
 
-// asError returns the Error in the chain of err.
-func asError(err error) (*Error, bool) {
-	e, ok := errors.AsType[*Error](err)
-	return e, ok && e != nil
-}
-
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 

@@ -1,6 +1,9 @@
 package runtimes
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // A runtime may belong to another Kyma or another control plane. Therefore a new connection is not handed out at once.
 // The verifier, which is the controller of Kymas, gets it from Connect, reads the runtime, and calls MarkOwned or
@@ -29,14 +32,14 @@ func (s *ownerState) errorOf(kyma string) error {
 // IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. The caller waits until
 // it is notified.
 func IsNotVerified(err error) bool {
-	e, ok := asError(err)
+	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified
 }
 
 // IsOthers reports whether an error means that the runtime must not be used at all: it belongs to another owner, it is
 // the control plane itself, or it is another cluster than before.
 func IsOthers(err error) bool {
-	e, ok := asError(err)
+	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
