@@ -27,6 +27,7 @@ type ObjectMetadata struct {
 	Owners []metav1.OwnerReference
 
 	annotations map[string]string
+	appliers    []string // the field managers that have applied fields
 }
 
 // Get reads one object. The Ref of a namespaced kind must have a namespace. The error has reason ObjectNotFound if the
@@ -222,6 +223,11 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 			annotations: m.Annotations}
 		if m.DeletionTimestamp != nil {
 			f.DeletionTime = m.DeletionTimestamp.Time
+		}
+		for _, fields := range m.ManagedFields {
+			if fields.Operation == "Apply" && fields.Subresource == "" {
+				f.appliers = append(f.appliers, fields.Manager)
+			}
 		}
 		found.items = append(found.items, f)
 	}

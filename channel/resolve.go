@@ -27,7 +27,7 @@
 //	    the runtime may have beta or internal modules  ModuleNotAllowed
 //	10  the registry has the recorded content of the
 //	    version, or a person has accepted the new one  VersionReplaced
-//	11  the version is not lower than the installed    DowngradeRefused
+//	11  the version is not lower than the installed    DowngradeRefused, RestoredOlder
 //	12  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
 // A mandatory module is requested by the control plane, not by a user. For such a request, rule 4 requires that the
@@ -106,6 +106,9 @@ type Request struct {
 	// new version. It is "" if the version is unknown or no Manifest exists. An update in progress needs no maintenance
 	// window any more. It may have changed objects already, so a return to Installed is a downgrade.
 	ManifestVersion string
+	// IsRestored means that Installed was found in the runtime after the control plane was restored from an older
+	// state.
+	IsRestored bool
 	// AllowDowngrade allows a version that is lower than Installed or ManifestVersion.
 	AllowDowngrade bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
@@ -356,6 +359,9 @@ func (s *search) checkDowngrade() *Blocker {
 	if s.request.AllowDowngrade || !isLower(s.Version, highest) {
 		return nil
 	}
+	if s.request.IsRestored {
+		return s.restoredOlder()
+	}
 	state := "installed"
 	if highest != s.Installed {
 		state = "being installed"
@@ -370,6 +376,22 @@ func (s *search) checkDowngrade() *Blocker {
 		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow "+
 			"it by the annotation %s: %q on the Kyma",
 		highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, s.Module)
+}
+
+// restoredOlder returns the blocker of a module that has a higher version in the runtime than this control plane knows.
+func (s *search) restoredOlder() *Blocker {
+	forward, object, value := "let the channel have version "+s.Installed+" or a higher one again", "the Kyma", s.Module
+	switch {
+	case s.request.Mandatory:
+		forward = "let " + s.releaseObject() + " have version " + s.Installed + " or a higher one again"
+		object, value = s.releaseObject(), v1beta2.ValueTrue
+	case s.request.Version != "":
+		forward = "ask for version " + s.Installed + " or a higher one"
+	}
+	return newBlocker(v1beta2.ReasonRestoredOlder, "module "+s.Module,
+		"the runtime has version %s of module %s, but this control plane was restored from an older state with version "+
+			"%s, so nothing is changed: %s, or go back to %s by the annotation %s: %q on %s",
+		s.Installed, s.Module, s.Version, forward, s.Version, v1beta2.AnnotationAllowDowngrade, value, object)
 }
 
 func (s *search) checkWindow() *Blocker {

@@ -12,6 +12,18 @@ func isVersion(v string) bool {
 // isLower returns false, because an invalid version cannot be compared.
 func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
+// Highest returns the version with the highest precedence, the first of equal versions. Invalid versions do not count.
+// If no version is valid, it returns "".
+func Highest(versions ...string) string {
+	highest := ""
+	for _, v := range versions {
+		if isVersion(v) && (highest == "" || isLower(highest, v)) {
+			highest = v
+		}
+	}
+	return highest
+}
+
 // compareVersions returns -1, 0 or +1 if version a precedes, equals or follows version b. It returns 0 if one of the
 // versions is invalid.
 func compareVersions(a, b string) int {

@@ -87,6 +87,12 @@ const (
 	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set it. An
 	// addition of this project.
 	AnnotationAcceptContent = "operator.kyma-project.io/accept-content"
+	// AnnotationRuntimeVersion on a Manifest is the version that the runtime has of the module, if the control plane
+	// was restored from an older state, or without the Manifest or its status. While a Manifest has the annotation,
+	// nothing is applied: the objects of the module in the runtime are added to the inventory, and the version in the
+	// annotation counts as installed. VersionUnknown means that only the inventory was lost. The controller of Kymas
+	// sets the annotation, and removes it with the next version that is installed. An addition of this project.
+	AnnotationRuntimeVersion = "operator.kyma-project.io/runtime-version"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge removed unserved objects of the module,
 	// such as a webhook that blocked the deletion. Its value names the object that was removed last, for users. The
 	// operator of such a module is not reconciled any more. An addition of this project.
@@ -129,6 +135,12 @@ const (
 
 // DriftReport is the value of AnnotationDrift with which drift is reported and not reverted.
 const DriftReport = "report"
+
+// VersionUnknown is the value of AnnotationRuntimeVersion if it is not known which version the runtime has.
+const VersionUnknown = "unknown"
+
+// DigestUnknown is the value of status.appliedDigest of a Manifest whose inventory was read from the runtime.
+const DigestUnknown = "unknown"
 
 // DowngradeAll is the value of AnnotationAllowDowngrade that names every module.
 const DowngradeAll = "*"

@@ -32,6 +32,9 @@ const (
 	// EventCustomResourcesDeleted: custom resources of users were deleted before their CRD, because the annotation
 	// AnnotationDeleteCustomResources of the Kyma allows it.
 	EventCustomResourcesDeleted = "CustomResourcesDeleted"
+	// EventInventoryRestored: the control plane was restored from an older state, and the objects of the module in the
+	// runtime were added to the inventory of the Manifest.
+	EventInventoryRestored = "InventoryRestored"
 )
 
 // Reasons of events about a Watcher.

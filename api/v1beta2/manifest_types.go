@@ -314,6 +314,23 @@ func (m *Manifest) IsUnmanaged() bool {
 	return m != nil && m.Annotations[AnnotationIsUnmanaged] == ValueTrue
 }
 
+// IsRestored reports whether the control plane has lost what the runtime has of the module: the Manifest has
+// AnnotationRuntimeVersion. Nothing is applied then.
+func (m *Manifest) IsRestored() bool {
+	return m != nil && m.Annotations[AnnotationRuntimeVersion] != ""
+}
+
+// HasRuntimeInventory reports whether the inventory of a restored Manifest has the objects of the module in the
+// runtime. If the inventory is empty, the runtime has no such object.
+func (m *Manifest) HasRuntimeInventory() bool {
+	if !m.IsRestored() {
+		return false
+	}
+	version := m.Annotations[AnnotationRuntimeVersion]
+	return m.Status.AppliedDigest == DigestUnknown && (version == VersionUnknown || m.Status.Version == version ||
+		len(m.Status.Synced) == 0)
+}
+
 // OCMComponentName returns the name of the OCM component that the Manifest comes from, "" if its annotation is missing.
 func (m *Manifest) OCMComponentName() string {
 	if m == nil {

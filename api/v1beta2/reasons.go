@@ -200,6 +200,10 @@ const (
 	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
 	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
+	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane knows.
+	// Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version:
+	// allow the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
+	ReasonRestoredOlder = "RestoredOlder"
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
 	// spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"

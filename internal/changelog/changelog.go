@@ -104,7 +104,7 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 // before this reconcile, with the version that was installed; state and spec are those of m.
 func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
 	now time.Time) *v1beta2.ModuleChange {
-	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
+	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.IsRestored() {
 		return m.Status.LastChange
 	}
 	var changes []v1beta2.ModuleChange

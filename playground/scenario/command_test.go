@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
@@ -39,6 +40,8 @@ type scenario struct {
 	pulls  int                     // set by mark: requests to the registry before the mark
 	orders int                     // set by mark: requests to the chart repository before the mark
 	passes map[string]float64      // set by mark: reconciles before the mark, by controller
+
+	backups map[string][]unstructured.Unstructured // set by backup: the objects, by name
 
 	certificates map[string]tls.Certificate // set by certificate: by name
 	floods       []*flood                   // set by flood: the floods that run
@@ -94,6 +97,11 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// manager kill|stop kills the manager (SIGKILL) or asks it to end. manager start [FLAG…] starts it again. If there
 	// are flags, they replace the additional flags of the previous start.
 	"manager": command((*scenario).manager),
+	// backup NAME saves the Kymas and Manifests with their statuses, and the catalog. restore [-no-status=RUNTIME…]
+	// [-no-manifest=RUNTIME…] NAME deletes the present ones, and creates the saved ones: new objects without owner
+	// references. For these runtimes, the statuses or the Manifests are left out. The manager must not run.
+	"backup":  command((*scenario).backup),
+	"restore": command((*scenario).restore),
 	// replica start starts another replica of the manager. From then on, agents report to this replica, even though it
 	// does not work yet.
 	"replica": command((*scenario).replica),

@@ -69,6 +69,7 @@ var triggers = map[string]trigger{
 	v1beta2.ReasonModuleNotAllowed:       onRequest,
 	v1beta2.ReasonVersionReplaced:        onRequest,
 	v1beta2.ReasonDowngradeRefused:       onRequest,
+	v1beta2.ReasonRestoredOlder:          onRequest,
 	v1beta2.ReasonWaitingForWindow:       onWindow,
 	v1beta2.ReasonWindowUnknown:          onRequest,
 	v1beta2.ReasonKymaPaused:             onPerson,

@@ -149,7 +149,8 @@ var persistentReasons = map[string]bool{
 	v1beta2.ReasonVersionNotFound: true,
 	v1beta2.ReasonInvalidRelease:  true, v1beta2.ReasonTemplateAmbiguous: true, v1beta2.ReasonTemplateNotFound: true,
 	v1beta2.ReasonModuleNotAllowed: true, v1beta2.ReasonVersionReplaced: true,
-	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
+	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonRestoredOlder: true,
+	v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
 	v1beta2.ReasonKymaPaused: true, v1beta2.ReasonModulePaused: true,
 	"InvalidWish": true, // managers of earlier versions write it instead of ReasonInvalidModuleRequest
 }

@@ -69,6 +69,9 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		if n.remote, err = readRemote(ctx, n.runtime, n.kyma.Name); err == nil {
 			_, err = n.verifyOwner(ctx, n.kyma, n.runtime, n.remote)
 		}
+		if err != nil {
+			n.remote = nil
+		}
 		if runtimes.IsOthers(err) {
 			n.leaveToOwner(err)
 			return nil

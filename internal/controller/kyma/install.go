@@ -155,6 +155,9 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if m.Manifest != nil && (!m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.IsUnmanaged()) {
 		return nil // the deletion event triggers the reconcile that creates the next Manifest
 	}
+	if plan.AwaitsInventory(m.Manifest) {
+		return nil // the event of the inventory triggers the next reconcile
+	}
 	artefact, err := n.artefactOf(ctx, m)
 	if err != nil {
 		return fmt.Errorf("module %s, version %s: %w", m.Spec.Name, m.Decision.Version, err)

@@ -35,7 +35,8 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 }
 
 // verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
-// is refused, the error is a *runtimes.Error. If the runtime has our record, the other controllers get the connection.
+// is refused, the error is a *runtimes.Error. If the runtime has our record, the other controllers get the connection,
+// after the Manifests were marked about which this control plane has lost something.
 func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
@@ -43,6 +44,9 @@ func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *ru
 		refused := &runtimes.Error{Code: refusal.Code, Runtime: kyma.Name, Message: refusal.Error()}
 		r.Runtimes.Refuse(kyma.Name, rt, subscriberKey(kyma.Name), refused)
 		return found, refused
+	}
+	if err == nil {
+		err = r.markRestored(ctx, kyma, rt, remote)
 	}
 	if err == nil && found.IsRecorded && found.TakenFrom == "" {
 		r.Runtimes.MarkOwned(kyma.Name, rt, subscriberKey(kyma.Name))

@@ -21,6 +21,7 @@ type record struct {
 	fingerprint uint64                  // of the Kyma in the runtime, without its status
 	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
+	isCompared  bool                    // markRestored has compared the statuses
 	releasedUID types.UID               // UID of the Kyma without our finalizer, which may be in the cache still
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/restored"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -41,6 +42,9 @@ const metadataOwner = "kyma-sync-context"
 // because the Kyma is annotated with the digest of the base objects.
 func (n *run) sync(ctx context.Context) error {
 	if n.InCluster {
+		if err := n.markRestored(ctx, n.kyma, n.runtime, n.kyma); err != nil {
+			return err
+		}
 		n.remote, n.found.baseSynced = n.kyma, true
 		n.markUrgentIfEdited()
 		return nil
@@ -276,7 +280,8 @@ func (n *run) publish(ctx context.Context) error {
 
 // recordChanges records the events that follow from the status that was saved and from the status before.
 func (n *run) recordChanges(before client.Object) {
-	n.log.Saved(n.kyma, &before.(*v1beta2.Kyma).Status, n.deletion.runtimeLeft != "")
+	known := restored.Known(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
+	n.log.Saved(n.kyma, known, n.deletion.runtimeLeft != "")
 }
 
 // subscriberKey returns the key of the subscriber for the Kyma in a runtime.

@@ -7,7 +7,8 @@
 //
 // # How it works
 //
-// A Manifest is installed, deleted, or handed over to the user. [run.reconcile] has the list of steps for each of them.
+// A Manifest is installed, deleted, handed over to the user, or restored (package reclaim). [run.reconcile] has the
+// list of steps for each of them.
 //
 // An installation first resolves the sources of the module (package source). It computes the digest of all inputs that
 // determine the objects in the runtime (plan.go). If the status shows this digest as applied, and no event was
@@ -48,6 +49,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/reclaim"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
@@ -219,14 +222,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	return n.reconcile(ctx)
 }
 
-// reconcile runs the steps of one case: hand over, delete, suspend, or install.
+// reconcile runs the steps of one case: hand over, delete, suspend, restore, or install.
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
 		AfterSave: n.recordChange, AfterStep: n.After}
+	restore := loop.Step{Name: "reclaim", Do: n.reclaim, Save: true}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
+			restore,
 			loop.Step{Name: "handover", Do: n.handOver},
 			loop.Step{Name: "release", Do: n.release})
 	}
@@ -234,6 +239,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		n.saved, options.DeferSave = *m.Status.DeepCopy(), n.deferSave
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
+			restore,
 			loop.Step{Name: "blockers", Do: n.findBlockers},
 			loop.Step{Name: "resource", Do: n.deleteResource},
 			loop.Step{Name: "teardown", Do: n.teardown},
@@ -242,6 +248,9 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	if reason, message := condition.Suspension(m); reason != "" {
 		options.Report = func(loop.Outcome) { condition.SetSuspended(m, reason, message) }
 		return loop.Run(ctx, options)
+	}
+	if m.IsRestored() {
+		return loop.Run(ctx, options, loop.Step{Name: "adopt", Do: n.addFinalizers}, restore)
 	}
 	options.Publish, options.DeferSave = n.publishRef, n.deferSave
 	return loop.Run(ctx, options,
@@ -261,6 +270,27 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 // addFinalizers adds the finalizers. They keep the Manifest until its objects are deleted.
 func (n *run) addFinalizers(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.manifest, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
+}
+
+// reclaim adds the objects in the runtime to the inventory of a restored Manifest, and does nothing for others.
+func (n *run) reclaim(ctx context.Context) error {
+	if !n.manifest.IsRestored() {
+		return nil
+	}
+	n.subscribe()
+	if err := n.connectBy(ctx, n.Runtimes.Get); err != nil {
+		return err
+	}
+	if !n.manifest.HasRuntimeInventory() {
+		found, err := reclaim.Do(ctx, n.runtime.Cluster, n.manifest)
+		if err != nil {
+			return err
+		}
+		n.recordEvent(v1beta2.EventInventoryRestored, reclaim.Note(n.manifest, found))
+	}
+	n.refs = inventory.Refs(n.manifest.Status.Synced)
+	n.observed.readiness = readiness{v1beta2.StateWarning, v1beta2.ReasonRestoredOlder, reclaim.Message(n.manifest)}
+	return n.expectObjects(ctx)
 }
 
 // publishRef sets the annotation with the reference of the source that was applied completely. Clients wait for this

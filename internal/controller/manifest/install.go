@@ -112,7 +112,7 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
 	// A new workload is never ready immediately, so its readiness is not read in this reconcile.
 	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
-		slices.ContainsFunc(result.Applied, isWorkload)
+		slices.ContainsFunc(result.Applied, inventory.IsWorkload)
 	n.reportTakeovers(ctx, result.TakenOver)
 	n.reportExisting(ctx, result.Existing)
 	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
@@ -136,7 +136,7 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	case i == len(n.rendered.sets)-1:
 		return nil
 	}
-	unserved, err := n.runtime.CheckReady(ctx, crdsOf(n.rendered.refs[i]), &n.memory.progress)
+	unserved, err := n.runtime.CheckReady(ctx, inventory.CRDs(n.rendered.refs[i]), &n.memory.progress)
 	if err != nil || len(unserved) == 0 {
 		return err
 	}

@@ -149,7 +149,7 @@ func (m *memory) setObjectLocked(ref apply.Ref, e objectEvent) {
 
 // statusMatters reports whether the readiness of the module may depend on the status of an object.
 func statusMatters(ref apply.Ref) bool {
-	return isWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
+	return inventory.IsWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
 // addListLocked records the list result at the start of a watch. It records each object of this Manifest, and each

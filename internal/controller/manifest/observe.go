@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
@@ -37,7 +38,7 @@ func (n *run) observe(ctx context.Context) error {
 	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySince()) < noPodsPeriod {
 		read = n.runtime.CheckReadyWithoutPods
 	}
-	waiting, err := read(ctx, readinessRefs(n.refs, n.manifest.Spec.Manager), &n.memory.progress)
+	waiting, err := read(ctx, inventory.ReadinessRefs(n.refs, n.manifest.Spec.Manager), &n.memory.progress)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -144,36 +143,6 @@ func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 // readinessRules returns a key for the readiness rules that are not in the spec.
 func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
-}
-
-// readinessRefs returns the objects whose readiness decides about the readiness of the module. If the Manifest names a
-// manager and that manager is in refs, the manager is the only workload in the result.
-func readinessRefs(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
-	if manager == nil {
-		return refs
-	}
-	isManager := func(r apply.Ref) bool {
-		return r.Group == manager.Group && r.Kind == manager.Kind && r.Name == manager.Name &&
-			(manager.Namespace == "" || r.Namespace == manager.Namespace)
-	}
-	if !slices.ContainsFunc(refs, isManager) {
-		return refs
-	}
-	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return isWorkload(r) && !isManager(r) })
-}
-
-// isWorkload reports whether an object runs pods, or is a pod.
-func isWorkload(r apply.Ref) bool {
-	switch r.Group + "/" + r.Kind {
-	case "apps/Deployment", "apps/StatefulSet", "apps/DaemonSet", "apps/ReplicaSet", "batch/Job", "/Pod":
-		return true
-	}
-	return false
-}
-
-// crdsOf returns the CRDs among refs.
-func crdsOf(refs []apply.Ref) []apply.Ref {
-	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return r.Kind != "CustomResourceDefinition" })
 }
 
 // reportsDrift reports whether drift is only reported and not corrected.

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 )
 
@@ -111,7 +112,7 @@ func TestReadinessRefs(t *testing.T) {
 			Kind: "Deployment", Name: "gone"}, all},
 	}
 	for name, c := range cases {
-		if diff := cmp.Diff(c.want, readinessRefs(all, c.manager)); diff != "" {
+		if diff := cmp.Diff(c.want, inventory.ReadinessRefs(all, c.manager)); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
 		}
 	}

@@ -75,6 +75,9 @@ func Resolve(in Inputs) []Module {
 			assigned[m.Manifest] = true
 		}
 		r.Installed, r.ManifestVersion, r.Now = InstalledVersion(m.Manifest), RequestedVersion(m.Manifest), in.Now
+		if v := runtimeVersion(m.Manifest); v != "" {
+			r.ManifestVersion, r.IsRestored = v, true
+		}
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		return m
 	}
@@ -176,17 +179,37 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 }
 
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
-// A version that somebody else has written into the spec of the Manifest does not count. It does not count either when
-// the controller of Manifests has copied it into the status.
+// If the control plane was restored from an older state, it is the version that was found in the runtime. A version
+// that somebody else has written into the spec of the Manifest does not count. It does not count either when the
+// controller of Manifests has copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
+	}
+	if v := runtimeVersion(m); v != "" {
+		return v
 	}
 	if v := m.Status.Version; v != "" && v != m.Spec.Version {
 		return v
 	}
 	return RequestedVersion(m)
 }
+
+// runtimeVersion returns the version that the runtime has according to AnnotationRuntimeVersion. It returns "" without
+// the annotation, if the version is not known, and if the runtime turned out to have no object of the module.
+func runtimeVersion(m *v1beta2.Manifest) string {
+	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.HasRuntimeInventory() && len(m.Status.Synced) == 0 {
+		return ""
+	}
+	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown {
+		return v
+	}
+	return ""
+}
+
+// AwaitsInventory reports whether the inventory of a restored Manifest does not have the objects in the runtime yet.
+// The Manifest must not be changed before.
+func AwaitsInventory(m *v1beta2.Manifest) bool { return m.IsRestored() && !m.HasRuntimeInventory() }
 
 // RequestedVersion returns the version that this controller has written into a Manifest. It returns "" if there is no
 // Manifest or if the Manifest is being deleted.
@@ -281,7 +304,8 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 // annotations of others stay.
 var (
 	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule}
-	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources}
+	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources,
+		v1beta2.AnnotationRuntimeVersion}
 )
 
 // sourceAnnotations describe the sources of a Manifest. Manifests of earlier releases do not have them.

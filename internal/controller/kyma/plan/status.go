@@ -87,7 +87,7 @@ func observationOf(m *Module) changelog.Observation {
 			o.IsInstalled = is.Status.AppliedDigest != ""
 		}
 		return o
-	case m.Err != nil || is == nil || !is.DeletionTimestamp.IsZero() || is.IsUnmanaged():
+	case m.Err != nil || is == nil || !is.DeletionTimestamp.IsZero() || is.IsUnmanaged() || is.IsRestored():
 		return changelog.Observation{}
 	}
 	return changelog.Observation{Version: is.Spec.Version, Installed: is.Status.Version,
@@ -115,13 +115,13 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 		state = v1beta2.StateError
 	}
 	message := b.Message
-	if state == e.State && e.Message != "" {
+	if state == e.State && e.Message != "" && e.Reason != b.Code {
 		message += "; " + e.Message
 	}
 	e.State, e.Reason, e.Message = state, b.Code, message
 	switch b.Code {
 	case v1beta2.ReasonWaitingForWindow, v1beta2.ReasonWindowUnknown, v1beta2.ReasonDowngradeRefused,
-		v1beta2.ReasonVersionReplaced:
+		v1beta2.ReasonVersionReplaced, v1beta2.ReasonRestoredOlder:
 		if m.Former != nil && m.Former.Channel != "" {
 			e.Channel = m.Former.Channel // the version of this channel is still installed
 		}
@@ -147,8 +147,8 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	case !is.DeletionTimestamp.IsZero():
 		e.State = v1beta2.StateDeleting
 		e.Reason, e.Message = ReasonOf(is), is.Status.LastOperation.Operation
-	case is.Status.ObservedGeneration != is.Generation || is.Status.State == "":
-		e.State = v1beta2.StateProcessing // the last change is not reconciled yet: the status is outdated
+	case isOutdated(is):
+		e.State = v1beta2.StateProcessing
 	default:
 		e.State = is.Status.State
 		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning || IsSlow(is, now) {
@@ -231,12 +231,17 @@ func ProcessingSince(m *v1beta2.Manifest) time.Time {
 }
 
 // VisibleState returns the state that a Kyma shows for a Manifest. A Manifest that was not reconciled since its last
-// change is shown as Processing.
+// change, or whose inventory was lost, is shown as Processing.
 func VisibleState(m *v1beta2.Manifest) v1beta2.State {
-	if m.Status.ObservedGeneration != m.Generation || m.Status.State == "" {
+	if isOutdated(m) {
 		return v1beta2.StateProcessing
 	}
 	return m.Status.State
+}
+
+// isOutdated reports whether the status of a Manifest does not show its last change, or what its runtime has.
+func isOutdated(m *v1beta2.Manifest) bool {
+	return m.Status.ObservedGeneration != m.Generation || m.Status.State == "" || AwaitsInventory(m)
 }
 
 // ReasonOf returns the reason of the condition Ready of a Manifest, or "" if the condition is True or absent.

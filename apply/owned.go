@@ -1,0 +1,94 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds: the objects
+// whose AnnotationOwnedBy is name, and, as Shared, the objects that the installation contains too. Only objects that
+// match the label selector and that the field manager has applied are returned. An object that a controller of the
+// cluster has created with copied labels and annotations, such as a ReplicaSet, was applied by nobody.
+//
+// ListOwned restores an inventory that was lost. It is expensive: it sends two discovery requests, and one list of
+// metadata for each kind. Kinds that the credentials may not list are left out, because no object of such a kind can
+// have been applied and found again with them. Kinds of which the cluster creates objects by itself, such as Leases,
+// are left out, too.
+func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
+	var kinds []listedKind
+	known := map[schema.GroupKind]bool{}
+	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
+		if canList && !known[kind.gvk.GroupKind()] {
+			known[kind.gvk.GroupKind()] = true
+			kinds = append(kinds, kind)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make([][]Ref, len(kinds))
+	errs := make([]error, len(kinds))
+	err = c.forEach(len(kinds), func(i int) error {
+		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], name, manager, selector)
+		return errs[i]
+	})
+	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
+		if e, ok := errors.AsType[*Error](err); ok {
+			return nil, e
+		}
+		return nil, err
+	}
+	return slices.Concat(found...), nil
+}
+
+// listOwnedKind is ListOwned for one kind.
+func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, manager, selector string) ([]Ref, error) {
+	var refs []Ref
+	query := "limit=500&labelSelector=" + url.QueryEscape(selector)
+	for next := ""; ; {
+		q := query
+		if next != "" {
+			q += "&continue=" + url.QueryEscape(next)
+		}
+		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", q)
+		switch {
+		case isNotFound(err) || err != nil && (isForbidden(err) || isMethodNotAllowed(err)):
+			return nil, nil // the kind is not served any more, or cannot be listed
+		case err != nil:
+			return nil, err
+		}
+		for i := range found.items {
+			found.items[i].Kind = kind.gvk.Kind
+			if ref, ok := found.items[i].ownedBy(name, manager); ok {
+				refs = append(refs, ref)
+			}
+		}
+		if next = found.next; next == "" {
+			return refs, nil
+		}
+	}
+}
+
+// isForbidden reports whether the credentials lack a permission.
+func isForbidden(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == http.StatusForbidden
+}
+
+// ownedBy returns the reference of an object with its flags, and whether the object belongs to an installation, or is
+// contained in it too.
+func (m *ObjectMetadata) ownedBy(name, manager string) (Ref, bool) {
+	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
+	isOwn := m.annotations[AnnotationOwnedBy] == name
+	ref := m.Ref
+	ref.Keep = !slices.Contains([]string{"", "delete"}, m.annotations[AnnotationPrune]) // a misspelt value protects
+	ref.Adopted = isOwn && m.annotations[AnnotationAdopted] == "true"
+	ref.Shared = !isOwn
+	return ref, slices.Contains(m.appliers, manager) && (isOwn || slices.Contains(object.coOwners(""), name))
+}

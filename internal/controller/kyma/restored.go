@@ -1,0 +1,42 @@
+package kyma
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/restored"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// markRestored marks the Manifests of a Kyma about which this control plane has lost something, because it was restored
+// from an older state. remote is the Kyma in the runtime, or nil: its status shows what the runtime has. The statuses
+// are compared once for each connection, before the other controllers use the connection, and before the status of this
+// Kyma is copied to the runtime. The Kyma need not exist; then nothing is marked.
+func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
+	remote *v1beta2.Kyma) error {
+	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}
+	isCompared := kyma.UID == ""
+	if !isCompared {
+		n.edit(func(m *record) { isCompared = m.isCompared })
+	}
+	if isCompared {
+		return nil
+	}
+	manifests, err := n.listManifests(ctx)
+	if err != nil {
+		return err
+	}
+	for _, lost := range restored.Find(kyma, remote, manifests) {
+		err := restored.Mark(ctx, r.Client, kyma, lost, func(m *v1beta2.Manifest) { r.Shards.SetLabel(m, kyma.Name) })
+		if err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("the control plane was restored from an older state than the runtime",
+			"module", lost.Name, "runtimeVersion", lost.Version)
+	}
+	n.edit(func(m *record) { m.isCompared = true })
+	return nil
+}

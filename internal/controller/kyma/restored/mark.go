@@ -1,0 +1,118 @@
+package restored
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Mark marks the Manifest of a module, or creates it, and sets the status entry of the Kyma in memory. prepare is
+// called with a new Manifest before it is created. If the Manifest was changed after it was read, Mark returns a
+// conflict and changes nothing.
+func Mark(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
+	prepare func(*v1beta2.Manifest)) error {
+	m := lost.Manifest
+	switch {
+	case m == nil:
+		m = newManifest(kyma, lost)
+		prepare(m)
+		if err := c.Create(ctx, m, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+			return fmt.Errorf("creating Manifest %s, which was lost: %w", m.Name, err)
+		}
+	case m.Annotations[v1beta2.AnnotationRuntimeVersion] != lost.Version:
+		marked := m.DeepCopy()
+		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1beta2.AnnotationRuntimeVersion, lost.Version)
+		change := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
+		if err := c.Patch(ctx, marked, change, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+			return fmt.Errorf("marking Manifest %s with the version in the runtime: %w", m.Name, err)
+		}
+	}
+	setEntry(kyma, lost.Entry, m)
+	return nil
+}
+
+// setEntry sets the status entry of a module in the Kyma. The entry is a copy of the one in the runtime, which has no
+// reference to a Manifest.
+func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manifest) {
+	if entry == nil {
+		return
+	}
+	e := *entry.DeepCopy()
+	e.Manifest = &v1beta2.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindManifest,
+		Metadata: v1beta2.ObjectReferenceMeta{Name: m.Name, Namespace: m.Namespace, Generation: m.Generation}}
+	for i := range kyma.Status.Modules {
+		if kyma.Status.Modules[i].Name == e.Name {
+			kyma.Status.Modules[i] = e
+			return
+		}
+	}
+	kyma.Status.Modules = append(kyma.Status.Modules, e)
+}
+
+// Known returns the status of a Kyma before it was saved. The modules whose Manifests are marked have the history of
+// the saved status, so that no event is recorded for a change that the lost control plane has recorded.
+func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
+	manifests map[string]*v1beta2.Manifest) *v1beta2.KymaStatus {
+	var known *v1beta2.KymaStatus
+	for _, m := range manifests {
+		entry := saved.ModuleStatus(m.ModuleName())
+		if !m.IsRestored() || entry == nil {
+			continue
+		}
+		if known == nil {
+			known = before.DeepCopy()
+		}
+		at := slices.IndexFunc(known.Modules, func(e v1beta2.ModuleStatus) bool { return e.Name == entry.Name })
+		if at < 0 {
+			known.Modules = append(known.Modules, *entry)
+		} else {
+			known.Modules[at].History = entry.History
+		}
+	}
+	if known == nil {
+		return before
+	}
+	return known
+}
+
+// newManifest returns a Manifest for a module whose Manifest was lost. It has nothing to install. It has the custom
+// resource of the module, so that a deletion deletes that first.
+func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
+	component := cmp.Or(lost.Entry.OCMComponentName, lost.Entry.FQDN)
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
+		Namespace: kyma.Namespace, Name: v1beta2.ManifestName(kyma.Name, component, lost.Name),
+		Labels: map[string]string{
+			v1beta2.LabelKymaName: kyma.Name, v1beta2.LabelModuleName: lost.Name,
+			v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager,
+		},
+		Annotations: map[string]string{
+			v1beta2.AnnotationRuntimeVersion: lost.Version, v1beta2.AnnotationFQDN: component,
+			v1beta2.AnnotationOCMComponentName: component,
+		},
+		Finalizers: []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(kyma,
+			v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))},
+	}}
+	m.Spec.CustomResourcePolicy = v1beta2.Ignore
+	m.Spec.Install = v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte("{}")}}
+	if former := lost.Entry.Manifest; former != nil {
+		m.Name = former.Metadata.Name
+	}
+	if r := lost.Entry.Resource; r != nil {
+		m.Spec.CustomResourcePolicy = v1beta2.CreateAndDelete
+		m.Spec.Resource = &unstructured.Unstructured{}
+		m.Spec.Resource.SetAPIVersion(r.APIVersion)
+		m.Spec.Resource.SetKind(r.Kind)
+		m.Spec.Resource.SetNamespace(r.Metadata.Namespace)
+		m.Spec.Resource.SetName(r.Metadata.Name)
+	}
+	return m
+}

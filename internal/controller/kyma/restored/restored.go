@@ -1,0 +1,164 @@
+// Package restored finds the modules about which a control plane has lost something, because it was restored from an
+// older state, or without statuses, or without a Manifest. It marks their Manifests.
+//
+// # Use
+//
+//	for _, lost := range restored.Find(kyma, remote, manifests) { … }
+//	err := restored.Mark(ctx, client, kyma, lost)
+//
+// # How it works
+//
+// The status of the Kyma in a runtime is a copy of the status in the control plane. The manager saves the status in the
+// control plane before it copies it. So each change of a module in the copy is in the control plane, too, and a change
+// that is only in the copy proves that the control plane was restored from an older state. [Find] has the table.
+//
+// The Manifest of such a module gets [v1beta2.AnnotationRuntimeVersion] before anything else is written. From then on
+// the version in the annotation is the installed one, and the controller of Manifests applies nothing, but adds the
+// objects of the module in the runtime to the inventory. If the Manifest was lost, [Mark] creates one that has nothing
+// to install. The Kyma then gets the entry of the copy, so that the next copy has the same history.
+//
+// # What it does not do
+//
+// It makes no request to a runtime, and decides nothing about versions: package channel does. It does not know the
+// versions of mandatory modules, because the copy does not list them.
+package restored
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
+)
+
+// Module is a module about which the control plane has lost something.
+type Module struct {
+	// Name is the name of the module.
+	Name string
+	// Version is the version in the runtime, or v1beta2.VersionUnknown.
+	Version string
+	// Entry is the status entry of the module, from the copy in the runtime if that is newer. It is nil if neither Kyma
+	// has one.
+	Entry *v1beta2.ModuleStatus
+	// Manifest is nil if the Manifest was lost.
+	Manifest *v1beta2.Manifest
+}
+
+// Find returns the modules of a Kyma whose Manifests have to be marked, sorted by name. remote is the Kyma in the
+// runtime, or nil. manifests are the Manifests of the Kyma. The first row that matches decides:
+//
+//	   entry of the module              Manifest                        version in the runtime
+//	1  handed over, or never installed                                  (not lost)
+//	2  newer in the runtime, installed  has this version and inventory  (not lost)
+//	3  newer in the runtime             any other, or none              that of the entry in the runtime
+//	4  installed                        none, or without status         that of the entry
+//	5  none in a Kyma without status    without status                  unknown
+//	6  any other                                                        (not lost)
+//
+// A module that is being deleted is not installed: its Manifest is deleted before its entry.
+func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []Module {
+	names := map[string]bool{}
+	for _, k := range []*v1beta2.Kyma{kyma, remote} {
+		if k != nil {
+			for i := range k.Status.Modules {
+				names[k.Status.Modules[i].Name] = true
+			}
+		}
+	}
+	lostStatus := kyma.Status.State == "" && remote != nil && remote.Status.State != ""
+	for _, m := range manifests {
+		names[m.ModuleName()] = true
+	}
+	var all []Module
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if lost := find(kyma, remote, manifestOf(manifests, name), name, lostStatus); lost != nil {
+			all = append(all, *lost)
+		}
+	}
+	return all
+}
+
+// find is Find for one module. lostStatus is true if the Kyma has no status although its runtime was in use.
+func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
+	known, seen := kyma.ModuleStatus(name), remote.ModuleStatus(name)
+	entry, isNewer := known, false
+	if seen != nil && isLater(seen, known, kyma, remote) {
+		entry, isNewer = seen, true
+	}
+	hasNoStatus := m != nil && m.Status.State == "" && len(m.Status.Synced) == 0
+	lost := &Module{Name: name, Entry: entry, Manifest: m}
+	switch {
+	case m.IsUnmanaged() || entry != nil && (entry.State == v1beta2.StateUnmanaged || versionOf(entry) == ""):
+		return nil
+	case isNewer:
+		lost.Version = versionOf(entry)
+		if isInstalled(entry) && m != nil && m.Spec.Version == lost.Version && m.Status.Version == lost.Version &&
+			len(m.Status.Synced) > 0 {
+			return nil
+		}
+		return lost
+	case entry != nil && isInstalled(entry) && (m == nil || hasNoStatus):
+		lost.Version = versionOf(entry)
+		return lost
+	case entry == nil && hasNoStatus && lostStatus:
+		lost.Version = v1beta2.VersionUnknown
+		return lost
+	}
+	return nil
+}
+
+// isLater reports whether the entry of a module in the runtime shows a change that the control plane does not know.
+// known is the entry in the control plane, or nil. An entry without history was written by an earlier version of the
+// manager; then the times of the statuses are compared.
+func isLater(seen, known *v1beta2.ModuleStatus, kyma, remote *v1beta2.Kyma) bool {
+	last := changelog.Last(seen.History)
+	if last == nil {
+		return (known == nil || known.Version != seen.Version) &&
+			kyma.Status.LastOperation.LastUpdateTime.Before(&remote.Status.LastOperation.LastUpdateTime)
+	}
+	if known == nil || len(known.History) == 0 {
+		return true
+	}
+	isKnown := slices.ContainsFunc(known.History, func(c v1beta2.ModuleChange) bool {
+		return c.Version == last.Version && c.Started.Equal(&last.Started)
+	})
+	return !isKnown && !last.Started.Before(&changelog.Last(known.History).Started)
+}
+
+// isInstalled reports whether an entry shows that a version of the module was installed completely.
+func isInstalled(e *v1beta2.ModuleStatus) bool {
+	if e.State == v1beta2.StateDeleting {
+		return false
+	}
+	if last := changelog.Last(e.History); last != nil {
+		return !last.Ended.IsZero()
+	}
+	return e.State == v1beta2.StateReady || e.State == v1beta2.StateWarning
+}
+
+// versionOf returns the version of an entry that the runtime may have, or "" if there is none. If an upgrade or a
+// downgrade was not complete, it is the higher version, because a part of its objects may be in the runtime.
+func versionOf(e *v1beta2.ModuleStatus) string {
+	versions := []string{e.Version}
+	if last := changelog.Last(e.History); last != nil {
+		if !last.Ended.IsZero() && last.Version != "" {
+			versions = nil
+		}
+		versions = append(versions, last.Version)
+	}
+	return channel.Highest(versions...)
+}
+
+// manifestOf returns the Manifest of a module, or nil if there is none. It prefers a Manifest that is not being
+// deleted.
+func manifestOf(manifests map[string]*v1beta2.Manifest, module string) *v1beta2.Manifest {
+	var found *v1beta2.Manifest
+	for _, name := range slices.Sorted(maps.Keys(manifests)) {
+		m := manifests[name]
+		if m.ModuleName() == module && (found == nil || !found.DeletionTimestamp.IsZero()) {
+			found = m
+		}
+	}
+	return found
+}

@@ -1,0 +1,162 @@
+package restored
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// at returns a time some minutes after the begin of the tests.
+func at(minutes int) metav1.Time {
+	return metav1.NewTime(time.Date(2026, time.November, 23, 9, minutes, 0, 0, time.UTC))
+}
+
+// change is a change of a module that began at a time, and ended a minute later unless that is still open.
+func change(version string, started int, open ...bool) v1beta2.ModuleChange {
+	c := v1beta2.ModuleChange{Version: version, Started: at(started), Outcome: v1beta2.StateReady}
+	if len(open) == 0 {
+		c.Ended = at(started + 1)
+	}
+	return c
+}
+
+// entry is the status entry of the module.
+func entry(version string, state v1beta2.State, history ...v1beta2.ModuleChange) *v1beta2.ModuleStatus {
+	return &v1beta2.ModuleStatus{Name: "m", Version: version, State: state, History: history}
+}
+
+// kymaWith is a Kyma with the entry, whose last operation was at a time. Without an entry and a time it has no status.
+func kymaWith(e *v1beta2.ModuleStatus, updated int) *v1beta2.Kyma {
+	k := &v1beta2.Kyma{}
+	if e != nil {
+		k.Status.Modules = []v1beta2.ModuleStatus{*e}
+	}
+	if updated > 0 {
+		k.Status.State, k.Status.LastOperation.LastUpdateTime = v1beta2.StateReady, at(updated)
+	}
+	return k
+}
+
+// manifestWith is a Manifest that requests a version and has another installed. Without one, it has no status.
+func manifestWith(requested, installed string) *v1beta2.Manifest {
+	m := &v1beta2.Manifest{}
+	m.Name, m.Labels = "manifest", map[string]string{v1beta2.LabelModuleName: "m"}
+	m.Spec.Version = requested
+	if installed != "" {
+		m.Status.Version, m.Status.State = installed, v1beta2.StateReady
+		m.Status.Synced = []v1beta2.Resource{{Kind: "ConfigMap", Name: "x"}}
+	}
+	return m
+}
+
+func TestFind(t *testing.T) {
+	ready, first, second := v1beta2.StateReady, change("1.0.0", 1), change("2.0.0", 3)
+	older, newer := entry("1.0.0", ready, first), entry("2.0.0", ready, first, second)
+	unmanaged := manifestWith("1.0.0", "1.0.0")
+	unmanaged.Annotations = map[string]string{v1beta2.AnnotationIsUnmanaged: v1beta2.ValueTrue}
+	type kyma = *v1beta2.Kyma
+	cases := map[string]struct {
+		reason       string
+		kyma, remote kyma
+		manifest     *v1beta2.Manifest
+		want         string // the version; "" if nothing was lost
+	}{
+		"Unchanged":  {"the normal case", kymaWith(older, 2), kymaWith(older, 2), manifestWith("1.0.0", "1.0.0"), ""},
+		"NewRuntime": {"a new Kyma in a new runtime", kymaWith(nil, 0), nil, nil, ""},
+		"NotPublished": {"the control plane is ahead after a crash before the copy", kymaWith(newer, 4), kymaWith(older, 2),
+			manifestWith("2.0.0", "2.0.0"), ""},
+		"Installing": {"a Manifest that was created a moment ago has no status", kymaWith(entry("1.0.0",
+			v1beta2.StateProcessing, change("1.0.0", 1, true)), 1), kymaWith(nil, 1), manifestWith("1.0.0", ""), ""},
+		"Downgraded": {"by permission, and the copy was not written yet",
+			kymaWith(entry("1.0.0", ready, first, second, change("1.0.0", 5)), 6), kymaWith(newer, 4),
+			manifestWith("1.0.0", "1.0.0"), ""},
+		"Disabled": {"the Manifest was deleted, its entry is next", kymaWith(entry("1.0.0", v1beta2.StateDeleting,
+			first), 2), kymaWith(older, 2), nil, ""},
+		"HandedOver": {"the objects belong to the user", kymaWith(older, 2),
+			kymaWith(entry("2.0.0", v1beta2.StateUnmanaged, first, second), 4), unmanaged, ""},
+		"NeverInstalled": {"the module was not found", kymaWith(nil, 1), kymaWith(entry("", v1beta2.StateWarning), 4),
+			nil, ""},
+
+		"Older": {"a backup with statuses", kymaWith(older, 2), kymaWith(newer, 4), manifestWith("1.0.0", "1.0.0"),
+			"2.0.0"},
+		"OlderAfterError": {"the first reconcile after the restore has failed, so the time is of no use",
+			kymaWith(older, 9), kymaWith(newer, 4), manifestWith("1.0.0", "1.0.0"), "2.0.0"},
+		"OlderSameSecond": {"times have no fractions", kymaWith(entry("1.0.0", ready, change("1.0.0", 3)), 3),
+			kymaWith(entry("2.0.0", ready, change("1.0.0", 3), second), 3), manifestWith("1.0.0", "1.0.0"), "2.0.0"},
+		"OlderKyma": {"the Manifest was saved after the Kyma, and is complete", kymaWith(older, 2), kymaWith(newer, 4),
+			manifestWith("2.0.0", "2.0.0"), ""},
+		"OlderLower": {"the runtime was downgraded after the backup", kymaWith(entry("2.0.0", ready, second), 4),
+			kymaWith(entry("1.0.0", ready, second, change("1.0.0", 6)), 7), manifestWith("2.0.0", "2.0.0"), "1.0.0"},
+		"OlderPartial": {"an upgrade that was not complete may have changed objects", kymaWith(older, 2),
+			kymaWith(entry("1.0.0", v1beta2.StateProcessing, first, change("2.0.0", 3, true)), 3),
+			manifestWith("1.0.0", "1.0.0"), "2.0.0"},
+		"OlderPartialDown": {"likewise a downgrade", kymaWith(newer, 4), kymaWith(entry("2.0.0",
+			v1beta2.StateProcessing, second, change("1.0.0", 6, true)), 6), manifestWith("2.0.0", "2.0.0"), "2.0.0"},
+		"SpecsOnly": {"a backup without statuses", kymaWith(nil, 0), kymaWith(newer, 4), manifestWith("1.0.0", ""),
+			"2.0.0"},
+		"SpecsOnlySame": {"of the same version: the inventory is lost", kymaWith(nil, 0), kymaWith(newer, 4),
+			manifestWith("2.0.0", ""), "2.0.0"},
+		"KymaOnly":        {"the module was enabled after the backup", kymaWith(nil, 1), kymaWith(newer, 4), nil, "2.0.0"},
+		"ManifestMissing": {"the rest is up to date", kymaWith(newer, 4), kymaWith(newer, 4), nil, "2.0.0"},
+		"ManifestWithoutStatus": {"the rest is up to date", kymaWith(newer, 4), kymaWith(newer, 4),
+			manifestWith("2.0.0", ""), "2.0.0"},
+		"ManifestMissingRemote": {"the Kyma in the runtime was deleted, too", kymaWith(newer, 4), nil, nil, "2.0.0"},
+		"Mandatory": {"a mandatory module has no entry", kymaWith(nil, 0), kymaWith(nil, 4), manifestWith("1.0.0", ""),
+			v1beta2.VersionUnknown},
+		"MandatoryNew": {"it was created a moment ago", kymaWith(nil, 4), kymaWith(nil, 4), manifestWith("1.0.0", ""), ""},
+
+		"EarlierManager": {"the entries have no history, the times decide", kymaWith(entry("1.0.0", ready), 2),
+			kymaWith(entry("2.0.0", ready), 4), manifestWith("1.0.0", "1.0.0"), "2.0.0"},
+		"EarlierManagerAhead": {"the copy is older", kymaWith(entry("1.0.0", ready), 5),
+			kymaWith(entry("2.0.0", ready), 4), manifestWith("1.0.0", "1.0.0"), ""},
+		"Tampered": {"the admin of the runtime can write anything there", kymaWith(older, 2),
+			kymaWith(entry("x", ready, change("<b>", 8)), 9), manifestWith("1.0.0", "1.0.0"), ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			manifests := map[string]*v1beta2.Manifest{}
+			if c.manifest != nil {
+				manifests["manifest"] = c.manifest
+			}
+			got := ""
+			for _, lost := range Find(c.kyma, c.remote, manifests) {
+				got += lost.Version
+				if lost.Manifest != c.manifest {
+					t.Errorf("%s: found another Manifest: %v", c.reason, lost.Manifest)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// TestNewManifest checks that a Manifest that was lost gets its former name, and the custom resource of the module.
+func TestNewManifest(t *testing.T) {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a", UID: "u"}}
+	e := entry("2.0.0", v1beta2.StateReady)
+	e.FQDN = "example.com/module/m"
+	e.Resource = &v1beta2.ObjectReference{APIVersion: "example.com/v1", Kind: "Sample",
+		Metadata: v1beta2.ObjectReferenceMeta{Name: "sample", Namespace: "kyma-system"}}
+	m := newManifest(k, Module{Name: "m", Version: "2.0.0", Entry: e})
+	if want := v1beta2.ManifestName("a", "example.com/module/m", "m"); m.Name != want || m.Spec.Version != "" ||
+		m.Annotations[v1beta2.AnnotationRuntimeVersion] != "2.0.0" {
+		t.Errorf("got %s with version %q and %v, want %s", m.Name, m.Spec.Version, m.Annotations, want)
+	}
+	want := map[string]any{"apiVersion": "example.com/v1", "kind": "Sample",
+		"metadata": map[string]any{"name": "sample", "namespace": "kyma-system"}}
+	if diff := cmp.Diff(want, m.Spec.Resource.Object); diff != "" {
+		t.Errorf("custom resource -want +got:\n%s", diff)
+	}
+	setEntry(k, e, m)
+	e = k.ModuleStatus("m")
+	e.FQDN = "example.com/renamed/m"
+	if again := newManifest(k, Module{Name: "m", Version: "2.0.0", Entry: e}); again.Name != m.Name {
+		t.Errorf("got %s, want the recorded name %s", again.Name, m.Name)
+	}
+}

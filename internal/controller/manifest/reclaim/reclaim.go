@@ -1,0 +1,76 @@
+// Package reclaim adds the objects of a module in its runtime to the inventory of the Manifest, if the inventory was
+// lost or is older than the runtime.
+//
+// # Use
+//
+//	if manifest.IsRestored() && !manifest.HasRuntimeInventory() {
+//	    found, err := reclaim.Do(ctx, cluster, manifest) // and save the status
+//	}
+//
+// # How it works
+//
+// After a restore of the control plane, the controller of Kymas marks Manifests with
+// [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
+// its Manifest, and our field manager. By these, the objects are found. After that, the status of the Manifest shows
+// the version in the annotation as installed, with [v1beta2.DigestUnknown] as the applied digest. So the next version
+// that is installed is applied completely, and the objects that it does not have are deleted.
+//
+// # What it does not do
+//
+// It changes nothing in the runtime. It does not find objects whose label or annotation somebody has removed.
+package reclaim
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+)
+
+// Do lists the objects of a Manifest in the runtime and sets inventory and version in the status of the Manifest. It
+// returns the number of objects. Package apply describes the costs of the list.
+func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
+	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
+		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
+	if err != nil {
+		return 0, fmt.Errorf("listing the objects of module %s in the runtime: %w", m.ModuleName(), err)
+	}
+	s := &m.Status
+	s.Synced = inventory.Of(merge(found, inventory.Refs(s.Synced)))
+	s.AppliedDigest, s.AppliedGeneration = v1beta2.DigestUnknown, 0
+	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown && len(s.Synced) > 0 {
+		s.Version = v
+	}
+	return len(found), nil
+}
+
+// merge returns the objects that were found, followed by the recorded objects that were not found. It is not known
+// whether the module has created the latter.
+func merge(found, recorded []apply.Ref) []apply.Ref {
+	missing := inventory.Missing(recorded, found)
+	for i := range missing {
+		missing[i].Pending = true
+	}
+	return append(found, missing...)
+}
+
+// Note returns the text of the event about an inventory that was restored.
+func Note(m *v1beta2.Manifest, found int) string {
+	return fmt.Sprintf("%d objects in the runtime belong to the module; %d are in its inventory now", found,
+		len(m.Status.Synced))
+}
+
+// Message returns the text of the status of a Manifest whose inventory has the objects in the runtime.
+func Message(m *v1beta2.Manifest) string {
+	version := m.Annotations[v1beta2.AnnotationRuntimeVersion]
+	switch {
+	case len(m.Status.Synced) == 0:
+		return "this control plane was restored, and the runtime has no object of the module"
+	case version == v1beta2.VersionUnknown:
+		return "this control plane was restored without the inventory of the module, and the runtime has the module"
+	}
+	return "this control plane was restored from an older state, and the runtime has version " + version +
+		": nothing is changed until the Kyma requests a version"
+}

@@ -1,0 +1,22 @@
+package reclaim
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// TestMerge checks that the flags of objects in the runtime count, and that an object that is not there may have been
+// created by anybody since.
+func TestMerge(t *testing.T) {
+	object := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
+	adopted, gone := object("adopted"), object("gone")
+	adopted.Adopted = true
+	got := merge([]apply.Ref{object("new"), adopted}, []apply.Ref{object("adopted"), gone})
+	gone.Pending = true
+	if diff := cmp.Diff([]apply.Ref{object("new"), adopted, gone}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
