@@ -274,7 +274,7 @@ func TestListKymas(t *testing.T) {
 			if c.served {
 				answers["/apis/operator.kyma-project.io/v1beta2"] = discovery
 				answers["/apis/operator.kyma-project.io/v1beta2/kymas"] = map[string]any{
-					"metadata": map[string]any{}, "items": c.items}
+					"kind": "KymaList", "metadata": map[string]any{"resourceVersion": "1"}, "items": c.items}
 			}
 			runtime, _ := cluster(t, answers)
 			in, err := ListKymas(t.Context(), runtime)

@@ -62,9 +62,26 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
+// kinds are the kinds of the objects, by plural.
+var kinds = map[string]string{"configmaps": "ConfigMap", "namespaces": "Namespace", "things": "Thing", "kymas": "Kyma",
+	"customresourcedefinitions":       "CustomResourceDefinition",
+	"validatingwebhookconfigurations": "ValidatingWebhookConfiguration"}
+
+// listOf returns a list as an API server sends it.
+func listOf(items []any) map[string]any {
+	return map[string]any{"kind": "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": items}
+}
+
+// resourceList returns the answer to a discovery request.
+func resourceList(name, kind string) metav1.APIResourceList {
+	return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+		APIResources: []metav1.APIResource{{Name: name, Kind: kind, Namespaced: true}}}
+}
+
 // add stores an object. If the object has finalizers, it was deleted an hour ago.
 func (s *server) add(path string, deleted []string) {
-	name := path[strings.LastIndex(path, "/")+1:]
+	parts := strings.Split(path, "/")
+	name := parts[len(parts)-1]
 	m := map[string]any{"name": name, "uid": "uid-" + name}
 	if strings.Contains(path, "/namespaces/") {
 		m["namespace"] = "a"
@@ -74,7 +91,7 @@ func (s *server) add(path string, deleted []string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[path] = map[string]any{"metadata": m}
+	s.objects[path] = map[string]any{"kind": kinds[parts[len(parts)-2]], "metadata": m}
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,18 +105,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	object := s.objects[path]
 	switch {
 	case path == "/apis/example.com/v1":
-		answer(w, http.StatusOK,
-			metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "things",
-				Kind: "Thing", Namespaced: true}}})
+		answer(w, http.StatusOK, resourceList("things", "Thing"))
 	case path == remoteAPI && s.served:
-		answer(w, http.StatusOK,
-			metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "kymas", Kind: "Kyma", Namespaced: true}}})
+		answer(w, http.StatusOK, resourceList("kymas", "Kyma"))
 	case path == remoteAPI+"/kymas" && s.served:
 		items := []any{map[string]any{"metadata": map[string]any{"namespace": "kyma-system", "name": "default"}}}
 		if s.isControlPlane {
 			items = append(items, map[string]any{"metadata": map[string]any{"namespace": "kcp-system", "name": "b"}})
 		}
-		answer(w, http.StatusOK, map[string]any{"items": items})
+		answer(w, http.StatusOK, listOf(items))
 	case line == s.refuse:
 		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no",
 			Reason: metav1.StatusReasonForbidden})
@@ -115,7 +129,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				items = append(items, o)
 			}
 		}
-		answer(w, http.StatusOK, map[string]any{"items": items})
+		answer(w, http.StatusOK, listOf(items))
 	case object == nil:
 		answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
 			Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: "x"}})
