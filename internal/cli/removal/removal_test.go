@@ -61,8 +61,8 @@ func newRuntime(t *testing.T, lists map[string]string) *apply.Cluster {
 			return
 		}
 		more := ""
-		if strings.HasPrefix(list, "more ") {
-			list, more = strings.TrimPrefix(list, "more "), `"continue":"x",`
+		if rest, found := strings.CutPrefix(list, "more "); found {
+			list, more = rest, `"continue":"x",`
 		}
 		_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","metadata":{%s"resourceVersion":"9"},"items":[%s]}`,
 			more, list)

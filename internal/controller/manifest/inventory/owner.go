@@ -100,7 +100,7 @@ func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]
 		if m.SkipsReconciliation() || m.Annotations[v1beta2.AnnotationPaused] != "" ||
-			m.Status.ObservedGeneration >= m.Generation && !(prunes && hasFailed(m)) {
+			m.Status.ObservedGeneration >= m.Generation && (!prunes || !hasFailed(m)) {
 			continue
 		}
 		if w.since.IsZero() {
