@@ -151,18 +151,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
 	w.Header().Set("Content-Type", "application/json")
-	var body any = metav1.PartialObjectMetadataList{Items: s.lists[r.URL.Path]}
+	var body any = metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: s.lists[r.URL.Path]}
 	switch collection := r.URL.Path[:strings.LastIndex(r.URL.Path, "/")]; {
 	case r.URL.Path == "/apis/operator.kyma-project.io/v1beta2":
-		body = metav1.APIResourceList{APIResources: []metav1.APIResource{
-			{
-				Name:       "moduletemplates",
-				Kind:       "ModuleTemplate",
-				Namespaced: true}, {Name: "modulereleasemetas",
-				Kind:       "ModuleReleaseMeta",
-				Namespaced: true,
-			},
-		}}
+		body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+			APIResources: []metav1.APIResource{
+				{Name: "moduletemplates", Kind: "ModuleTemplate", Namespaced: true},
+				{Name: "modulereleasemetas", Kind: "ModuleReleaseMeta", Namespaced: true},
+			}}
 	case r.Method == http.MethodDelete:
 		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
 	case strings.Contains(collection, "/namespaces/"):
@@ -184,10 +181,11 @@ func (s *server) deletes() []string {
 
 func TestSweep(t *testing.T) {
 	object := func(name, owner string) metav1.PartialObjectMetadata {
-		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1beta2.RuntimeNamespace, Name: name,
-			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner},
-		}}
+		return metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: v1beta2.RuntimeNamespace, Name: name, UID: "u",
+				Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner},
+			}}
 	}
 	entry := func(name, manager string) metav1.PartialObjectMetadata {
 		o := object(name, "")
