@@ -286,7 +286,9 @@ func (n *run) reclaim(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n.recordEvent(v1beta2.EventInventoryRestored, reclaim.Note(n.manifest, found))
+		if found > 0 { // otherwise the module was removed just before the manager stopped
+			n.recordEvent(v1beta2.EventInventoryRestored, reclaim.Note(n.manifest, found))
+		}
 	}
 	n.refs = inventory.Refs(n.manifest.Status.Synced)
 	n.observed.readiness = readiness{v1beta2.StateWarning, v1beta2.ReasonRestoredOlder, reclaim.Message(n.manifest)}

@@ -190,8 +190,10 @@ func (n *run) release(ctx context.Context) error {
 			return err
 		}
 	}
-	// without a connection, the objects stay in the runtime
-	removes := n.runtime != nil && !n.manifest.IsUnmanaged() &&
+	// Without a connection, the objects stay in the runtime. A restored Manifest without a version had no objects: the
+	// module was removed, and that was recorded, just before the manager stopped.
+	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
+	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)
 	finalizers := []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 	// Later reads need not wait until the cache has this write, because memory.released is set.
