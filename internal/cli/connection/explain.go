@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
@@ -26,13 +27,15 @@ func (c *Cluster) Explain(err error, doing string) error {
 		return console.Fail(console.ExitCluster, "%s: %s does not answer: %s; check its address and your network",
 			doing, c, reasonOf(err))
 	}
+	answer, _ := errors.AsType[*apply.Error](err)
+	isAnswer := func(reason string) bool { return answer != nil && answer.Reason() == reason }
 	switch {
 	case errors.Is(err, context.Canceled):
 		return console.Fail(console.ExitFailed, "%s: interrupted", doing)
-	case apierrors.IsUnauthorized(err):
+	case apierrors.IsUnauthorized(err), isAnswer(apply.RuntimeUnauthorized):
 		return console.Fail(console.ExitForbidden,
 			"%s: %s does not accept the credentials: log in again, or use another context", doing, c)
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err), isAnswer(apply.RuntimeForbidden):
 		return console.Fail(console.ExitForbidden, "%s: %s", doing, missingPermission(err))
 	case apierrors.IsNotFound(err):
 		return console.Fail(console.ExitNotFound, "%s: %s", doing, err.Error())

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/handover"
@@ -237,7 +236,6 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 func checkOwner(ctx context.Context, a *console.App, controlPlane, r *connection.Cluster, o addOptions) error {
 	found, err := handover.VerifyOwner(ctx, controlPlane, o.name, "", r, o.take)
 	refused, is := errors.AsType[*ownership.Refusal](err)
-	answer, answered := errors.AsType[*apply.Error](err)
 	switch {
 	case is && refused.Code == v1beta2.ReasonRuntimeIsControlPlane:
 		return console.Fail(console.ExitCluster,
@@ -248,7 +246,7 @@ func checkOwner(ctx context.Context, a *console.App, controlPlane, r *connection
 				"it over from an owner that is lost or that you move from", o.file, refused.Problem)
 	case found.TakenFrom != "":
 		fmt.Fprintf(a.Err, "  taking the cluster over: %s\n", found.TakenFrom)
-	case console.ExitCode(err) == console.ExitForbidden || answered && answer.Reason() == apply.RuntimeForbidden:
+	case console.ExitCode(err) == console.ExitForbidden:
 		return nil // the check of the rights names what is missing
 	}
 	return err
