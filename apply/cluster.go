@@ -35,6 +35,8 @@ type ClusterOptions struct {
 	// Observe, if set, is called for every request with its method, HTTP status and duration. The status is 0 if there
 	// was no response.
 	Observe func(method string, code int, took time.Duration)
+	// ForbiddenAdvice, if set, replaces the advice in errors with reason RuntimeForbidden: where to grant the right.
+	ForbiddenAdvice string
 	// Kinds, if set, is shared with other clusters. So kinds that bundles define are stored once and need no discovery.
 	Kinds *Kinds
 }
@@ -51,6 +53,7 @@ type Cluster struct {
 	http      *http.Client
 	base      *url.URL
 	timeout   time.Duration
+	forbidden string // ClusterOptions.ForbiddenAdvice
 	query     string // "timeout=10s"
 	slots     chan struct{}
 	protected []string
@@ -100,6 +103,7 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		slots:     make(chan struct{}, opts.MaxConcurrentRequests),
 		protected: slices.Concat(systemNamespaces, opts.KeepNamespaces),
 		observe:   opts.Observe,
+		forbidden: opts.ForbiddenAdvice,
 		now:       time.Now,
 		shared:    opts.Kinds,
 	}, nil

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,6 +105,7 @@ type Error struct {
 	RetryAfter time.Duration
 
 	reason   string
+	advice   string   // replaces the advice for the reason; usually ""
 	managers []string // managers that own Fields in a conflict; at most ten, sorted
 	err      error
 }
@@ -140,7 +142,7 @@ func (e *Error) Error() string {
 	if e.Code != 0 {
 		b.WriteString(" (HTTP " + strconv.Itoa(e.Code) + ")")
 	}
-	what := advice[e.reason]
+	what := cmp.Or(e.advice, advice[e.reason])
 	if e.reason == FieldImmutable && !canRecreate(e.Ref) {
 		what = "leave these fields as they were"
 	}

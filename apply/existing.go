@@ -60,7 +60,7 @@ func (a *applyCall) meet(ctx context.Context, it *item) (w writeResult, again bo
 	own := a.set.Ownership
 	f := own.factsOf(&m, a.set.owner(), it.recorded)
 	f.policy = it.policy.adoption
-	if f.policy == "" {
+	if f.policy == "" || own.IgnoreAdoptionOfObjects {
 		f.policy = own.Adoption
 	}
 	met := decideApply(f)
@@ -72,8 +72,12 @@ func (a *applyCall) meet(ctx context.Context, it *item) (w writeResult, again bo
 		if managers := m.otherManagers(a.set.owner()); len(managers) > 0 {
 			by = strings.Join(managers, ", ")
 		}
-		return writeResult{}, false, &Error{Operation: "applying", Ref: it.ref, reason: AdoptionRefused,
+		refused := &Error{Operation: "applying", Ref: it.ref, reason: AdoptionRefused,
 			Message: "it exists already and was made by " + by}
+		if own.IgnoreAdoptionOfObjects {
+			refused.advice = "rename the object in the module, or delete the existing object"
+		}
+		return writeResult{}, false, refused
 	case MetShared:
 		return a.share(ctx, it)
 	case MetOwn:

@@ -41,6 +41,8 @@ type Ownership struct {
 	Title string
 	// Adoption is the default for objects without AnnotationAdoption. "" means Adopt.
 	Adoption Adoption
+	// IgnoreAdoptionOfObjects means that AnnotationAdoption has no effect: Adoption decides for all objects.
+	IgnoreAdoptionOfObjects bool
 	// Recorded is the inventory of the installation with its flags. An object of it that is neither Pending nor Shared
 	// belongs to the installation, and is applied with one PATCH.
 	Recorded []Ref

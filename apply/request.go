@@ -92,7 +92,11 @@ func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body
 		return r.noAnswerError(ctx, wait, fmt.Errorf("reading the answer: %w", err))
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return r.statusError(res.StatusCode, res.Header, answer.data)
+		e := r.statusError(res.StatusCode, res.Header, answer.data)
+		if e.reason == RuntimeForbidden {
+			e.advice = c.forbidden
+		}
+		return e
 	}
 	err = r.checkKind(answer.data)
 	if err == nil && read != nil {

@@ -27,11 +27,13 @@
 //	    the runtime may have beta or internal modules  ModuleNotAllowed
 //	10  the registry has the recorded content of the
 //	    version, or a person has accepted the new one  VersionReplaced
-//	11  the version is not lower than the installed    DowngradeRefused, RestoredOlder
-//	12  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
+//	11  the target of the template may be used,        ControlPlaneNotAllowed
+//	    and is where the module is installed           TargetChanged
+//	12  the version is not lower than the installed    DowngradeRefused, RestoredOlder
+//	13  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
 // A mandatory module is requested by the control plane, not by a user. For such a request, rule 4 requires that the
-// module is mandatory, and rules 5, 9 and 12 are skipped.
+// module is mandatory, and rules 5, 9 and 13 are skipped.
 //
 // With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
 // the runtime has lost the right to the module. That is the case if the labels of the Kyma are not selected any more
@@ -80,6 +82,32 @@ type Catalog struct {
 	// Policy defines when updates that need a downtime may start. Nil means that no policy is configured. Without a
 	// policy, such an update starts only with spec.skipMaintenanceWindows.
 	Policy *Policy
+	// ControlPlane decides about templates with target control-plane. The zero value refuses them.
+	ControlPlane ControlPlane
+}
+
+// ControlPlane is what happens with modules for the control plane itself.
+type ControlPlane string
+
+const (
+	// ControlPlaneRefused means that the manager installs no module on the control plane.
+	ControlPlaneRefused ControlPlane = ""
+	// ControlPlaneAllowed means that such modules are installed on the control plane.
+	ControlPlaneAllowed ControlPlane = "allowed"
+	// ControlPlaneIsRuntime means that the control plane is the only runtime: both targets are the same cluster.
+	ControlPlaneIsRuntime ControlPlane = "runtime"
+)
+
+// ControlPlaneFor returns what happens with modules for the control plane. isRuntime is true in in-cluster mode.
+// allowed is true if an administrator allows such modules.
+func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
+	switch {
+	case isRuntime:
+		return ControlPlaneIsRuntime
+	case allowed:
+		return ControlPlaneAllowed
+	}
+	return ControlPlaneRefused
 }
 
 // Request describes a module that one runtime requests, and the installed version of that module.
@@ -109,6 +137,8 @@ type Request struct {
 	// IsRestored means that Installed was found in the runtime after the control plane was restored from an older
 	// state.
 	IsRestored bool
+	// Target is the cluster on which the module is installed, "" if it is not installed.
+	Target v1beta2.Target
 	// AllowDowngrade allows a version that is lower than Installed or ManifestVersion.
 	AllowDowngrade bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
@@ -132,6 +162,8 @@ type Decision struct {
 	Next string
 	// Component is the name of the OCM component.
 	Component string
+	// Target is TargetControlPlane if Version is installed on the control plane, else "".
+	Target v1beta2.Target
 	// Template is the ModuleTemplate that describes Version. It is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
 	// Blocker is the reason why the request is not fulfilled. It is nil if the request is fulfilled.
@@ -165,12 +197,12 @@ func (b *Blocker) Reason() string { return b.Code }
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
 func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// rules are rules 2 to 12 of the table in the package comment.
+// rules are rules 2 to 13 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
 	(*search).checkRelease, (*search).findTemplate, (*search).checkRights,
-	(*search).checkContent, (*search).checkDowngrade, (*search).checkWindow,
+	(*search).checkContent, (*search).checkTarget, (*search).checkDowngrade, (*search).checkWindow,
 }
 
 // Resolve returns the Decision on a request by the rules in the package comment. For a paused module, the Decision
@@ -350,6 +382,29 @@ func (s *search) checkRights() *Blocker {
 }
 
 func (s *search) checkContent() *Blocker { return CheckContent(s.Template, s.Module, s.Version) }
+
+func (s *search) checkTarget() *Blocker {
+	t := s.Template
+	if s.catalog.ControlPlane == ControlPlaneIsRuntime {
+		return nil
+	}
+	wanted := cmp.Or(t.Spec.Target, v1beta2.TargetRemote)
+	switch is := s.request.Target; {
+	case wanted == v1beta2.TargetControlPlane && s.catalog.ControlPlane == ControlPlaneRefused:
+		return newBlocker(v1beta2.ReasonControlPlaneNotAllowed, "ModuleTemplate "+t.Name,
+			"version %s of module %s is for the control plane (spec.target), where this manager installs no modules: "+
+				"set the chart value controlPlaneModules.enabled, or publish a version with target remote",
+			s.Version, s.Module)
+	case is != "" && is != wanted:
+		return newBlocker(v1beta2.ReasonTargetChanged, "ModuleTemplate "+t.Name,
+			"module %s is installed with target %s, and version %s has target %s: remove the module, wait until it is "+
+				"deleted, and add it again; or publish a version with target %s",
+			s.Module, is, s.Version, wanted, is)
+	case wanted == v1beta2.TargetControlPlane:
+		s.Target = wanted
+	}
+	return nil
+}
 
 func (s *search) checkDowngrade() *Blocker {
 	highest := s.Installed

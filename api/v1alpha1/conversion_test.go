@@ -73,6 +73,11 @@ func TestSamples(t *testing.T) {
 				crds: {repo: r, name: nm, ref: "sha256:a", type: oci-ref}, config: {repo: r, name: nm, ref: "sha256:b", type: oci-ref},
 				installs: [{name: redis, source: {url: u, chartName: redis, type: helm-chart}}, {name: nginx, source: {repo: r, name: nm, ref: "sha256:c", type: oci-ref}}]}`,
 		},
+		"ManifestOnControlPlane": {
+			"the objects are in the control plane",
+			`{kind: Manifest, metadata: {name: m}, spec: {remote: false}}`,
+			`{remote: false, target: control-plane}`,
+		},
 		"ManifestRemote": {
 			"remote is true unless it is false",
 			`{kind: Manifest, metadata: {name: m}, spec: {installs: []}}`,
@@ -87,7 +92,7 @@ func TestSamples(t *testing.T) {
 		"TemplateDescriptor": {
 			"the version of the descriptor, and a name that v1beta2 does not accept",
 			`{kind: ModuleTemplate, metadata: {name: t, labels: {operator.kyma-project.io/module-name: skr-module2}}, spec: {target: control-plane, descriptor: {component: {version: 0.1.0}}}}`,
-			`{version: 0.1.0, descriptor: {component: {version: 0.1.0}}}`,
+			`{version: 0.1.0, target: control-plane, descriptor: {component: {version: 0.1.0}}}`,
 		},
 		"TemplateOddVersion": {
 			"versions that v1beta2 does not accept",
@@ -591,4 +596,26 @@ func newFiller(seed int64) *randfill.Filler {
 			}
 		},
 	)
+}
+
+// TestTargetOfStoredManifest checks that Manifests of all modules, in which remote is false, do not look like Manifests
+// for the control plane in v1alpha1, and that a client that writes them back does not move their objects.
+func TestTargetOfStoredManifest(t *testing.T) {
+	for target, remote := range map[v1beta2.Target]bool{
+		"": true, v1beta2.TargetRemote: true, v1beta2.TargetControlPlane: false,
+	} {
+		stored := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+		stored.Spec.Target = target
+		old := fromStoredManifest(stored)
+		if is := *old.Spec.Remote; is != remote {
+			t.Errorf("target %q: remote is %t, want %t", target, is, remote)
+		}
+		want := v1beta2.TargetControlPlane
+		if remote {
+			want = ""
+		}
+		if is := toStoredManifest(old).Spec.Target; is != want {
+			t.Errorf("target %q came back as %q, want %q", target, is, want)
+		}
+	}
 }

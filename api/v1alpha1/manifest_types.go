@@ -32,9 +32,8 @@ type Manifest struct {
 
 // ManifestSpec defines what is installed.
 type ManifestSpec struct {
-	// remote is kept and has no effect. It defined whether the objects are installed on the runtime in the label
-	// operator.kyma-project.io/kyma-name; now a manager in in-cluster mode installs on its own cluster, any other on
-	// the runtime.
+	// remote is true if the objects are installed on the runtime in the label operator.kyma-project.io/kyma-name, and
+	// false if they are installed on the cluster of the manager. In-cluster mode ignores it.
 	// +optional
 	// +kubebuilder:default:=true
 	Remote *bool `json:"remote,omitempty"`

@@ -4,6 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
 // ModuleTemplate is one version of one module. It is an early version of the kind in v1beta2.
@@ -51,23 +53,12 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:default:={}
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
-	// target is kept so that old objects stay valid. It has no effect: the mode of the manager defines the target
-	// cluster.
+	// target is the cluster on which the version is installed: remote is the runtime, control-plane is the cluster of
+	// the manager. In-cluster mode ignores it.
 	// +optional
 	// +kubebuilder:default:=remote
-	Target Target `json:"target,omitempty"`
+	Target v1beta2.Target `json:"target,omitempty"`
 }
-
-// Target is kept so that old objects stay valid: it defined the cluster on which a module is installed.
-// +kubebuilder:validation:Enum=control-plane;remote
-type Target string
-
-const (
-	// TargetControlPlane was the cluster of the manager.
-	TargetControlPlane Target = "control-plane"
-	// TargetRemote was the runtime.
-	TargetRemote Target = "remote"
-)
 
 // ConfigSelector is kept so that old objects stay valid: it selected settings for one of the sources of a module.
 type ConfigSelector struct {

@@ -70,9 +70,13 @@ func fromStoredKyma(k *v1beta2.Kyma) *Kyma {
 
 func toStoredManifest(m *Manifest) *v1beta2.Manifest {
 	from := m.DeepCopy()
+	remote, target := true, v1beta2.Target("")
+	if from.Spec.Remote != nil && !*from.Spec.Remote {
+		remote, target = false, v1beta2.TargetControlPlane
+	}
 	return &v1beta2.Manifest{
 		Spec: v1beta2.ManifestSpec{
-			Remote: from.Spec.Remote == nil || *from.Spec.Remote, Resource: from.Spec.Resource,
+			Remote: remote, Target: target, Resource: from.Spec.Resource,
 			CRDs: from.Spec.CRDs, Config: from.Spec.Config, Installs: from.Spec.Installs,
 		},
 		Status: from.Status,
@@ -83,8 +87,9 @@ func fromStoredManifest(m *v1beta2.Manifest) *Manifest {
 	from := m.DeepCopy()
 	return &Manifest{
 		Spec: ManifestSpec{
-			Remote: &from.Spec.Remote, Resource: from.Spec.Resource,
-			CRDs: from.Spec.CRDs, Config: from.Spec.Config, Installs: from.Sources(),
+			Remote:   new(from.Spec.Target != v1beta2.TargetControlPlane), // Remote of v1beta2 has no effect
+			Resource: from.Spec.Resource,
+			CRDs:     from.Spec.CRDs, Config: from.Spec.Config, Installs: from.Sources(),
 		},
 		Status: from.Status,
 	}
@@ -94,14 +99,23 @@ func toStoredModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
 	from := t.DeepCopy()
 	return &v1beta2.ModuleTemplate{Spec: v1beta2.ModuleTemplateSpec{
 		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor,
-		ModuleName: moduleName(t), Version: moduleVersion(t),
+		ModuleName: moduleName(t), Version: moduleVersion(t), Target: storedTarget(from.Spec.Target),
 	}}
+}
+
+// storedTarget returns the target of a template in v1beta2, where remote is the default.
+func storedTarget(t v1beta2.Target) v1beta2.Target {
+	if t == v1beta2.TargetControlPlane {
+		return t
+	}
+	return ""
 }
 
 func fromStoredModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
 	from := t.DeepCopy()
 	return &ModuleTemplate{Spec: ModuleTemplateSpec{
-		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor, Target: TargetRemote,
+		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor,
+		Target: cmp.Or(from.Spec.Target, v1beta2.TargetRemote),
 	}}
 }
 

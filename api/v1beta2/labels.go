@@ -22,6 +22,9 @@ const (
 	LabelControllerName = "operator.kyma-project.io/controller-name"
 	// LabelMandatoryModule marks the Manifests of mandatory modules with ValueTrue.
 	LabelMandatoryModule = "operator.kyma-project.io/mandatory-module"
+	// LabelTarget is TargetControlPlane on a Manifest whose objects are in the control plane. Other Manifests do not
+	// have it. An addition of this project.
+	LabelTarget = "operator.kyma-project.io/target"
 	// LabelSkipReconciliation with ValueTrue excludes a Kyma or Manifest from reconciliation. Users set it.
 	LabelSkipReconciliation = "operator.kyma-project.io/skip-reconciliation"
 	// LabelInternal with ValueTrue marks a ModuleTemplate as internal, or allows a Kyma to have internal modules.

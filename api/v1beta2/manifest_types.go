@@ -58,10 +58,17 @@ type Manifest struct {
 // +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
-	// remote is kept so that old objects and clients stay valid. It has no effect.
+	// remote is kept so that old objects and clients stay valid. It has no effect, because it is false in Manifests of
+	// all modules; target replaces it.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
+
+	// target is the cluster on which the module is installed: remote is the runtime, control-plane is the cluster of
+	// the manager. It cannot be changed while objects of the module are installed. Empty: remote. In-cluster mode
+	// ignores it. An addition of this project.
+	// +optional
+	Target Target `json:"target,omitempty"`
 
 	// version is the version of the module to install. Empty: not known.
 	// +optional
@@ -188,6 +195,10 @@ type ManifestStatus struct {
 	// addition of this project.
 	// +optional
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
+
+	// target is the cluster of the objects in synced. Empty: the runtime. An addition of this project.
+	// +optional
+	Target Target `json:"target,omitempty"`
 
 	// conditions report the result of each part of the reconciliation, one of each type.
 	// +optional
@@ -329,6 +340,16 @@ func (m *Manifest) HasRuntimeInventory() bool {
 	version := m.Annotations[AnnotationRuntimeVersion]
 	return m.Status.AppliedDigest == DigestUnknown && (version == VersionUnknown || m.Status.Version == version ||
 		len(m.Status.Synced) == 0)
+}
+
+// Target returns the cluster of the objects of the Manifest: the cluster on which they were installed, and before that
+// the cluster in spec.
+func (m *Manifest) Target() Target {
+	if s := &m.Status; s.Target == TargetControlPlane || s.AppliedDigest == "" && len(s.Synced) == 0 &&
+		m.Spec.Target == TargetControlPlane {
+		return TargetControlPlane
+	}
+	return TargetRemote
 }
 
 // OCMComponentName returns the name of the OCM component that the Manifest comes from, "" if its annotation is missing.

@@ -80,6 +80,12 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
+	// target is the cluster on which this version is installed: remote is the runtime, control-plane is the cluster of
+	// the manager, where the manager installs it once for each Kyma with the rights that its administrator has granted.
+	// A module that is installed stays on its cluster. Empty: remote. In-cluster mode ignores it.
+	// +optional
+	Target Target `json:"target,omitempty"`
+
 	// resources are links to further information about this version, each named once. The Kyma CLI installs the one
 	// named rawManifest.
 	// +optional
@@ -103,6 +109,17 @@ type ModuleTemplateSpec struct {
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 }
+
+// Target is the cluster on which a module is installed.
+// +kubebuilder:validation:Enum=control-plane;remote
+type Target string
+
+const (
+	// TargetControlPlane is the cluster of the manager.
+	TargetControlPlane Target = "control-plane"
+	// TargetRemote is the runtime.
+	TargetRemote Target = "remote"
+)
 
 // AssociatedResource is a kind that belongs to a module.
 type AssociatedResource struct {

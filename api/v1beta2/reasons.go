@@ -197,6 +197,12 @@ const (
 	// What is installed stays. Push the recorded content again and retry, publish the new content as a new version, or
 	// accept it for all runtimes with the annotation operator.kyma-project.io/accept-content on the ModuleTemplate.
 	ReasonVersionReplaced = "VersionReplaced"
+	// ReasonControlPlaneNotAllowed: the module is for the control plane itself, and the manager may not install modules
+	// there. Set the chart value controlPlaneModules.enabled, or publish a version with target remote.
+	ReasonControlPlaneNotAllowed = "ControlPlaneNotAllowed"
+	// ReasonTargetChanged: the module is installed on one cluster, and the new version is for another. Remove the
+	// module, wait until it is deleted, and add it again.
+	ReasonTargetChanged = "TargetChanged"
 	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
 	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
@@ -254,6 +260,9 @@ const (
 	// ReasonOwnedByOtherModule: another module of the runtime contains the same object with other content. Make both
 	// modules contain the same object, or remove it from one of them.
 	ReasonOwnedByOtherModule = "OwnedByOtherModule"
+	// ReasonReservedObject: a module for the control plane contains an object that belongs to the manager. Remove it
+	// from the module, or rename it.
+	ReasonReservedObject = "ReservedObject"
 	// ReasonAdoptionRefused: the object exists already, somebody else made it, and the module or --adoption-policy does
 	// not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with the annotation
 	// operator.kyma-project.io/adoption: adopt.

@@ -178,6 +178,12 @@ type Manager struct {
 	// module). An annotation of the object in the module overrides this setting. Default adopt.
 	AdoptionPolicy string
 
+	// ControlPlaneServiceAccount is the name of a ServiceAccount in Namespace. Modules with target control-plane are
+	// installed on the control plane with the rights of this ServiceAccount, which the manager impersonates. This is
+	// only for Kymas in Namespace, not for those in WatchNamespaces. It is not allowed with ModeInCluster. Default
+	// empty: such modules are not installed.
+	ControlPlaneServiceAccount string
+
 	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
 	// spec.kymaSelector of the ModuleReleaseMeta selects these Kymas. Default none.
 	RestrictedDefaultModules []string
@@ -448,6 +454,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"make a module Ready only when its custom resource is; an annotation of the Manifest overrides it")
 	f.StringVar(&m.AdoptionPolicy, "adoption-policy", m.AdoptionPolicy,
 		"default for objects that exist and were made by somebody else: adopt, refuse or take")
+	f.StringVar(&m.ControlPlaneServiceAccount, "control-plane-service-account", m.ControlPlaneServiceAccount,
+		"ServiceAccount in --namespace with whose rights modules with target control-plane are installed; empty: none are")
 	f.StringSliceVar(&m.RestrictedDefaultModules, "restricted-default-modules", m.RestrictedDefaultModules,
 		"modules that only Kymas get which their ModuleReleaseMeta selects, separated by commas")
 	f.StringVar(&m.MaintenancePolicyConfigmap, "maintenance-policy-configmap", m.MaintenancePolicyConfigmap,
@@ -579,6 +587,10 @@ func (m *Manager) Validate() error {
 	check(m.MinMaintenanceWindowSize >= 0, "min-maintenance-window-size", "must not be negative")
 	check(slices.Contains([]string{"adopt", "refuse", "take"}, m.AdoptionPolicy), "adoption-policy",
 		"must be adopt, refuse or take")
+	check(m.ControlPlaneServiceAccount == "" || dnsName.MatchString(m.ControlPlaneServiceAccount),
+		"control-plane-service-account", "%q is not a valid name of a ServiceAccount", m.ControlPlaneServiceAccount)
+	check(m.ControlPlaneServiceAccount == "" || m.Mode != ModeInCluster, "control-plane-service-account",
+		"cannot be used with --mode=in-cluster, where all modules are on the control plane")
 	check(m.CatalogSpread >= 0, "catalog-spread", "must not be negative")
 	check(m.PurgeGracePeriod >= 0, "purge-grace-period", "must not be negative")
 	check(m.DeletionDeadline == 0 || m.DeletionDeadline >= time.Second, "deletion-deadline", "must be 0 or at least 1s")
@@ -623,6 +635,7 @@ func (m *Manager) ForNamespace(name string) *Manager {
 	further.Namespace, further.WatchNamespaces = name, nil
 	further.MetricsBindAddress, further.HealthProbeBindAddress, further.PprofBindAddress = "0", "0", "0"
 	further.EnableWebhooks = false
+	further.ControlPlaneServiceAccount = "" // modules of two managers cannot share objects
 	further.ListenerAddress, further.ListenerBindAddress, further.KymaSkrListenerBindAddress = "", "0", "0"
 	if further.WatchMode == WatchAgent {
 		further.WatchMode = WatchHub

@@ -31,6 +31,9 @@ func (q Question) ownership(ctx context.Context, pages []apply.Instances) (owner
 	}
 	for i := range all {
 		m := &all[i]
+		if m.Target() != q.Manifest.Target() {
+			continue // its custom resource is on another cluster
+		}
 		if m.Name != q.Manifest.Name {
 			own.others = append(own.others, m.Namespace+"/"+m.Name)
 		}

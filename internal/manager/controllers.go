@@ -21,12 +21,14 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/unserved"
@@ -51,7 +53,7 @@ type controllers struct {
 
 // newControllers makes all controllers and the conversion webhook, and adds them to the manager. served are the
 // namespaces whose objects are not reported as unserved; if it is empty, no object is reported.
-func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry,
+func newControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry,
 	agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager
 	var all controllers
@@ -85,7 +87,7 @@ func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, arte
 	if all.kyma, err = kyma.New(kymaOptions(f, pool, artefacts, agents, base, pullSecrets)); err != nil {
 		return all, err
 	}
-	if all.manifest, err = manifest.New(manifestOptions(f, pool, artefacts)); err != nil {
+	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
 		return all, err
 	}
 	if all.purge, err = purge.New(purgeOptions(f, pool)); err != nil {
@@ -193,7 +195,8 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 		Runtimes: pool, Registry: artefacts, Agents: agents, Base: base, Shards: f.keeper,
 		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews, ControlPlaneID: f.controlPlaneID,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
-		PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
+		ControlPlane: channel.ControlPlaneFor(c.Mode == config.ModeInCluster, c.ControlPlaneServiceAccount != ""),
+		PullSecret:   c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread, AuditInterval: c.AuditInterval,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile,
 		MinMaintenanceWindow: c.MinMaintenanceWindowSize,
@@ -203,11 +206,13 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 	}
 }
 
-func manifestOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry) manifest.Options {
+func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry) manifest.Options {
 	c := f.config
 	return manifest.Options{
 		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: newRecorder(f.manager),
 		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
+		ControlPlane: target.ControlPlane{Pool: controlPlane, IsRuntime: c.Mode == config.ModeInCluster,
+			Reserved: append([]string{c.Namespace}, c.WatchNamespaces...)},
 		AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
 		InjectData:   slices.Contains(c.RestrictedDefaultModules, source.InjectionModule),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck,

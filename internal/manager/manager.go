@@ -156,6 +156,10 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 	if err != nil {
 		return parts{}, err
 	}
+	controlPlane, err := newControlPlane(ctx, f, replica)
+	if err != nil {
+		return parts{}, err
+	}
 	var back *agents
 	var forKymas agentdelivery.Options
 	if c.WatchMode == config.WatchAgent {
@@ -164,7 +168,7 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		}
 		forKymas = back.forKymas()
 	}
-	all, err := newControllers(ctx, f, pool, artefacts, forKymas, one.served)
+	all, err := newControllers(ctx, f, pool, controlPlane, artefacts, forKymas, one.served)
 	if err != nil {
 		return parts{}, err
 	}
@@ -224,6 +228,16 @@ func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, erro
 		}
 	}
 	return runtimes.New(ctx, poolOptions(f, r))
+}
+
+// newControlPlane returns the pool with the connection to the control plane. It returns nil if no modules may be
+// installed there.
+func newControlPlane(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
+	name := f.config.ControlPlaneServiceAccount
+	if name == "" {
+		return nil, nil
+	}
+	return runtimes.New(ctx, poolOptions(f, r).ForControlPlane(r.cfg, f.config.Namespace, name))
 }
 
 // add adds tasks to the manager.

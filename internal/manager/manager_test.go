@@ -276,7 +276,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	for part, o := range map[string]any{
 		"manager": options, "config": *cfg, "pool": poolOptions(f, replica{cfg: cfg}),
 		"kyma":     kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil),
-		"manifest": manifestOptions(f, nil, nil),
+		"manifest": manifestOptions(f, nil, nil, nil),
 		"purge":    purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil),
 		"conversion": conversionOptions(f),
 		"listener":   listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
@@ -337,8 +337,7 @@ func TestConfigurationReachesParts(t *testing.T) {
 		"ModulesRepositorySubpath": "TestRegistryOptions",
 		"RegistryCacheBytes":       "a limit of memory only", "TrustPolicy": "playground",
 		"Shards": "TestBuild", "ShardLeaseDuration": "a duration of shard.New only", "PodName": "TestReplicaIdentity",
-		"WatchNamespaces": "TestBuildFurther",
-		"EnableWebhooks":  "TestBuild", "CertManagement": "TestBuild", "SelfSignedCertIssuerName": "newIssuer only",
+		"EnableWebhooks": "TestBuild", "CertManagement": "TestBuild", "SelfSignedCertIssuerName": "newIssuer only",
 		"SelfSignedCertDuration": "newIssuer only",
 	}
 	base := func(c *config.Manager) {

@@ -82,6 +82,8 @@ type Options struct {
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// Urgent is the set of runtimes that a person waits for. Default: a new empty set.
 	Urgent *queueing.Urgent
+	// ForbiddenAdvice, if set, is what errors about a missing right advise in place of the access Secret.
+	ForbiddenAdvice string
 	// UserAgent is the User-Agent header of requests. Default lifecycle-manager.
 	UserAgent string
 	// BatchDelay is the time for which Missed and Listed events are collected before delivery. An agent that starts
@@ -309,6 +311,7 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
 	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{
 		MaxConcurrentRequests: p.opts.Concurrency, RequestTimeout: p.opts.Timeout, Kinds: &p.kinds,
+		ForbiddenAdvice: p.opts.ForbiddenAdvice,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)

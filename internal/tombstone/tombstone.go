@@ -77,15 +77,16 @@ type Module struct {
 }
 
 // New returns the tombstone of a Kyma. The tombstone contains the inventories of the Kyma's Manifests, except for
-// modules that were handed over to the user. The tombstone also contains delivered, the objects in the runtime that do
-// not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and Message.
+// modules that were handed over to the user, and modules on the control plane. The tombstone also contains delivered,
+// the objects in the runtime that do not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and
+// Message.
 func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Resource) Tombstone {
 	t := Tombstone{Kyma: k.Name, UID: k.UID, ClusterID: k.Status.ClusterID, Runtime: delivered}
 	if k.DeletionTimestamp != nil {
 		t.DeletedAt = *k.DeletionTimestamp
 	}
 	for _, m := range manifests {
-		if m.IsUnmanaged() {
+		if m.IsUnmanaged() || m.Target() == v1beta2.TargetControlPlane {
 			continue
 		}
 		module := Module{Name: cmp.Or(m.Labels[v1beta2.LabelModuleName], m.Name),

@@ -26,7 +26,7 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string // "" on create with a generated name, on list, watch and deletecollection
-	User        string // authenticated user, as in "system:serviceaccount:team:operator"
+	User        string // authenticated or impersonated user, as in "system:serviceaccount:team:operator"
 	UserAgent   string
 	Code        int // HTTP status of the response
 }
@@ -99,6 +99,9 @@ func (a *auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 		r := Request{
 			Time: event.RequestReceivedTimestamp.Time, Verb: event.Verb, Path: event.RequestURI,
 			User: event.User.Username, UserAgent: event.UserAgent,
+		}
+		if event.ImpersonatedUser != nil {
+			r.User = event.ImpersonatedUser.Username
 		}
 		if ref := event.ObjectRef; ref != nil {
 			r.Group, r.Resource, r.Subresource, r.Namespace, r.Name = ref.APIGroup, ref.Resource,

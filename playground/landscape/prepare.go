@@ -52,6 +52,11 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 	if slices.Contains(l.ManagerArgs, "--enable-webhooks") {
 		o.Set = append(o.Set, "webhooks.enabled=true")
 	}
+	if slices.ContainsFunc(l.ManagerArgs, func(flag string) bool {
+		return strings.HasPrefix(flag, "--control-plane-service-account=")
+	}) {
+		o.Set = append(o.Set, "controlPlaneModules.enabled=true")
+	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
 		o.Set = append(o.Set, "agents.address=listener.example.com:8445")
 	}

@@ -61,6 +61,8 @@ func (s *Catalog) ForResolve() channel.Catalog {
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
 		Template:  func(name string) *v1beta2.ModuleTemplate { return s.Templates[name] },
 		Templates: s.TemplatesOf,
+		// klm cannot read either whether modules may be installed on the control plane
+		ControlPlane: channel.ControlPlaneAllowed,
 	}
 	for name, r := range s.Releases {
 		if r.Spec.KymaSelector != nil {

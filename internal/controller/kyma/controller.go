@@ -49,6 +49,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
@@ -90,6 +91,8 @@ type Options struct {
 	// InCluster means that the runtime is the control plane itself. Then the spec of the Kyma has the requested
 	// modules, and there is no second copy of the Kyma.
 	InCluster bool
+	// ControlPlane decides whether modules may be installed on the control plane beside the runtimes.
+	ControlPlane channel.ControlPlane
 	// Base has the base objects of every runtime: the namespace, and the CRDs that the admin of the runtime needs. With
 	// InCluster it is not required.
 	Base *render.Bundle

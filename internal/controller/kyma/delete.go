@@ -81,9 +81,37 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		}
 	}
 	if err != nil {
+		if err := n.deleteOnControlPlane(ctx); err != nil {
+			return err
+		}
 		return n.waitOrGiveUp(ctx, err)
 	}
 	return nil
+}
+
+// deleteOnControlPlane deletes the Manifests of modules on the control plane, which need no runtime.
+func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
+	if n.manifests, err = n.listManifests(ctx); err != nil {
+		return err
+	}
+	for _, m := range n.sortedManifests() {
+		if m.Target() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
+			module := n.moduleToDelete(m)
+			if err := n.removeManifest(ctx, &module); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// moduleToDelete returns the module of a Manifest that is deleted with its Kyma.
+func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
+	module := plan.ToRemove(n.kyma, m)
+	// the Kyma in the runtime, which is not read here, may have allowed it before
+	module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
+		m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
+	return module
 }
 
 // awaitAdmission waits until the modules of this runtime may be removed, because only a limited number of runtimes may
@@ -112,16 +140,14 @@ func (n *run) deleteModules(ctx context.Context) error {
 	n.found.resolved = true
 	var left []string
 	for _, m := range n.sortedManifests() {
-		module := plan.ToRemove(n.kyma, m)
+		module := n.moduleToDelete(m)
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
-		if n.deletion.runtimeLeft == leftAfterDeadline || n.deletion.runtimeLeft == leftToOwner {
+		given := n.deletion.runtimeLeft == leftAfterDeadline || n.deletion.runtimeLeft == leftToOwner
+		if given && m.Target() != v1beta2.TargetControlPlane {
 			if err := n.markGivenUp(ctx, m); err != nil {
 				return err
 			}
 		}
-		// the Kyma in the runtime, which is not read here, may have allowed it before
-		module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
-			m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 		if err := n.removeManifest(ctx, &module); err != nil {
 			return err
 		}

@@ -180,12 +180,16 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// forbidden returns an error if every Manifest is being deleted and lacks a permission in the runtime, because then the
-// deletion makes no progress. The error describes the first missing permission. Otherwise forbidden returns nil.
+// forbidden returns an error if every Manifest of the runtime is being deleted and lacks a permission in the runtime,
+// because then the deletion makes no progress. The error describes the first missing permission. Otherwise forbidden
+// returns nil.
 func forbidden(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
 		m := manifests[name]
+		if m.Target() == v1beta2.TargetControlPlane {
+			continue // it needs no permission in the runtime
+		}
 		if m.DeletionTimestamp.IsZero() || plan.ReasonOf(m) != v1beta2.ReasonRuntimeForbidden {
 			return nil
 		}

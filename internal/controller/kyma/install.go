@@ -41,7 +41,7 @@ func (n *run) resolve(ctx context.Context) (err error) {
 func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) (
 	[]plan.Module, error) {
 	catalog, failed := n.catalog.Lookup(ctx)
-	catalog.Policy = n.policies.InForce()
+	catalog.Policy, catalog.ControlPlane = n.policies.InForce(), n.ControlPlane
 	modules := plan.Resolve(plan.Inputs{Kyma: n.kyma, Remote: remote, Manifests: manifests,
 		Catalog: catalog, Now: n.now})
 	if err := failed(); err != nil {

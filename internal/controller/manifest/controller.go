@@ -52,6 +52,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/reclaim"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
@@ -68,9 +69,11 @@ type Options struct {
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
+	// ControlPlane is the cluster of modules with target control-plane. By default, there are no such modules.
+	ControlPlane target.ControlPlane
 	// Registry reads artefacts.
 	Registry *registry.Registry
-	// Secrets reads the credentials Secrets that Manifests select. It should be a client without a cache.
+	// Secrets reads the credentials Secrets that Manifests select, and other Manifests with Shards, without a cache.
 	Secrets client.Reader
 	// InjectData allows source.InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
@@ -151,7 +154,7 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 type run struct {
 	*Reconciler
 	manifest *v1beta2.Manifest // as read from the control plane; only report.go changes its status
-	kyma     string            // name of the Kyma of the runtime
+	cluster  target.Cluster    // the cluster of the objects: the runtime, or the control plane
 	memory   *memory           // memory of this Manifest; used by one reconcile at a time
 	runtime  *runtimes.Runtime // set by connect or reach; nil if no request to the runtime is needed
 	plan     plan              // set by decide
@@ -218,8 +221,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	if memory.released {
 		return reconcile.Result{}, nil // the finalizers were removed; the event of the deletion triggers a reconcile
 	}
-	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], memory: memory}
+	n := &run{Reconciler: r, manifest: m, cluster: target.Of(m, r.Runtimes, &r.ControlPlane), memory: memory}
 	return n.reconcile(ctx)
+}
+
+// peers returns the Manifests that share the cluster. With shards, the cache has only some of them.
+func (n *run) peers() inventory.Peers {
+	if n.cluster.IsControlPlane() && n.Shards != nil {
+		return inventory.Peers{Reader: n.Secrets, Target: n.cluster.Target}
+	}
+	return inventory.Peers{Reader: n.Client, Target: n.cluster.Target}
 }
 
 // reconcile runs the steps of one case: hand over, delete, suspend, restore, or install.
@@ -269,7 +280,12 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 
 // addFinalizers adds the finalizers. They keep the Manifest until its objects are deleted.
 func (n *run) addFinalizers(ctx context.Context) error {
-	return loop.AddFinalizers(ctx, n.Client, n.manifest, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
+	return loop.PatchMetadata(ctx, n.Client, n.manifest, func(m *metav1.ObjectMeta) {
+		loop.AppendFinalizers(m, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
+		if n.cluster.IsControlPlane() { // other Manifests on the control plane find this one by the label
+			metav1.SetMetaDataLabel(m, v1beta2.LabelTarget, string(n.cluster.Target))
+		}
+	})
 }
 
 // reclaim adds the objects in the runtime to the inventory of a restored Manifest, and does nothing for others.
@@ -278,7 +294,7 @@ func (n *run) reclaim(ctx context.Context) error {
 		return nil
 	}
 	n.subscribe()
-	if err := n.connectBy(ctx, n.Runtimes.Get); err != nil {
+	if err := n.connectBy(ctx, n.cluster.Get); err != nil {
 		return err
 	}
 	if !n.manifest.HasRuntimeInventory() {
@@ -312,12 +328,15 @@ func (n *run) publishRef(ctx context.Context) error {
 // Manifest waits until the pool reports a change. A Manifest that is Ready may not need a connection. If no connection
 // is open for it, reach opens the connection when it is needed.
 func (n *run) connect(ctx context.Context) error {
+	if err := n.cluster.Check(n.manifest); err != nil {
+		return reconcile.TerminalError(err)
+	}
 	n.subscribe()
 	s := &n.manifest.Status
 	if s.State == v1beta2.StateReady && s.AppliedDigest != "" && s.ObservedGeneration == n.manifest.Generation {
-		return n.connectBy(ctx, n.Runtimes.GetIfOpen)
+		return n.connectBy(ctx, n.cluster.GetIfOpen)
 	}
-	return n.connectBy(ctx, n.Runtimes.Get)
+	return n.connectBy(ctx, n.cluster.Get)
 }
 
 // reach opens the connection to the runtime if connect did not open it. It does nothing if this reconcile has no work
@@ -326,13 +345,13 @@ func (n *run) reach(ctx context.Context) error {
 	if n.runtime != nil || !n.plan.hasWork() && n.isQuiet(readinessRules(n.manifest, n.CustomStateCheck)) {
 		return nil
 	}
-	return n.connectBy(ctx, n.Runtimes.Get)
+	return n.connectBy(ctx, n.cluster.Get)
 }
 
 // connectBy gets the connection from the pool. Errors with a reason are terminal, because the pool triggers a reconcile
 // when the cause changes. While the owner of the runtime is verified, the Manifest waits with an unchanged status.
-func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (*runtimes.Runtime, error)) error {
-	rt, err := get(ctx, n.kyma)
+func (n *run) connectBy(ctx context.Context, get func(context.Context) (*runtimes.Runtime, error)) error {
+	rt, err := get(ctx)
 	if runtimes.IsNotVerified(err) {
 		n.observed.ownerUnknown = true
 		return loop.Later(time.Minute, "the owner of the runtime to be verified")
@@ -348,7 +367,7 @@ func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (
 // a Secret is audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
-	if n.WatchedAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) ||
+	if n.WatchedAuditInterval == 0 || !n.cluster.IsWatched() ||
 		slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
 		return n.AuditInterval
 	}
@@ -358,6 +377,6 @@ func (n *run) auditInterval() time.Duration {
 // scheduleAudit requeues the Manifest for its next audit. The name of the Manifest determines the time within the
 // interval.
 func (n *run) scheduleAudit(context.Context) error {
-	interval := min(n.auditInterval(), n.Runtimes.PollInterval(n.kyma))
+	interval := min(n.auditInterval(), n.cluster.PollInterval())
 	return loop.RecheckAfter(loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name))
 }

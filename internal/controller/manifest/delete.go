@@ -24,7 +24,7 @@ import (
 // is released, because the owner has removed the Secret on purpose. After any other error, the deletion waits until the
 // runtime can be reached, or until the Kyma controller abandons the runtime.
 func (n *run) connectToDelete(ctx context.Context) error {
-	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
+	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlane() {
 		return n.release(ctx)
 	}
 	err := n.connect(ctx)
@@ -75,7 +75,7 @@ func (n *run) findBlockers(ctx context.Context) error {
 // questionAbout returns the question which custom resources of users are deleted together with some CRDs. CRDs that
 // stay, because another module contains them too or because they existed before the module, do not count.
 func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
-	crds = inventory.ToDelete(ctx, n.Client, n.manifest, crds)
+	crds = n.peers().ToDelete(ctx, n.manifest, crds)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
 		return runtimes.ManifestsOf(ctx, n.Client, n.manifest.Namespace, n.manifest.Labels[v1beta2.LabelKymaName])
 	}
@@ -154,14 +154,15 @@ func (n *run) teardown(ctx context.Context) error {
 // deleteObjects deletes objects of the inventory that belong to this Manifest alone. It records an event for each
 // object that stays.
 func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardown, error) {
-	others, err := inventory.ReadOthers(ctx, n.Client, n.manifest)
+	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
 		return apply.Teardown{}, err
 	}
-	if behind := n.memory.others.Behind(others, n.manifest.DeletionTimestamp.IsZero()); behind != "" {
+	ofKyma := others.OfKyma(n.manifest.KymaName())
+	if behind := n.memory.others.Behind(ofKyma, n.manifest.DeletionTimestamp.IsZero()); behind != "" {
 		return apply.Teardown{}, n.waitFor(behind + " to record its objects: it may contain objects to be deleted")
 	}
-	own := inventory.Ownership(ctx, n.Client, n.manifest, n.Adoption)
+	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
 	own.Wanted, own.Applied = others.Wanted, &n.memory.progress
 	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
 	for _, l := range left.Left {

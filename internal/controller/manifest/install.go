@@ -31,7 +31,7 @@ func (n *run) decide(ctx context.Context) error {
 	if err != nil {
 		return n.continueWithout(err, true)
 	}
-	n.changes.readiness = n.changes.readiness || !n.Runtimes.IsWatched(n.kyma) // no event would report a change
+	n.changes.readiness = n.changes.readiness || !n.cluster.IsWatched() // no event would report a change
 	n.plan = newPlan(n.manifest, found, n.PullSecret, n.memory.history(n.changes, n.auditInterval()))
 	return nil
 }
@@ -65,6 +65,9 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	}
 	all, err := inventory.Combined(n.rendered.sets, n.rendered.refs,
 		func(i int) string { return n.plan.sources[i].Name })
+	if err := n.cluster.CheckObjects(all, n.manifest.Spec.Resource); err != nil {
+		return nil, err
+	}
 	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
@@ -252,7 +255,7 @@ func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, err
 	if n.observed.resource != nil {
 		return n.observed.resource.object, nil
 	}
-	ref := resourceRefOf(n.manifest)
+	ref := inventory.ResourceRef(n.manifest)
 	object, err := n.runtime.Get(ctx, ref)
 	switch loop.Reason(err) {
 	case apply.ObjectNotFound, apply.NamespaceNotFound:

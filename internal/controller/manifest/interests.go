@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
@@ -22,10 +23,10 @@ import (
 // events of the module's custom resource.
 func (n *run) subscribe() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
-	n.memory.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of n in memory
-	n.Runtimes.Subscribe(n.kyma, runtimes.Subscriber{
+	n.cluster.Replace(&n.memory.cluster, subscriptionKey(key))
+	n.cluster.Subscribe(runtimes.Subscriber{
 		Key: subscriptionKey(key), Interests: n.memory.interests, ReplayMissed: n.memory.compared.IsZero(),
-		Notify: n.notifier(key, n.memory, resourceRefOf(n.manifest)),
+		Notify: n.notifier(key, n.memory, inventory.ResourceRef(n.manifest)),
 	})
 }
 
@@ -48,7 +49,7 @@ func subscriptionKey(key types.NamespacedName) string {
 // expectObjects subscribes to the kinds of the objects that the runtime should have. It also keeps the list of these
 // objects in memory, so that their deletion is detected.
 func (n *run) expectObjects(ctx context.Context) error {
-	if !n.Runtimes.UsesInterests() {
+	if !n.cluster.UsesInterests() {
 		return nil
 	}
 	interests, err := n.interests(ctx)
@@ -86,13 +87,13 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 			return nil, err
 		}
 	}
-	if ref := resourceRefOf(n.manifest); ref != (apply.Ref{}) {
+	if ref := inventory.ResourceRef(n.manifest); ref != (apply.Ref{}) {
 		if err := add(ref, runtimes.Interest{Namespace: ref.Namespace, Name: ref.Name}); err != nil {
 			return nil, err
 		}
 	}
 	slices.SortFunc(all, runtimes.Interest.Compare)
-	return n.Runtimes.ShareInterests(all), nil
+	return n.cluster.ShareInterests(all), nil
 }
 
 // resourceOfKind returns the API resource of a kind. After a restart, it needs no request if the module is installed
@@ -119,10 +120,10 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 // kind. Otherwise it requests discovery from this runtime.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
-		if resource, known := n.Runtimes.LookupResource(ref); known {
+		if resource, known := n.cluster.LookupResource(ref); known {
 			return resource, nil
 		}
-		if err := n.connectBy(ctx, n.Runtimes.Get); err != nil {
+		if err := n.connectBy(ctx, n.cluster.Get); err != nil {
 			return schema.GroupVersionResource{}, err
 		}
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // memory is the data about one Manifest that is kept between two reconciles. Without this data, a reconcile sends more
 // reads, and patches that change nothing. At most one reconcile of a Manifest runs at a time, and it uses all fields.
-// Other goroutines use only runtime and the fields below mu.
+// Other goroutines use only cluster and the fields below mu.
 type memory struct {
 	progress       apply.Progress         // the requests that were sent to the runtime, and their results
 	deletion       apply.DeletionProgress // the deletions that were requested
@@ -37,8 +38,8 @@ type memory struct {
 	drift string
 	// the last time all objects were sent or compared; zero if this process has done neither
 	compared time.Time
-	audited  time.Time              // the last time all objects were compared; at first the creation of this memory
-	runtime  atomic.Pointer[string] // name of the Kyma whose events are subscribed
+	audited  time.Time                      // the last comparison of all objects; at first the creation of this memory
+	cluster  atomic.Pointer[target.Cluster] // the cluster whose events are subscribed
 
 	mu       sync.Mutex
 	expected []apply.Ref // guarded by mu: the objects that the runtime should have once all are applied
@@ -83,8 +84,8 @@ func (r *Reconciler) memoryOf(key types.NamespacedName, uid types.UID) *memory {
 
 // forget deletes the memory and the subscription of a Manifest.
 func (r *Reconciler) forget(key types.NamespacedName) {
-	if m := r.memories.Forget(key); m != nil && m.runtime.Load() != nil {
-		r.Runtimes.Unsubscribe(*m.runtime.Load(), subscriptionKey(key))
+	if m := r.memories.Forget(key); m != nil && m.cluster.Load() != nil {
+		m.cluster.Load().Unsubscribe(subscriptionKey(key))
 	}
 }
 

@@ -71,7 +71,7 @@ func (n *run) isQuiet(rules string) bool {
 
 // observeResource returns the state that the module's operator has written to the custom resource.
 func (n *run) observeResource(ctx context.Context) (readiness, error) {
-	ref := resourceRefOf(n.manifest)
+	ref := inventory.ResourceRef(n.manifest)
 	object, err := n.readResource(ctx)
 	if err != nil {
 		return readiness{}, err

@@ -179,14 +179,3 @@ func readinessByResource(v apply.StateResult) readiness {
 	}
 	return readiness{v1beta2.State(v.State), v1beta2.ReasonCustomResourceNotReady, v.Message}
 }
-
-// resourceRefOf returns the reference of the module's custom resource, or the zero Ref if the module has none.
-func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
-	cr := m.Spec.Resource
-	if cr == nil {
-		return apply.Ref{}
-	}
-	gvk := cr.GroupVersionKind()
-	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
-		Namespace: cr.GetNamespace(), Name: cr.GetName()}
-}

@@ -10,7 +10,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -37,7 +36,7 @@ func (n *run) renderSources(ctx context.Context) error {
 	if f := n.manifest.Status.RenderFailure; f != nil {
 		n.bundles.Remember(source.Failure{Digest: f.Digest, Code: f.Reason, Message: f.Message})
 	}
-	total, own := 0, inventory.Ownership(ctx, n.Client, n.manifest, n.Adoption)
+	total, own := 0, n.peers().Ownership(ctx, n.manifest, n.Adoption)
 	for _, s := range n.plan.sources {
 		bundle, err := n.bundles.Bundle(ctx, s, n.plan.options, n.runtime.Capabilities)
 		if err != nil {

@@ -31,6 +31,7 @@ func (n *run) reportInventory() {
 		condition.SetSignatures(n.manifest, n.signatures())
 		s.LastChange = changelog.NextOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
 	}
+	s.Target = n.cluster.Recorded()
 	known := inventory.Refs(s.Synced)
 	union := append(slices.Clone(n.refs), inventory.Missing(known, n.refs)...)
 	if slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) }) {

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -15,7 +16,7 @@ import (
 // readiness.
 func (r *Reconciler) toRetry(ctx context.Context, o client.Object) (found []client.Object) {
 	if m, is := o.(*v1beta2.Manifest); is {
-		r.Runtimes.Probe(m.Labels[v1beta2.LabelKymaName])
+		target.Of(m, r.Runtimes, &r.ControlPlane).Probe()
 		found = append(found, m)
 	} else { // the controller of Kymas probes the runtime
 		all, err := runtimes.ManifestsOf(ctx, r.Client, o.GetNamespace(), o.GetName())

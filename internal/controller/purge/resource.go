@@ -36,8 +36,8 @@ func (n *run) survey(ctx context.Context) error {
 	present := map[string]bool{}
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
-		if m.IsUnmanaged() {
-			continue // the objects of this Manifest belong to the user
+		if m.IsUnmanaged() || m.Target() == v1beta2.TargetControlPlane {
+			continue // the objects of this Manifest belong to the user, or are not in the runtime
 		}
 		present[m.Name] = true
 		if n.memory.targets[m.Name] == nil {

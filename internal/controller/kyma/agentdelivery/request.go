@@ -101,8 +101,8 @@ func (a *Agents) waitsForInterests(t Target) (waits bool) {
 	var keys []string
 	timeout := installInterestsTimeout
 	for _, m := range t.Manifests {
-		if m == nil || !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
-			continue
+		if m == nil || !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.Target() == v1beta2.TargetControlPlane {
+			continue // it has no objects in the runtime
 		}
 		key := runtimes.ManifestSubscriberKey(m.Namespace, m.Name)
 		if keys = append(keys, key); m.Status.AppliedDigest != "" && !a.Runtimes.HasInterests(t.Kyma.Name, key) {

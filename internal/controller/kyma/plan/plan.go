@@ -78,6 +78,7 @@ func Resolve(in Inputs) []Module {
 		if v := runtimeVersion(m.Manifest); v != "" {
 			r.ManifestVersion, r.IsRestored = v, true
 		}
+		r.Target = installedTarget(m.Manifest)
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		return m
 	}
@@ -211,6 +212,14 @@ func runtimeVersion(m *v1beta2.Manifest) string {
 // The Manifest must not be changed before.
 func AwaitsInventory(m *v1beta2.Manifest) bool { return m.IsRestored() && !m.HasRuntimeInventory() }
 
+// installedTarget returns the cluster on which objects of a module are installed, or "" if there are none.
+func installedTarget(m *v1beta2.Manifest) v1beta2.Target {
+	if m == nil || !m.DeletionTimestamp.IsZero() || m.Status.AppliedDigest == "" && len(m.Status.Synced) == 0 {
+		return ""
+	}
+	return m.Target()
+}
+
 // RequestedVersion returns the version that this controller has written into a Manifest. It returns "" if there is no
 // Manifest or if the Manifest is being deleted.
 func RequestedVersion(m *v1beta2.Manifest) string {
@@ -293,6 +302,14 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 		}
 		want.Spec.Resource = cr
 	}
+	if m.Decision.Target == v1beta2.TargetControlPlane {
+		want.Spec.Target = m.Decision.Target
+		want.Labels[v1beta2.LabelTarget] = string(m.Decision.Target)
+		if cr := want.Spec.Resource; cr != nil { // each Kyma has a custom resource of its own
+			cr.SetName(name)
+			cr.SetNamespace(k.Namespace)
+		}
+	}
 	want.Annotations[v1beta2.AnnotationRequestedSources] = SourcesDigest(&want.Spec)
 	if a.Content != "" {
 		want.Annotations[v1beta2.AnnotationContentDigest] = a.Content
@@ -303,7 +320,7 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 // ourLabels and ourAnnotations are removed from a Manifest if the desired Manifest does not have them. Labels and
 // annotations of others stay.
 var (
-	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule}
+	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule, v1beta2.LabelTarget}
 	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources,
 		v1beta2.AnnotationRuntimeVersion}
 )

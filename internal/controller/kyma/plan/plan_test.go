@@ -175,6 +175,41 @@ func TestDesiredManifest(t *testing.T) {
 	}
 }
 
+// TestManifestOnControlPlane checks that each Kyma has a custom resource of its own there, whatever the template says.
+func TestManifestOnControlPlane(t *testing.T) {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "kyma-a", Namespace: "kcp-system"}}
+	m := &Module{Spec: v1beta2.Module{Name: "panel"}, Decision: decided()}
+	m.Decision.Component, m.Decision.Target = "example.com/panel", v1beta2.TargetControlPlane
+	m.Decision.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+		"kind": "Panel", "metadata": map[string]any{"name": "default", "namespace": "kyma-system"}}}
+	here := DesiredManifest(k, m, Artefact{})
+	if here.Spec.Target != v1beta2.TargetControlPlane || here.Labels[v1beta2.LabelTarget] != "control-plane" {
+		t.Errorf("target %q, labels %v", here.Spec.Target, here.Labels)
+	}
+	if cr := here.Spec.Resource; cr.GetName() != here.Name || cr.GetNamespace() != "kcp-system" {
+		t.Errorf("the custom resource is %s/%s", cr.GetNamespace(), cr.GetName())
+	}
+	m.Decision.Target = ""
+	remote := WithDesired(here, DesiredManifest(k, m, Artefact{}))
+	if remote == nil || remote.Spec.Target != "" || remote.Labels[v1beta2.LabelTarget] != "" {
+		t.Errorf("without the target it is %+v", remote)
+	}
+	recorded := here.DeepCopy()
+	recorded.Status.Target, recorded.Status.AppliedDigest = v1beta2.TargetControlPlane, "sha256:a"
+	for reason, tc := range map[string]struct {
+		manifest *v1beta2.Manifest
+		want     v1beta2.Target
+	}{
+		"no Manifest":       {nil, ""},
+		"nothing installed": {here, ""},
+		"installed":         {recorded, v1beta2.TargetControlPlane},
+	} {
+		if is := installedTarget(tc.manifest); is != tc.want {
+			t.Errorf("%s: %q, want %q", reason, is, tc.want)
+		}
+	}
+}
+
 // TestEditedSources checks that each field that comes from the component descriptor is covered by the digest in the
 // annotation.
 func TestEditedSources(t *testing.T) {

@@ -4,7 +4,8 @@
 //
 //	refs := inventory.Refs(manifest.Status.Synced)
 //	refs, recorded := inventory.Merge(desired, refs)
-//	set.Ownership = inventory.Ownership(ctx, client, manifest, policy)
+//	peers := inventory.Peers{Reader: client, Target: v1beta2.TargetRemote}
+//	set.Ownership = peers.Ownership(ctx, manifest, policy)
 //
 // # How it works
 //
@@ -16,7 +17,8 @@
 //
 // Whether another Manifest exists, and which module it belongs to, is read from the cache of the control plane.
 // Manifests
-// of other runtimes do not count: an object in this runtime that names one of them was copied from another cluster.
+// of other runtimes do not count: an object in this runtime that names one of them was copied from another cluster. On
+// the control plane, the modules of all Kymas meet.
 //
 // # What it does not do
 //
@@ -122,4 +124,16 @@ func EqualButPending(a, b []v1beta2.Resource) bool {
 		x.Pending = y.Pending
 		return x == y
 	})
+}
+
+// ResourceRef returns the default custom resource of a Manifest as its spec identifies it, or the zero Ref if it has
+// none.
+func ResourceRef(m *v1beta2.Manifest) apply.Ref {
+	cr := m.Spec.Resource
+	if cr == nil {
+		return apply.Ref{}
+	}
+	gvk := cr.GroupVersionKind()
+	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: cr.GetNamespace(),
+		Name: cr.GetName()}
 }

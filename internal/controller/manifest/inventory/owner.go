@@ -16,54 +16,88 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// Ownership returns on whose behalf the objects of a Manifest are applied and deleted. c reads from a cache. adoption
-// is the default for objects that existed before the module.
-func Ownership(ctx context.Context, c client.Reader, m *v1beta2.Manifest, adoption apply.Adoption) *apply.Ownership {
+// Peers are the Manifests that share a cluster with a Manifest: those of the same runtime, or all that are installed on
+// the control plane.
+type Peers struct {
+	// Reader reads Manifests. For the control plane it must read those of all Kymas.
+	Reader client.Reader
+	// Target is the cluster: TargetControlPlane, TargetRemote, or "" if the control plane is the only runtime.
+	Target v1beta2.Target
+}
+
+// include reports whether other is on the same cluster as m.
+func (p Peers) include(m, other *v1beta2.Manifest) bool {
+	if p.Target == v1beta2.TargetControlPlane {
+		return other.Target() == p.Target
+	}
+	return other.KymaName() == m.KymaName() && (p.Target == "" || other.Target() == p.Target)
+}
+
+// Ownership returns on whose behalf the objects of a Manifest are applied and deleted. adoption is the default for
+// objects that existed before the module. On the control plane such objects are never changed.
+func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption apply.Adoption) *apply.Ownership {
+	onControlPlane := p.Target == v1beta2.TargetControlPlane
+	if onControlPlane {
+		adoption = apply.Refuse
+	}
 	return &apply.Ownership{
-		Name: m.Namespace + "/" + m.Name, Title: title(m), Manager: v1beta2.FieldOwnerApplier,
-		Adoption: adoption, Recorded: Refs(m.Status.Synced),
-		Find: func(name string) (string, bool) { return find(ctx, c, m, name) },
+		Name: m.Namespace + "/" + m.Name, Title: p.title(m), Manager: v1beta2.FieldOwnerApplier,
+		Adoption: adoption, IgnoreAdoptionOfObjects: onControlPlane, Recorded: Refs(m.Status.Synced),
+		Find: func(name string) (string, bool) { return p.find(ctx, m, name) },
 	}
 }
 
 // title returns how messages name a Manifest.
-func title(m *v1beta2.Manifest) string {
-	if module := m.Labels[v1beta2.LabelModuleName]; module != "" {
-		return "module " + module
+func (p Peers) title(m *v1beta2.Manifest) string {
+	title := "Manifest " + m.Name
+	if module := m.ModuleName(); module != "" {
+		title = "module " + module
 	}
-	return "Manifest " + m.Name
+	if kyma := m.KymaName(); kyma != "" && p.Target == v1beta2.TargetControlPlane {
+		title += " of Kyma " + kyma
+	}
+	return title
 }
 
-// find returns the title of another Manifest of the same runtime, and whether it exists.
-func find(ctx context.Context, c client.Reader, m *v1beta2.Manifest, owner string) (string, bool) {
+// find returns the title of another Manifest of the same cluster, and whether it exists.
+func (p Peers) find(ctx context.Context, m *v1beta2.Manifest, owner string) (string, bool) {
 	namespace, name, ok := strings.Cut(owner, "/")
 	if !ok {
 		return "", false
 	}
 	other := &v1beta2.Manifest{}
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, other); {
+	switch err := p.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, other); {
 	case apierrors.IsNotFound(err):
 		return "", false
 	case err != nil: // not known: it counts as existing
 		return "Manifest " + name, true
 	}
-	return title(other), other.Labels[v1beta2.LabelKymaName] == m.Labels[v1beta2.LabelKymaName]
+	return p.title(other), p.include(m, other)
 }
 
-// Others are the other Manifests of a runtime that are not being deleted.
+// Others are the other Manifests of a cluster that are not being deleted.
 type Others []v1beta2.Manifest
 
-// ReadOthers reads the other Manifests of the runtime of m from the cache.
-func ReadOthers(ctx context.Context, c client.Reader, m *v1beta2.Manifest) (Others, error) {
+// Others reads the other Manifests of the cluster of m.
+func (p Peers) Others(ctx context.Context, m *v1beta2.Manifest) (Others, error) {
 	var list v1beta2.ManifestList
-	kyma := m.Labels[v1beta2.LabelKymaName]
-	if err := c.List(ctx, &list, client.InNamespace(m.Namespace),
-		client.MatchingFields{runtimes.KymaNameIndex: kyma}); err != nil {
-		return nil, fmt.Errorf("listing the Manifests of runtime %s: %w", kyma, err)
+	kyma := m.KymaName()
+	var of client.ListOption = client.MatchingFields{runtimes.KymaNameIndex: kyma}
+	if p.Target == v1beta2.TargetControlPlane {
+		of = client.MatchingLabels{v1beta2.LabelTarget: string(p.Target)}
+	}
+	if err := p.Reader.List(ctx, &list, client.InNamespace(m.Namespace), of); err != nil {
+		return nil, fmt.Errorf("listing the other Manifests of the cluster of Kyma %s: %w", kyma, err)
 	}
 	return slices.DeleteFunc(list.Items, func(other v1beta2.Manifest) bool {
-		return other.Name == m.Name || !other.DeletionTimestamp.IsZero() || other.IsUnmanaged()
+		return other.Name == m.Name || !other.DeletionTimestamp.IsZero() || other.IsUnmanaged() ||
+			!p.include(m, &other)
 	}), nil
+}
+
+// OfKyma returns the Manifests of one Kyma.
+func (o Others) OfKyma(name string) Others {
+	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
 // Wanted returns the name of the first Manifest whose inventory contains the object, or "".
@@ -80,8 +114,8 @@ func (o Others) Wanted(ref apply.Ref) string {
 
 // ToDelete returns refs without the objects that stay when they are removed from a module: objects that existed before
 // the module, and objects that another Manifest contains too. If that cannot be determined, it returns all of refs.
-func ToDelete(ctx context.Context, c client.Reader, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
-	others, _ := ReadOthers(ctx, c, m) // without the others, more objects count
+func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
+	others, _ := p.Others(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),
 		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.Wanted(r) != "" })
 }
@@ -109,7 +143,7 @@ func (w *Wait) Behind(others Others, prunes bool) string {
 		if time.Since(w.since) > maxWait {
 			return ""
 		}
-		return title(m)
+		return Peers{}.title(m)
 	}
 	w.since = time.Time{}
 	return ""

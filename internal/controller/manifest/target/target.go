@@ -1,0 +1,217 @@
+// Package target determines on which cluster the objects of a Manifest are: the runtime, or the control plane.
+//
+// # Use
+//
+//	cluster := target.Of(manifest, pool, &controlPlane)
+//	if err := cluster.Check(manifest); err != nil { … }          // before any request to the cluster
+//	rt, err := cluster.Get(ctx)
+//	err = cluster.CheckObjects(refs, manifest.Spec.Resource)     // before the objects are applied
+//
+// # How it works
+//
+// Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
+// on the cluster of the manager. For this cluster there is a second pool with one connection, which all such Manifests
+// share. It needs no access Secret. Its requests are sent as another ServiceAccount, so that a module has only the
+// rights that an administrator has granted to that ServiceAccount, and none of the rights of the manager.
+//
+// A Manifest stays on its cluster: status.target shows where its objects are. If spec.target is changed while there are
+// objects, the Manifest waits. Its objects would otherwise be on one cluster, and its inventory would be about another.
+//
+// The objects of the manager itself are on the control plane, too. [Cluster.CheckObjects] refuses modules that contain
+// one of them.
+//
+// # What it does not do
+//
+// The package sends no request and writes no status. Package channel decides which template a Kyma gets.
+package target
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// ControlPlane is the control plane as a cluster for modules. The zero value allows no modules on it.
+type ControlPlane struct {
+	// Pool has the connection to the control plane. With nil, no module is installed on the control plane.
+	Pool *runtimes.Pool
+	// IsRuntime is true in in-cluster mode: the only runtime is the control plane, and targets have no effect.
+	IsRuntime bool
+	// Reserved are the namespaces that the manager serves. Modules on the control plane contain no objects in them.
+	Reserved []string
+}
+
+// connectionName is the name of the connection in ControlPlane.Pool. All Manifests share one connection.
+const connectionName = "control-plane"
+
+// Cluster is the cluster of the objects of one Manifest.
+type Cluster struct {
+	// Target is TargetControlPlane or TargetRemote. It is "" in in-cluster mode.
+	Target v1beta2.Target
+
+	pool     *runtimes.Pool // nil if no modules may be installed on the control plane
+	name     string         // name of the connection in pool
+	reserved *[]string      // ControlPlane.Reserved, if the cluster is the control plane; a pointer is comparable
+}
+
+// Of returns the cluster of a Manifest. pool has the connections to runtimes.
+func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
+	runtime := Cluster{Target: v1beta2.TargetRemote, pool: pool, name: m.Labels[v1beta2.LabelKymaName]}
+	switch {
+	case c.IsRuntime:
+		runtime.Target = ""
+		return runtime
+	case m.Target() != v1beta2.TargetControlPlane:
+		return runtime
+	}
+	return Cluster{Target: v1beta2.TargetControlPlane, pool: c.Pool, name: connectionName, reserved: &c.Reserved}
+}
+
+// IsControlPlane reports whether the cluster is the control plane, which is not the runtime.
+func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
+
+// Recorded returns the value of status.target: it is empty for a runtime.
+func (c Cluster) Recorded() v1beta2.Target {
+	if c.IsControlPlane() {
+		return c.Target
+	}
+	return ""
+}
+
+// Check returns an error with a reason if nothing may be done on the cluster on behalf of the Manifest.
+func (c Cluster) Check(m *v1beta2.Manifest) error {
+	if c.pool == nil {
+		return refusal{v1beta2.ReasonControlPlaneNotAllowed, "it is for the control plane (spec.target), where this " +
+			"manager installs and deletes no modules: set the chart value controlPlaneModules.enabled"}
+	}
+	wanted := v1beta2.TargetRemote
+	if m.Spec.Target == v1beta2.TargetControlPlane {
+		wanted = m.Spec.Target
+	}
+	if c.Target != "" && wanted != c.Target && m.DeletionTimestamp.IsZero() {
+		return refusal{v1beta2.ReasonTargetChanged, fmt.Sprintf("it is installed with target %s, and spec.target is "+
+			"%s: set %s again, or delete the Manifest and create it again", c.Target, wanted, c.Target)}
+	}
+	return nil
+}
+
+// Get returns the connection to the cluster, see [runtimes.Pool.Get].
+func (c Cluster) Get(ctx context.Context) (*runtimes.Runtime, error) { return c.pool.Get(ctx, c.name) }
+
+// GetIfOpen returns the connection to the cluster, see [runtimes.Pool.GetIfOpen].
+func (c Cluster) GetIfOpen(ctx context.Context) (*runtimes.Runtime, error) {
+	return c.pool.GetIfOpen(ctx, c.name)
+}
+
+// Subscribe adds or replaces a subscriber of events of the cluster.
+func (c Cluster) Subscribe(s runtimes.Subscriber) { c.pool.Subscribe(c.name, s) }
+
+// Unsubscribe removes a subscriber.
+func (c Cluster) Unsubscribe(key string) { c.pool.Unsubscribe(c.name, key) }
+
+// Probe sends a probe to the cluster at once if it was unreachable.
+func (c Cluster) Probe() {
+	if c.pool != nil {
+		c.pool.Probe(c.name)
+	}
+}
+
+// IsWatched reports whether changes in the cluster are reported.
+func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
+
+// PollInterval returns the interval after which the cluster is read even without an event.
+func (c Cluster) PollInterval() time.Duration { return c.pool.PollInterval(c.name) }
+
+// UsesInterests reports whether the interests of subscribers have an effect.
+func (c Cluster) UsesInterests() bool { return c.pool.UsesInterests() }
+
+// ShareInterests returns one shared slice for equal interests.
+func (c Cluster) ShareInterests(all []runtimes.Interest) []runtimes.Interest {
+	return c.pool.ShareInterests(all)
+}
+
+// LookupResource returns the resource of a kind without a request, if that resource is known.
+func (c Cluster) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
+	return c.pool.LookupResource(ref)
+}
+
+// Replace stores a copy of c, and ends the subscription of a Manifest to the cluster that was stored before.
+func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
+	c.name = strings.Clone(c.name) // a part of the Manifest would keep all of it in memory
+	if old := stored.Swap(&c); old != nil && *old != c {
+		old.Unsubscribe(key)
+	}
+}
+
+// CheckObjects returns an error with a reason if a module for the control plane contains an object of the manager. cr
+// is the default custom resource of the module, or nil. The first row that matches refuses the module:
+//
+//	1  a namespace that the manager serves, or an object in it
+//	2  a CRD of this API, or an object of one of its kinds
+//	3  a default custom resource that is no custom resource
+//
+// The default custom resource may be in a served namespace, because it is in the namespace of the Kyma.
+func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) error {
+	if !c.IsControlPlane() {
+		return nil
+	}
+	refuse := func(object, why string) error {
+		return reconcile.TerminalError(refusal{v1beta2.ReasonReservedObject, fmt.Sprintf(
+			"%s %s: a module on the control plane must not "+
+				"contain it; remove it from the module, or rename it", object, why)})
+	}
+	for _, r := range refs {
+		switch {
+		case slices.Contains(*c.reserved, r.Namespace),
+			r.Group == "" && r.Kind == "Namespace" && slices.Contains(*c.reserved, r.Name):
+			return refuse(r.String(), "belongs to the manager (namespaces "+strings.Join(*c.reserved, ", ")+")")
+		case isOfManager(r.Group, r.Kind, r.Name):
+			return refuse(r.String(), "belongs to the API of the manager")
+		}
+	}
+	if cr == nil {
+		return nil
+	}
+	gvk := cr.GroupVersionKind()
+	title := fmt.Sprintf("%s %s", gvk.GroupKind(), cr.GetName())
+	switch {
+	case !strings.Contains(gvk.Group, ".") || strings.HasSuffix(gvk.Group, ".k8s.io"):
+		return refuse(title, "is in spec.data, and is no custom resource")
+	case isOfManager(gvk.Group, gvk.Kind, ""):
+		return refuse(title, "belongs to the API of the manager")
+	}
+	return nil
+}
+
+// kindsOfManager are the kinds of the API of the manager. The name of their CRDs is the plural, which ends in s.
+var kindsOfManager = []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate,
+	v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
+
+// isOfManager reports whether an object is a CRD of this API, or of a kind of this API.
+func isOfManager(group, kind, name string) bool {
+	if group == v1beta2.GroupVersion.Group {
+		return slices.Contains(kindsOfManager, kind)
+	}
+	return kind == "CustomResourceDefinition" && slices.ContainsFunc(kindsOfManager, func(k string) bool {
+		return name == strings.ToLower(k)+"s."+v1beta2.GroupVersion.Group
+	})
+}
+
+// refusal is an error with a reason.
+type refusal struct{ reason, message string }
+
+func (r refusal) Error() string { return r.message }
+
+// Reason returns the reason of the refusal.
+func (r refusal) Reason() string { return r.reason }
