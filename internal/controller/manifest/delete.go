@@ -60,7 +60,11 @@ func isNotFound(err error) bool {
 // findBlockers waits while custom resources of users exist whose CRD would be deleted with the module. If the user
 // allows it, findBlockers deletes them while the operator of the module still runs.
 func (n *run) findBlockers(ctx context.Context) error {
-	found, err := customresource.FindOfModule(ctx, n.questionAbout(ctx, n.refs))
+	find := customresource.FindOfModule
+	if n.cluster.IsControlPlane() {
+		find = customresource.Find // a CRD that stays has custom resources of other Kymas with the same module
+	}
+	found, err := find(ctx, n.questionAbout(ctx, n.refs))
 	if err != nil || len(found.Kinds) == 0 {
 		return err
 	}
