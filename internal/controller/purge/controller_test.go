@@ -83,6 +83,9 @@ func (s *server) add(path string, deleted []string) {
 	parts := strings.Split(path, "/")
 	name := parts[len(parts)-1]
 	m := map[string]any{"name": name, "uid": "uid-" + name}
+	if path == configPath || path == keptPath || path == crdPath { // the module has applied them
+		m["annotations"] = map[string]any{v1beta2.AnnotationOwnedBy: "n/m"}
+	}
 	if strings.Contains(path, "/namespaces/") {
 		m["namespace"] = "a"
 	}

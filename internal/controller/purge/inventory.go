@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
@@ -16,13 +17,18 @@ func (n *run) purgeInventories(ctx context.Context) error {
 			continue
 		}
 		t.begun = true
-		left, err := n.runtime.Delete(ctx, t.inventory, &n.memory.deletion)
+		left, err := n.deleteInventory(ctx, t, t.inventory)
 		if err != nil {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
 		t.deleted = left.Done()
 		t.existing = without(t.existing, left.Kept)
 		n.reportDeleted(ctx, t, deletedOf(left))
+		for _, r := range left.Remaining {
+			if r.Content {
+				n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
+			}
+		}
 		late := overdue(left.Remaining, n.now, n.Grace)
 		for _, r := range late {
 			n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
@@ -30,13 +36,19 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		if late == nil || len(late) == len(left.Remaining) {
 			continue
 		}
-		rest, err := n.runtime.Delete(ctx, without(t.inventory, refsOf(late)), &n.memory.deletion)
+		rest, err := n.deleteInventory(ctx, t, without(t.inventory, refsOf(late)))
 		if err != nil {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
 		n.reportDeleted(ctx, t, deletedOf(rest))
 	}
 	return nil
+}
+
+// deleteInventory deletes objects of a module. A namespace is deleted only if it contains no objects of others.
+func (n *run) deleteInventory(ctx context.Context, t *target, refs []apply.Ref) (apply.Teardown, error) {
+	return n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, &apply.Ownership{Name: t.owner,
+		Title: "module " + t.module, Manager: v1beta2.FieldOwnerApplier})
 }
 
 // deletedOf returns the objects that no longer exist, or whose deletion the API server has accepted.
