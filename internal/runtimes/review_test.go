@@ -67,6 +67,7 @@ func TestReviews(t *testing.T) {
 			t.Error("reviewed before an API server has the change")
 		}
 		time.Sleep(accountDelay)
+		synctest.Wait() // the review has ended
 		if r.has.IsUnlimited() || !r.had.IsUnlimited() || next.requests.Load() != 3 || changes.Load() != 1 {
 			t.Errorf("rights are lost: %d requests, %d changes", next.requests.Load(), changes.Load())
 		}
@@ -92,6 +93,7 @@ func TestFirstReview(t *testing.T) {
 		}
 		next.rule.Store(`["*"]`)
 		time.Sleep(time.Minute) // a probe closes the breaker
+		synctest.Wait()
 		r.begin()
 		if r.breaker.err() != nil || !r.has.IsUnlimited() || changes.Load() != 0 {
 			t.Errorf("after the outage: %v, %v, %d changes", r.breaker.err(), r.has, changes.Load())
