@@ -9,7 +9,8 @@
 //
 // Transport passes requests through. It reads along while the caller reads the body of an answer, counts the bytes and
 // the JSON values in it, and fails the read as soon as a limit is exceeded. So an answer is refused before structs are
-// built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts as 100 bytes.
+// built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts as 100 bytes. In
+// metadata, values below the seventh level count only their text: these are managed fields, which are not decoded.
 //
 //	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
 //	an event of a watch                at most Memory/8
@@ -29,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -43,6 +45,9 @@ const (
 	valueCost = 100
 	// smallCost is the maximum cost of an answer, in bytes, that does not wait for other answers.
 	smallCost = 256 << 10
+	// metadataDepth is the number of levels of metadata that are decoded: list, items, object, metadata, managedFields,
+	// entry, fieldsV1.
+	metadataDepth = 7
 	// maxDepth is the maximum number of nested objects and lists.
 	maxDepth = 512
 )
@@ -77,6 +82,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, ErrRedirect
 	}
 	b := &body{ReadCloser: res.Body, transport: t, ctx: r.Context(), limit: t.maxAnswer}
+	b.empty = scanner{counted: maxDepth}
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		b.empty.counted = metadataDepth
+	}
+	b.document = b.empty
 	if b.isWatch = r.URL.Query().Get("watch") != ""; b.isWatch {
 		b.limit = t.maxDoc
 	}
@@ -95,6 +105,7 @@ type body struct {
 	limit     int64
 	isWatch   bool
 
+	empty    scanner // the beginning of a document
 	document scanner
 	err      error // the limit that was exceeded
 
@@ -133,7 +144,7 @@ func (b *body) count(part []byte) error {
 			}
 		}
 		if ended && b.isWatch {
-			b.document = scanner{}
+			b.document = b.empty
 		}
 	}
 	return nil
@@ -183,6 +194,7 @@ func (b *body) Close() error {
 
 // scanner counts the bytes and the values of a JSON document. Text that is not JSON counts its bytes at least.
 type scanner struct {
+	counted       int // values at deeper levels are not counted
 	bytes, values int64
 	depth         int
 	inString      bool
@@ -191,6 +203,13 @@ type scanner struct {
 
 // cost returns the memory that the document may need, in bytes.
 func (s *scanner) cost() int64 { return s.bytes + s.values*valueCost }
+
+// countValue counts a value at the present level.
+func (s *scanner) countValue() {
+	if s.depth < s.counted {
+		s.values++
+	}
+}
 
 // scan reads text up to the end of an object or list that is not part of another one, or all of it. It returns the
 // number of bytes, and whether the document has ended.
@@ -206,9 +225,9 @@ func (s *scanner) scan(text []byte) (n int, ended bool) {
 			case '"':
 				s.inString = true
 			case ',':
-				s.values++
+				s.countValue()
 			case '{', '[':
-				s.values++
+				s.countValue()
 				s.depth++
 			case '}', ']':
 				if s.depth--; s.depth <= 0 {

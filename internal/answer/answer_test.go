@@ -111,6 +111,31 @@ func TestUsualAnswers(t *testing.T) {
 	}
 }
 
+// TestManagedFields checks that managed fields, which are not decoded, count only their text if metadata is requested.
+func TestManagedFields(t *testing.T) {
+	object := `{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{` + strings.Repeat(`"f:a":{},`, 2000) + `"f:b":{}}}}]}}`
+	page := `{"items":[` + strings.Repeat(object+",", 499) + object + `]}`
+	c := serve(func() io.Reader { return strings.NewReader(page) })
+	for accept, refused := range map[string]bool{
+		"application/json": true, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1": false,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/api", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", accept)
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if errors.Is(err, ErrTooLarge) != refused {
+			t.Errorf("%s: %v, want it refused: %t", accept, err, refused)
+		}
+	}
+}
+
 // TestLargeAnswersWait checks that one large answer is read at a time, and small ones are not delayed.
 func TestLargeAnswersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -217,13 +242,13 @@ func FuzzScanner(f *testing.F) {
 		}
 		text = text[:want[len(want)-1]]
 		var got []int64
-		var s scanner
+		s := scanner{counted: maxDepth}
 		for at := 0; at < len(text); {
 			n, ended := s.scan(text[at:min(len(text), at+max(1, part%7))])
 			at += n
 			if ended {
 				got = append(got, int64(at))
-				s = scanner{}
+				s = scanner{counted: maxDepth}
 			}
 		}
 		if len(got) != len(want) || got[len(got)-1] != want[len(want)-1] {
