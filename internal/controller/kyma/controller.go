@@ -16,9 +16,9 @@
 // the Kyma, a release or template that the Kyma uses, the access Secret, the connection to the runtime. See
 // triggers.go.
 //
-// Four parts have packages of their own. Package catalog keeps the catalog copy in the runtime. Package agentdelivery
-// keeps the agent of the runtime delivered. Package maintenance holds the maintenance policy. Package versions records
-// the content of versions.
+// Four parts have packages of their own. Package catalog maintains the catalog copy in the runtime. Package
+// agentdelivery delivers the agent to the runtime, and keeps it up to date. Package maintenance holds the maintenance
+// policy. Package versions records the content of versions.
 //
 // # What it does not do
 //
@@ -75,11 +75,11 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Urgent is the set of runtimes that a person waits for. All controllers share it. It is required.
 	Urgent *queueing.Urgent
-	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are made before the controller use
-	// it. By default the controller makes its own.
+	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are created before the controller
+	// use it, too. By default the controller creates its own.
 	Trigger *queueing.Trigger
-	// Reviews has the names of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
-	// made before the controller add Kymas to it. By default the controller makes its own.
+	// Reviews is the queue of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
+	// created before the controller add Kymas to it. By default the controller creates its own.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// ControlPlaneID is the UID of Namespace kube-system in the control plane. It identifies the control plane in the
 	// record of the owner of a runtime. With InCluster it is not required.
@@ -137,8 +137,8 @@ type Options struct {
 	MaxNewRuntimes int
 	// Shards decides which runtimes this replica reconciles. nil means all runtimes.
 	Shards *shard.Keeper
-	// Certain reads from the API server. It is required if Shards is set. Without it, the record of a version is read
-	// from the cache again after a conflict.
+	// Certain reads from the API server, without a cache. It is required if Shards is set. Without it, the record of a
+	// version is read from the cache again after a conflict.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
@@ -378,8 +378,8 @@ func (n *run) adopt(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime from the pool. It makes no request, and does not know yet whose the
-// runtime is. A failure is not retried: the pool notifies the subscriber when a retry may succeed.
+// connect gets the connection to the runtime from the pool. It makes no request. The owner of the runtime is verified
+// later. A failure is not retried: the pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
 	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)

@@ -64,8 +64,8 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
-		// This request shows whether the runtime is available again, and whose it is. The status is then written to the
-		// Kyma that the request returns. The next steps do not use this Kyma.
+		// This read shows whether the runtime is available again, and which Kyma owns it. The status is then written to
+		// the Kyma that was read. The next steps do not use this Kyma.
 		if n.remote, err = readRemote(ctx, n.runtime, n.kyma.Name); err == nil {
 			_, err = n.verifyOwner(ctx, n.kyma, n.runtime, n.remote)
 		}
@@ -108,7 +108,7 @@ func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
 // moduleToDelete returns the module of a Manifest that is deleted with its Kyma.
 func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 	module := plan.ToRemove(n.kyma, m)
-	// the Kyma in the runtime, which is not read here, may have allowed it before
+	// the Kyma in the runtime may have allowed it before; that Kyma is not read here
 	module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
 		m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	return module
@@ -233,7 +233,7 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 }
 
 // deliveredResources lists the delivered objects that belong to no module: the Kyma in the runtime, the agent and the
-// base objects. The Namespace is not in the list, because it has objects of others.
+// base objects. The Namespace is not in the list, because it contains objects of others.
 func (n *run) deliveredResources() []v1beta2.Resource {
 	all := []v1beta2.Resource{{
 		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind,
@@ -256,11 +256,11 @@ func (n *run) release(ctx context.Context) error {
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
-		// the connection is closed before the purge controller, which acts on the deletion of the Kyma, waits for the
-		// runtime
+		// Without the finalizer, the Kyma is deleted, and the purge controller then waits for the runtime. So the
+		// connection is closed before.
 		n.Runtimes.Close(n.kyma.Name)
 	}
-	// The cache need not wait for this write: noteReleased records it.
+	// Later reads need not wait until the cache has this write, because noteReleased records it.
 	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma},
 		client.DisableReadYourWritesConsistency)
 	if err != nil {

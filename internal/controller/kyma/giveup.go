@@ -38,7 +38,7 @@ import (
 
 // isUnavailable reports whether an error means that no work can be done in a runtime. Three errors do not mean that: a
 // failure of the control plane, a missing access Secret, and two access Secrets. A missing access Secret means that the
-// cluster no longer exists. Of two access Secrets, a person has to delete one.
+// cluster no longer exists. If there are two access Secrets, a person has to delete one of them.
 func isUnavailable(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,

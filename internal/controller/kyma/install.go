@@ -289,7 +289,7 @@ func (n *run) event(kind, reason, note string) {
 
 // artefactOf returns the artefact of the decided version. If the Manifest already has this version and its recorded
 // content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited it. A
-// Manifest without spec.install, or of another registry, is read only if the registry cannot be read. If the version
+// Manifest without spec.install, or with another registry, is used only if the registry cannot be read. If the version
 // was replaced in the registry, artefactOf sets the blocker of the module.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
@@ -329,9 +329,9 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 	return artefact, nil
 }
 
-// recheckContent compares a version that is blocked because it was replaced with the registry again. If the registry
-// has the recorded content again, the changed ModuleTemplate triggers the next reconcile. A registry that cannot be
-// read changes nothing.
+// recheckContent reads the registry again for a version that is blocked because its content was replaced there. If the
+// registry has the recorded content again, the ModuleTemplate is changed, which triggers the next reconcile. If the
+// registry cannot be read, nothing is changed.
 func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	b := m.Decision.Blocker
 	name, named := strings.CutPrefix(b.Object, v1beta2.KindModuleTemplate+" ")

@@ -16,14 +16,15 @@ import (
 
 // A Kyma uses a runtime only after it has verified that the runtime belongs to it (package ownership). The verification
 // needs the Kyma in the runtime, which every reconcile reads first. This controller is the verifier of the pool: the
-// connection is given to the other controllers only after that. The order for a runtime without a record is:
+// pool gives the connection to the other controllers only after the verification. The order for a runtime without a
+// record is:
 //
 //	1  verify                  nothing is written yet
 //	2  base objects            they are the same for every owner
 //	3  the Kyma with a record  created, or patched, only if no other client has written a record in the meantime
 //	4  MarkOwned               from here on the other controllers use the runtime
 
-// claim returns the claim of a Kyma for its runtime.
+// claim returns the data with which a Kyma claims its runtime.
 func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.Claim {
 	return ownership.Claim{
 		Me: ownership.Owner{ControlPlane: r.ControlPlaneID, Kyma: kyma.Namespace + "/" + kyma.Name, UID: kyma.UID,
@@ -35,8 +36,8 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 }
 
 // verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
-// is refused, the error is a *runtimes.Error. If the runtime has our record, the other controllers get the connection,
-// after the Manifests were marked about which this control plane has lost something.
+// is refused, the error is a *runtimes.Error. If the runtime has our record, verifyOwner first marks the Manifests
+// whose recorded state this control plane has lost, and then gives the connection to the other controllers.
 func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
@@ -64,7 +65,7 @@ func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "another access Secret")
 }
 
-// settleOwner ends a verification after the record was written. If the runtime was taken over, it removes the
+// settleOwner completes a verification after the record was written. If the runtime was taken over, it removes the
 // annotation that requested it, and has all modules compared with the runtime.
 func (n *run) settleOwner(ctx context.Context) error {
 	n.kyma.Status.ClusterID = n.owner.Owner.Cluster

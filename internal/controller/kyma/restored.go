@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// markRestored marks the Manifests of a Kyma about which this control plane has lost something, because it was restored
-// from an older state. remote is the Kyma in the runtime, or nil: its status shows what the runtime has. The statuses
+// markRestored marks the Manifests of a Kyma whose recorded state this control plane has lost, because it was restored
+// from an older backup. remote is the Kyma in the runtime, or nil: its status shows what the runtime has. The statuses
 // are compared once for each connection, before the other controllers use the connection, and before the status of this
 // Kyma is copied to the runtime. The Kyma need not exist; then nothing is marked.
 func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,

@@ -230,7 +230,7 @@ func (n *run) reportPolicy(set setter) {
 }
 
 // reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that only counts in
-// the control plane. Otherwise it removes the condition. Without a read Kyma it changes nothing.
+// the control plane. Otherwise it removes the condition. If the Kyma in the runtime was not read, it changes nothing.
 func (n *run) reportIgnored(set setter) {
 	switch {
 	case n.remote == nil:

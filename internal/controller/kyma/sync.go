@@ -90,7 +90,7 @@ func (n *run) markUrgentIfEdited() {
 	}
 }
 
-// keepPaused uses the Kyma in the runtime without any change in the runtime.
+// keepPaused uses the Kyma in the runtime as it is, and changes nothing in the runtime.
 func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name)) // modules may be removed
 	if remote == nil {

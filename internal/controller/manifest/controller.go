@@ -73,14 +73,15 @@ type Options struct {
 	ControlPlane target.ControlPlane
 	// Registry reads artefacts.
 	Registry *registry.Registry
-	// Secrets reads the credentials Secrets that Manifests select, and other Manifests with Shards, without a cache.
+	// Secrets reads without a cache: the credentials Secrets that Manifests select, and, if Shards is set, the
+	// Manifests on the control plane.
 	Secrets client.Reader
 	// InjectData allows source.InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
 	// Events records Kubernetes events. With nil, no events are recorded.
 	Events events.EventRecorder
-	// LocalSources is a folder. Manifests may use its subfolders as sources of type kustomize. "" means that no local
-	// sources are allowed.
+	// LocalSources is a folder. Manifests may use subfolders of this folder as sources of type kustomize. "" means that
+	// no local sources are allowed.
 	LocalSources string
 	// PullSecret is the name of the image pull Secret of the workloads of modules. "" means no image pull Secret.
 	PullSecret string
@@ -225,7 +226,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	return n.reconcile(ctx)
 }
 
-// peers returns the Manifests that share the cluster. With shards, the cache has only some of them.
+// peers returns the Manifests whose objects are on the same cluster. With Shards, the cache lacks the Manifests of
+// other replicas, which may be on the control plane.
 func (n *run) peers() inventory.Peers {
 	if n.cluster.IsControlPlane() && n.Shards != nil {
 		return inventory.Peers{Reader: n.Secrets, Target: n.cluster.Target}
@@ -288,7 +290,7 @@ func (n *run) addFinalizers(ctx context.Context) error {
 	})
 }
 
-// reclaim adds the objects in the runtime to the inventory of a restored Manifest, and does nothing for others.
+// reclaim adds the objects in the runtime to the inventory of a restored Manifest. It does nothing for other Manifests.
 func (n *run) reclaim(ctx context.Context) error {
 	if !n.manifest.IsRestored() {
 		return nil

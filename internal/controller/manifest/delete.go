@@ -76,8 +76,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 	return n.waitFor(found.WaitMessage())
 }
 
-// questionAbout returns the question which custom resources of users are deleted together with some CRDs. CRDs that
-// stay, because another module contains them too or because they existed before the module, do not count.
+// questionAbout returns the query for the custom resources of users that would be deleted together with the given CRDs.
+// It ignores CRDs that stay, because another module contains them too or because they existed before the module.
 func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
 	crds = n.peers().ToDelete(ctx, n.manifest, crds)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
@@ -195,8 +195,8 @@ func (n *run) release(ctx context.Context) error {
 			return err
 		}
 	}
-	// Without a connection, the objects stay in the runtime. A restored Manifest without a version had no objects: the
-	// module was removed, and that was recorded, just before the manager stopped.
+	// Without a connection, the objects stay in the runtime. A restored Manifest without a version has no objects: the
+	// removal of the module was completed and recorded just before the manager stopped.
 	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
 	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)

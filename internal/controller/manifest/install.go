@@ -287,8 +287,8 @@ func (n *run) noteServed(kind schema.GroupKind) {
 	}
 }
 
-// prune deletes the objects that only the former version had, and waits until they no longer exist. At that time, the
-// new objects already exist.
+// prune deletes the objects that only the former version had, and waits until they no longer exist. The objects of the
+// new version exist at that time.
 func (n *run) prune(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil // record has already called expectObjects

@@ -43,7 +43,7 @@ type history struct {
 }
 
 // recentComparisonPeriod is the time after a comparison in which lost events do not cause another comparison. The
-// reason is that an installation compares all objects and also loses events.
+// reason is that an installation compares all objects anyway, and that events may be lost during an installation.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.
@@ -140,7 +140,7 @@ func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	return decides
 }
 
-// readinessRules returns a key for the readiness rules that are not in the spec.
+// readinessRules returns a text that identifies the rules of readiness outside of the spec.
 func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }

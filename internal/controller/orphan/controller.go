@@ -14,8 +14,8 @@
 //
 // The controller groups objects by the Kyma that they name, whether or not this Kyma exists. Each Kyma has one time
 // slot in each interval. The slot depends only on the name of the Kyma, so the slots are spread over the interval and a
-// restart does not move them. At the time of a Kyma, the controller lists the objects with our label in the runtime,
-// for a fixed list of kinds. This takes about 25 requests, each with a limit. If a Kyma has been missing for
+// restart does not move them. In the time slot of a Kyma, the controller lists the objects with our label in the
+// runtime, for a fixed list of kinds. This takes about 25 requests, each with a limit. If a Kyma has been missing for
 // missingGracePeriod, the objects that name this Kyma are handled, and then again once in each interval.
 //
 // Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. They are deleted only if

@@ -10,9 +10,9 @@
 //
 // The Kyma and Manifest controllers delete in an order that loses no data. They wait until users have deleted their
 // custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end of its grace
-// period, the deletion waits for a step that will not happen. The grace period starts when the first Manifest of the
-// Kyma is deleted. That may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted
-// at the same time. At the end of the grace period, this controller handles each Manifest that is being deleted:
+// period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is deleted.
+// That may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at the same time.
+// At the end of the grace period, this controller handles each Manifest that is being deleted:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -26,7 +26,7 @@
 // restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object is not
 // deleted, for example because of a finalizer of another component, the deletion of the other objects continues.
 //
-// [Tombstones] does the same for Kymas that no longer exist, because their deletion was abandoned while the runtime was
+// [Tombstones] does the same for Kymas that no longer exist: their deletion was abandoned while the runtime was
 // unreachable.
 //
 // Deleted objects are reported in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
@@ -247,11 +247,11 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		// no event reports the start of the grace period; a check after half of the period is always early enough
+		// No event reports the start of the grace period. A check after half of the period comes before its end.
 		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
-		// more than Grace remains if the clock of this process was set back
+		// if the clock of this process was set back, more than Grace remains
 		return loop.Later(min(left, n.Grace), "the grace period to end")
 	}
 	return nil
@@ -263,8 +263,8 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 const formerReasonDeletionQueued = "WaitingForTurn"
 
 // findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before
-// its first Manifest is deleted. findBegin returns false for a Kyma whose deletion is queued because many Kymas are
-// being deleted: no object in the runtime of this Kyma is being deleted yet.
+// its first Manifest is deleted. It returns false for a Kyma whose deletion is queued because many Kymas are being
+// deleted: no object in the runtime of this Kyma is being deleted yet.
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList

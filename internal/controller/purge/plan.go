@@ -22,7 +22,7 @@ type target struct {
 	module    string
 	owner     string      // the value of the annotation owned-by on objects of the Manifest
 	inventory []apply.Ref // the objects in the status of the Manifest
-	// the module's own custom resource; zero if the module has none or if the policy is Ignore
+	// the module's own custom resource; zero if the module has none or if its custom resource policy is Ignore
 	resource     apply.Ref
 	resourceKind schema.GroupVersionKind // the kind of the module's custom resource; zero if the module has none
 	// set by survey: the objects that existed when the purge started and whose deletion is not reported yet

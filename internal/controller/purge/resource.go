@@ -150,7 +150,7 @@ func (n *run) purgeResources(ctx context.Context) error {
 	return nil
 }
 
-// keepOperators keeps the operators that handle this kind.
+// keepOperators marks the Manifests whose objects must not be deleted yet, because their operators handle this kind.
 func (k *kind) keepOperators() {
 	for _, t := range k.targets {
 		t.blocked = true

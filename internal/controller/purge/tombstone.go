@@ -151,8 +151,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	// The Kyma does not exist any more. This object replaces the Kyma, so that events of the Kyma include events of the
-	// tombstone.
+	// The Kyma no longer exists. This object has its name and UID, so that events of the tombstone are recorded for the
+	// Kyma.
 	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace,
 		Name: stored[0].Kyma, UID: stored[0].UID}}
 	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},

@@ -1,5 +1,5 @@
-// Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without a report, such
-// an object looks like one that the manager has not seen yet.
+// Package unserved reports objects of our kinds in namespaces that the manager does not serve. Without a report, users
+// could not distinguish such an object from one that the manager has not reconciled yet.
 //
 // # Use
 //
@@ -13,7 +13,7 @@
 // reported once:
 //
 //	Kyma, Manifest                      condition Ready with reason NamespaceNotServed, state Error, and an event
-//	ModuleTemplate, ModuleReleaseMeta   an event; these kinds have no status. A new leader records it again.
+//	ModuleTemplate, ModuleReleaseMeta   an event; these kinds have no status. A new leader records the event again.
 //
 // These objects are not reported:
 //
@@ -127,7 +127,7 @@ func (r *Reporter) Start(ctx context.Context) error {
 	return nil
 }
 
-// watch considers all objects of a kind in other namespaces until ctx ends.
+// watch passes all objects of a kind in other namespaces to consider, until ctx ends.
 func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 	source := r.Metadata.Resource(v1beta2.GroupVersion.WithResource(resource))
 	failed := false

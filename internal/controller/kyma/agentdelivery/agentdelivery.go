@@ -1,5 +1,5 @@
-// Package agentdelivery keeps the agent of every runtime delivered. It reports in the status of the Kyma whether the
-// agent is connected.
+// Package agentdelivery delivers the agent to every runtime, and keeps it up to date. It reports in the status of the
+// Kyma whether the agent is connected.
 //
 // # Use
 //
@@ -10,7 +10,7 @@
 //
 // # How it works
 //
-// The watch list of an agent has the interests of the subscribers of its runtime, and the watches that Watchers
+// The watch list of an agent contains the interests of the subscribers of its runtime, and the watches that Watchers
 // request. Package delivery applies the agent with its watch list to the runtime, and issues the certificate of the
 // agent. Deliver then compares the status with the last heartbeat that the listener has received from the agent, and
 // updates the status.

@@ -67,8 +67,8 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	return c.base.bundle, nil
 }
 
-// BaseResources lists the base objects that are deleted with the Kyma. The Namespace is not in the list, because it has
-// objects of others.
+// BaseResources lists the base objects that are deleted with the Kyma. The Namespace is not in the list, because it
+// contains objects of others.
 func (c *Copies) BaseResources() []v1beta2.Resource {
 	var all []v1beta2.Resource
 	if name := c.options.PullSecret; name != "" {
@@ -129,8 +129,8 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong returns whether a base object was changed or deleted, and resets the mark. If it returns true, all base
-// objects are sent again, and the whole catalog copy is compared.
+// takeBaseWrong returns whether a base object was changed or deleted, and forgets this afterwards. If it returns true,
+// all base objects are sent again, and the whole catalog copy is compared.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.edit(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {

@@ -11,8 +11,8 @@
 // The catalog copy of a runtime has the ModuleTemplates and ModuleReleaseMetas that the runtime may use. Runtimes with
 // the same access have the same catalog copy. The catalog copy for one access is computed once after each change of the
 // catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog copy that the
-// runtime has. While that digest is the current digest, no request is made. When the digests differ, the label of each
-// object in the runtime shows the content of the object, and only the objects that differ are sent.
+// runtime has. While that digest is the current digest, no request is made. When the digests differ, only the objects
+// that differ are sent. A label of each object in the runtime identifies its content.
 //
 // Changes that others make to the catalog copy or to the CRDs in the runtime are undone. Watches on metadata report
 // these changes: the managed fields of an object show which field manager wrote the object last. In a runtime that is
@@ -344,7 +344,8 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	return patch, nil
 }
 
-// send applies the objects in which. If the runtime refuses an object, the others are sent nevertheless.
+// send applies the objects of want whose keys are in the set which. If the runtime refuses an object, the remaining
+// objects are still sent.
 func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
 	objects := slices.DeleteFunc(slices.Clone(want.objects),
 		func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })
@@ -368,8 +369,8 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 	return nil
 }
 
-// deleteExtra deletes the objects in which that this package has written. Objects of users stay, regardless of their
-// labels.
+// deleteExtra deletes those of the given objects that this package has written. Objects of users stay, regardless of
+// their labels.
 func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]bool) error {
 	var refs []apply.Ref
 	order := func(a, b objectKey) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }

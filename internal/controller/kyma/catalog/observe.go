@@ -68,7 +68,8 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[kyma]
-	// an event without a resource concerns all interests: the digests on the Kyma in the runtime show the differences
+	// An event without a resource concerns all interests. Nothing is compared then, because the digests on the Kyma in
+	// the runtime show the differences.
 	if r == nil || of.Resource.Empty() {
 		return false
 	}

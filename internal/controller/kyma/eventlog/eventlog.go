@@ -11,15 +11,16 @@
 // # How it works
 //
 // Package changelog derives the events from two successive statuses of the same object. The control plane and the
-// runtime have a status each, so each of them has each event once: a restart between the two writes loses no event of
-// the runtime, because the status there is still the old one.
+// runtime each have a status of their own, so each gets each event once. A restart between the two writes loses no
+// event of the runtime, because the status there is still the old one.
 //
-// An event in a runtime is one request, sent before the request that writes the status. Its name follows from the event
-// and the status before. So if the manager ends between the two, the event is sent again, and exists already.
+// An event in a runtime is one request, sent before the request that writes the status. The name of the event is
+// derived from the event and the previous status. If the manager stops between the two requests, it repeats the first
+// one after its restart, and finds that the event already exists.
 //
-// A status of many modules that fail and recover could make many events: a runtime gets at most [burst] events at once,
-// and then one per [interval]. Further events are dropped there; the status and its history show the same, and the
-// control plane has every event.
+// A status whose modules repeatedly fail and recover could cause many events. A runtime therefore gets at most [burst]
+// events at once, and then one per [interval]. Further events are dropped there; the status and its history show the
+// same, and the control plane has every event.
 //
 // # What it does not do
 //
@@ -76,7 +77,7 @@ func New(recorder events.EventRecorder) *Log {
 }
 
 // Saved records the events that follow from the saved status of a Kyma and from the status before, on the Kyma in the
-// control plane. With left, the runtime is not cleaned up and no module counts as removed.
+// control plane. If left is true, the runtime is not cleaned up and no module counts as removed.
 func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	if l.recorder == nil {
 		return
@@ -91,8 +92,8 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	}
 }
 
-// Publish records the events that follow from the status that is about to be published and from the present one, on the
-// Kyma in the runtime. remote is that Kyma, with its present status.
+// Publish records the events that follow from the difference between the present status of the Kyma in the runtime and
+// the status that is about to be published. It records them on remote, the Kyma in the runtime.
 func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
 	for _, e := range changelog.Events(remote.Status.Modules, after.Modules) {
 		now := time.Now()

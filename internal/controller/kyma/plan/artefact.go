@@ -98,8 +98,8 @@ func (a Artefact) HasRecordedContent(t *v1beta2.ModuleTemplate) (has, known bool
 	return a.Content == recorded, true
 }
 
-// SourcesDigest returns a digest of the fields of a spec that come from a component descriptor. Raw JSON counts by its
-// content, so the digest stays the same when the API server writes it in another order. The digest of a spec that
+// SourcesDigest returns a digest of the fields of a spec that come from a component descriptor. Raw JSON is compared by
+// its content, so the digest stays the same when the API server writes it in another order. The digest of a spec that
 // cannot be encoded is "".
 func SourcesDigest(s *v1beta2.ManifestSpec) string {
 	data, err := json.Marshal(v1beta2.ManifestSpec{Install: s.Install, Installs: s.Installs, Config: s.Config,

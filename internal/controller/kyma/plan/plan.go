@@ -181,8 +181,8 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
 // If the control plane was restored from an older state, it is the version that was found in the runtime. A version
-// that somebody else has written into the spec of the Manifest does not count. It does not count either when the
-// controller of Manifests has copied it into the status.
+// that somebody else has written into the spec of the Manifest is ignored. It is also ignored after the controller of
+// Manifests has copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -209,7 +209,7 @@ func runtimeVersion(m *v1beta2.Manifest) string {
 }
 
 // AwaitsInventory reports whether the inventory of a restored Manifest does not have the objects in the runtime yet.
-// The Manifest must not be changed before.
+// Until then, the Manifest must not be changed.
 func AwaitsInventory(m *v1beta2.Manifest) bool { return m.IsRestored() && !m.HasRuntimeInventory() }
 
 // installedTarget returns the cluster on which objects of a module are installed, or "" if there are none.

@@ -75,7 +75,7 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	return e
 }
 
-// observationOf returns what this reconcile has observed of the version of a module. A blocker is not a change of the
+// observationOf returns the version of a module, as this reconcile has observed it. A blocker is not a change of the
 // version, and neither is an error without a reason code, because such an error is retried at once.
 func observationOf(m *Module) changelog.Observation {
 	is := m.Manifest

@@ -1,5 +1,5 @@
-// Package restored finds the modules about which a control plane has lost something, because it was restored from an
-// older state, or without statuses, or without a Manifest. It marks their Manifests.
+// Package restored finds the modules whose recorded state a control plane has lost, because it was restored from an
+// older backup, or without statuses, or without a Manifest. It marks their Manifests.
 //
 // # Use
 //
@@ -15,7 +15,7 @@
 // The Manifest of such a module gets [v1beta2.AnnotationRuntimeVersion] before anything else is written. From then on
 // the version in the annotation is the installed one, and the controller of Manifests applies nothing, but adds the
 // objects of the module in the runtime to the inventory. If the Manifest was lost, [Mark] creates one that has nothing
-// to install. The Kyma then gets the entry of the copy, so that the next copy has the same history.
+// to install. The Kyma then gets the status entry of the copy, so that the next copy has the same history.
 //
 // # What it does not do
 //
@@ -32,14 +32,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 )
 
-// Module is a module about which the control plane has lost something.
+// Module is a module whose recorded state the control plane has lost.
 type Module struct {
 	// Name is the name of the module.
 	Name string
 	// Version is the version in the runtime, or v1beta2.VersionUnknown.
 	Version string
-	// Entry is the status entry of the module, from the copy in the runtime if that is newer. It is nil if neither Kyma
-	// has one.
+	// Entry is the status entry of the module. It is the entry of the copy in the runtime if that entry is newer. It is
+	// nil if neither Kyma has one.
 	Entry *v1beta2.ModuleStatus
 	// Manifest is nil if the Manifest was lost.
 	Manifest *v1beta2.Manifest
@@ -56,7 +56,7 @@ type Module struct {
 //	5  none in a Kyma without status    without status                  unknown
 //	6  any other                                                        (not lost)
 //
-// A module that is being deleted is not installed: its Manifest is deleted before its entry.
+// A module that is being deleted counts as not installed, because its Manifest is deleted before its entry.
 func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []Module {
 	names := map[string]bool{}
 	for _, k := range []*v1beta2.Kyma{kyma, remote} {
@@ -108,9 +108,9 @@ func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStat
 	return nil
 }
 
-// isLater reports whether the entry of a module in the runtime shows a change that the control plane does not know.
-// known is the entry in the control plane, or nil. An entry without history was written by an earlier version of the
-// manager; then the times of the statuses are compared.
+// isLater reports whether the entry of a module in the runtime shows a change that the entry in the control plane does
+// not have. known is the entry in the control plane, or nil. An entry without history was written by an earlier version
+// of the manager; then the times of the statuses are compared.
 func isLater(seen, known *v1beta2.ModuleStatus, kyma, remote *v1beta2.Kyma) bool {
 	last := changelog.Last(seen.History)
 	if last == nil {

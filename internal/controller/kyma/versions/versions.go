@@ -30,8 +30,8 @@
 // # What it does not do
 //
 // The package does not read the registry, and does not decide what a replaced version means: package channel does. It
-// compares what a component descriptor says. Charts in a chart repository and images with a tag count by their names
-// and versions only.
+// compares only component descriptors. So charts in a chart repository, and images with a tag, are compared only by
+// their names and versions.
 package versions
 
 import (

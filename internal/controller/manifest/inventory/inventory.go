@@ -1,4 +1,4 @@
-// Package inventory converts the inventory of a Manifest, and answers to whom an object in a runtime belongs.
+// Package inventory converts the inventory of a Manifest, and determines the owner of an object in a runtime.
 //
 // # Use
 //
@@ -17,8 +17,8 @@
 //
 // Whether another Manifest exists, and which module it belongs to, is read from the cache of the control plane.
 // Manifests
-// of other runtimes do not count: an object in this runtime that names one of them was copied from another cluster. On
-// the control plane, the modules of all Kymas meet.
+// of other runtimes do not count: an object in this runtime that names one of them was copied from another cluster. The
+// control plane is shared by the modules of all Kymas.
 //
 // # What it does not do
 //

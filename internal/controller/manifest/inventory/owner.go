@@ -33,8 +33,8 @@ func (p Peers) include(m, other *v1beta2.Manifest) bool {
 	return other.KymaName() == m.KymaName() && (p.Target == "" || other.Target() == p.Target)
 }
 
-// Ownership returns on whose behalf the objects of a Manifest are applied and deleted. adoption is the default for
-// objects that existed before the module. On the control plane such objects are never changed.
+// Ownership returns the identity and the rules with which the objects of a Manifest are applied and deleted. On the
+// control plane such objects are never changed.
 func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption apply.Adoption) *apply.Ownership {
 	onControlPlane := p.Target == v1beta2.TargetControlPlane
 	if onControlPlane {
@@ -47,7 +47,7 @@ func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption appl
 	}
 }
 
-// title returns how messages name a Manifest.
+// title returns the name of a Manifest in messages.
 func (p Peers) title(m *v1beta2.Manifest) string {
 	title := "Manifest " + m.Name
 	if module := m.ModuleName(); module != "" {
@@ -120,16 +120,16 @@ func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.R
 		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.Wanted(r) != "" })
 }
 
-// maxWait is the time for which a deletion waits until other modules of the runtime have recorded their objects.
+// maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.
 const maxWait = time.Minute
 
-// Wait is the wait of a deletion for other modules. The new version of another module may contain an object that is
-// about to be deleted. The object must not be deleted then. The zero value is ready to use.
+// Wait delays a deletion until other modules have recorded their objects. The new version of another module may contain
+// an object that is about to be deleted. The object must not be deleted then. The zero value is ready to use.
 type Wait struct{ since time.Time }
 
-// Behind returns the title of the first Manifest that has not recorded its objects since it changed, or "". Manifests
-// that are paused do not count. A Manifest that has failed counts only for a prune: a module that is removed as a whole
-// does not wait for another module that is broken. After maxWait it returns "".
+// Behind returns the title of the first Manifest that has not recorded its objects since it changed, or "". Paused
+// Manifests are ignored. A Manifest that has failed is ignored, unless the deletion is a prune: a module that is
+// removed as a whole does not wait for another module that is broken. After maxWait it returns "".
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]

@@ -11,9 +11,9 @@
 //
 // After a restore of the control plane, the controller of Kymas marks Manifests with
 // [v1beta2.AnnotationRuntimeVersion]. Every object of a module in a runtime has a label, an annotation with the name of
-// its Manifest, and our field manager. By these, the objects are found. After that, the status of the Manifest shows
-// the version in the annotation as installed, with [v1beta2.DigestUnknown] as the applied digest. So the next version
-// that is installed is applied completely, and the objects that it does not have are deleted.
+// its Manifest, and our field manager. The objects are found by these marks. After that, the status of the Manifest
+// shows the version in the annotation as installed, with [v1beta2.DigestUnknown] as the applied digest. So the next
+// version that is installed is applied completely, and objects that it does not contain are deleted.
 //
 // # What it does not do
 //
@@ -46,8 +46,8 @@ func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, 
 	return len(found), nil
 }
 
-// merge returns the objects that were found, followed by the recorded objects that were not found. It is not known
-// whether the module has created the latter.
+// merge returns the objects that were found, followed by the recorded objects that were not found. The latter are
+// pending, because it is not known whether the module has created them.
 func merge(found, recorded []apply.Ref) []apply.Ref {
 	missing := inventory.Missing(recorded, found)
 	for i := range missing {

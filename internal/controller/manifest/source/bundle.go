@@ -17,8 +17,8 @@ import (
 // loadTimeout is the deadline for loading one artefact and for reading the capabilities of a runtime.
 const loadTimeout = 20 * time.Second
 
-// renderTimeout is the deadline for rendering one artefact. A rendering in a process of its own is stopped earlier; the
-// time is for several that wait for each other.
+// renderTimeout is the deadline for rendering one artefact. A rendering in a separate process has a shorter timeout of
+// its own. The remaining time is for renderings that wait for others.
 const renderTimeout = time.Minute
 
 // Renderer renders sources to bundles, and caches the bundles. Manifests with equal sources and settings share one

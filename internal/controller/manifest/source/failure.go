@@ -11,8 +11,8 @@ import (
 )
 
 // Failure is the error of a rendering that had to be stopped, or that crashed its process. The same content would fail
-// again, so it is not rendered again until a person requests a retry. The status of the Manifest contains the fields,
-// so that a restart of the manager does not change that.
+// again, so it is not rendered again until a person requests a retry. The status of the Manifest stores the fields, so
+// a restart of the manager does not repeat the rendering.
 type Failure struct {
 	// Digest is the digest of the bundle, see render.Options.BundleDigest.
 	Digest string
@@ -22,7 +22,7 @@ type Failure struct {
 	Message string
 }
 
-// notAgain ends the text of a Failure.
+// notAgain is the last part of the text of a Failure.
 const notAgain = "; this version is not rendered again until a retry is requested"
 
 func (f Failure) Error() string { return f.Message }
@@ -36,7 +36,8 @@ type rememberedFailure struct {
 	at time.Time
 }
 
-// Remember records the failure of an earlier rendering. It does nothing if the failure of a bundle is known.
+// Remember records the failure of an earlier rendering. It does nothing if a failure of the same bundle is already
+// known.
 func (r *Renderer) Remember(f Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -70,8 +70,8 @@ type Options struct {
 	Secrets client.Reader
 	// InjectData allows InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
-	// LocalSources is a folder. Manifests may use its subfolders as sources of type kustomize. "" means that no local
-	// sources are allowed.
+	// LocalSources is a folder. Manifests may use subfolders of this folder as sources of type kustomize. "" means that
+	// no local sources are allowed.
 	LocalSources string
 }
 
@@ -185,8 +185,8 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	return found, nil
 }
 
-// decode returns the source of an install. If the source of spec.install has no name, it is in a registry, and unknown
-// fields are allowed in it.
+// decode returns the source of an install. A source in spec.install without a name is in a registry, and may have
+// unknown fields.
 func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()
@@ -204,7 +204,7 @@ func terminalIfPermanent(err error) error {
 	return err
 }
 
-// origin is the part of the Manifest of a source that requests need.
+// origin holds the fields of a Manifest that the requests for its sources need.
 type origin struct {
 	namespace string // namespace of the Secrets with the credentials
 	version   string // version of the module; a layer by digest is trusted if this version of its component is trusted

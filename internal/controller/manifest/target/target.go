@@ -15,10 +15,10 @@
 // rights that an administrator has granted to that ServiceAccount, and none of the rights of the manager.
 //
 // A Manifest stays on its cluster: status.target shows where its objects are. If spec.target is changed while there are
-// objects, the Manifest waits. Its objects would otherwise be on one cluster, and its inventory would be about another.
+// objects, the Manifest waits. Otherwise its inventory would list objects of one cluster, and be used on another
+// cluster.
 //
-// The objects of the manager itself are on the control plane, too. [Cluster.CheckObjects] refuses modules that contain
-// one of them.
+// The objects of the manager itself are on the control plane, too.
 //
 // # What it does not do
 //
@@ -127,7 +127,7 @@ func (c Cluster) Probe() {
 	}
 }
 
-// IsWatched reports whether changes in the cluster are reported.
+// IsWatched reports whether watches or agents report the changes in the cluster.
 func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
 
 // PollInterval returns the interval after which the cluster is read even without an event.
@@ -155,13 +155,13 @@ func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 }
 
 // CheckObjects returns an error with a reason if a module for the control plane contains an object of the manager. cr
-// is the default custom resource of the module, or nil. The first row that matches refuses the module:
+// is the default custom resource of the module, or nil. A module is refused if it contains one of these:
 //
 //	1  a namespace that the manager serves, or an object in it
 //	2  a CRD of this API, or an object of one of its kinds
 //	3  a default custom resource that is no custom resource
 //
-// The default custom resource may be in a served namespace, because it is in the namespace of the Kyma.
+// The default custom resource may be in a served namespace, because it is created in the namespace of the Kyma.
 func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) error {
 	if !c.IsControlPlane() {
 		return nil
@@ -194,7 +194,8 @@ func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) e
 	return nil
 }
 
-// kindsOfManager are the kinds of the API of the manager. The name of their CRDs is the plural, which ends in s.
+// kindsOfManager are the kinds of the API of the manager. The plural of each kind, with which the name of its CRD
+// begins, is the kind in lower case with an s.
 var kindsOfManager = []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate,
 	v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
 
