@@ -163,7 +163,7 @@ func countRuntime(alive bool, n float64) {
 	metrics.AgentsDisconnected.Add(n)
 }
 
-// recordEvent records the sequence number of an event that was delivered.
+// recordEvent records the sequence number of an event that was delivered to this replica.
 func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	if boot == "" || sequence == 0 {
 		return
@@ -175,7 +175,8 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 		r.mu.Unlock()
 		return
 	}
-	// Earlier events of this boot were acknowledged by another process, or have not arrived yet.
+	// Earlier events of this boot count as received: another process has acknowledged them, or they have not arrived
+	// yet.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
 	notify := replaced && r.missed.due(time.Now())
 	b.setTimerLocked(r)

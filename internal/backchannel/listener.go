@@ -28,8 +28,8 @@
 //
 // # What it does not do
 //
-// It issues no certificates (package authority does), knows no Kymas (Lookup does), and persists nothing: after a
-// restart, the first heartbeat of a runtime starts anew.
+// It issues no certificates (package authority does), knows no Kymas (Lookup does), and stores nothing: after a
+// restart, no runtime is known until its first heartbeat.
 package backchannel
 
 import (

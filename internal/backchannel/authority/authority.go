@@ -17,15 +17,15 @@
 // it; a replica that loses this race uses the roots of the other. Each replica reads the Secret when it changes (a
 // metadata watch on this one object) and once per Interval. The table in rotate.go then decides whether a new root is
 // needed, which root signs the certificate of the listener, and which root can be removed. A decision takes effect only
-// after it was written.
+// after it was written to the Secret.
 //
 // A rotation has these phases. A new root becomes the first in the list. All roots of the list are trusted by the
 // listener and, with its next certificate, by each runtime. Runtimes receive certificates of the new root one after the
 // other. A runtime that connects with such a certificate also has the new bundle, so it trusts the new root. When all
-// runtimes do, the listener uses a certificate of the new root, and after SettlePeriod the old root is removed. A
-// runtime that never connects keeps the old root in force until that expires. A second rotation may begin before the
-// first has ended: of more than two roots, the listener uses the newest that every runtime trusts, which is the oldest
-// that a runtime connects with.
+// runtimes trust it, the listener uses a certificate of the new root, and after SettlePeriod the old root is removed.
+// If a runtime never connects, the old root stays in force until it expires. A second rotation may begin before the
+// first has ended. If there are more than two roots, the listener uses the newest root that every runtime trusts, which
+// is the oldest root that a runtime connects with.
 //
 // Certificates become valid [protocol.BackdatePeriod] before they are issued. They are renewed well before they expire,
 // each at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew within one
@@ -38,9 +38,9 @@
 //
 // # What it does not do
 //
-// It does not deliver certificates and does not record recipients: a key exists only in the result of Issue. It has no
-// revocation list: the listener compares the time of issue with an annotation on the Kyma. It does not manage the CAs
-// of the runtimes themselves.
+// It does not deliver certificates, and does not store them: only the caller of Issue has the key. It has no revocation
+// list: the listener compares the time of issue with an annotation on the Kyma. It does not manage the CAs of the
+// runtimes themselves.
 package authority
 
 import (
