@@ -22,13 +22,14 @@
 // diagnosis (the state of one runtime) and ocmaccess (registries and archives).
 //
 // A command reads objects, builds a report and prints it in the format of -o. Decisions are made by other packages:
-// which version a module gets by package channel, which kubeconfig is acceptable by package runtimes. What blocks a
-// module, and why, is in the status of the objects already. So the output of klm never contradicts the manager.
+// which version a module gets by package channel, which kubeconfig is acceptable by package runtimes. The reason why a
+// module is blocked is read from the status of the objects. So the output of klm never contradicts the manager.
 //
-// klm finds its cluster as kubectl does, and requests which kinds of our API group it serves: a cluster with
-// Manifests is a control plane, one without is a runtime. Commands that list a fleet read it page by page and keep
-// only the fields that they show. Commands that change something check first, change only the field that is meant,
-// with the resource version of the checked object, and wait until the status says that the change is done.
+// klm finds its cluster as kubectl does, and asks the API server which kinds of our API group it serves: a cluster with
+// Manifests is a control plane, a cluster without them is a runtime. Commands that list a fleet read it page by page
+// and keep only the fields that they show. A command that changes an object checks the change first. It then writes
+// only the field in question, with the resource version of the checked object, and waits until the status shows that
+// the change is done.
 //
 // # What it does not do
 //

@@ -28,7 +28,7 @@ import (
 const (
 	// minKubernetes is the lowest version of Kubernetes, as in Chart.yaml.
 	minKubernetes = "1.30.0"
-	// maxSkew is the difference of clocks from which certificates, tokens and Leases may not work.
+	// maxSkew is the maximum difference of clocks. With a larger one, certificates, tokens and Leases may not work.
 	maxSkew = time.Minute
 	// dialTimeout is the deadline of each connection that is tried.
 	dialTimeout = 3 * time.Second
@@ -126,7 +126,7 @@ type checker struct {
 	deployment *appsv1.Deployment // set by checkManager; nil if the manager is not installed
 }
 
-// check checks a control plane. The error is that of a cluster that does not answer.
+// check checks a control plane. It returns an error if the cluster does not answer.
 func check(ctx context.Context, c *connection.Cluster, now func() time.Time) (checkReport, error) {
 	r := &checker{Cluster: c, now: now}
 	if err := r.checkCluster(ctx); err != nil {
@@ -259,7 +259,8 @@ var toOperate = []right{
 	{"list", "coordination.k8s.io", "leases", false},
 }
 
-// checkRights checks the rights of the user. Those for an installation are needed if there is none.
+// checkRights checks the rights of the user. Missing rights to install are failures if there is no manager yet, and
+// warnings otherwise.
 func (r *checker) checkRights(ctx context.Context) {
 	install, operate := failed, warning
 	if r.deployment != nil {
@@ -373,7 +374,8 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
-// checkRegistry sends a request to the registry from here. The manager may reach it on another way.
+// checkRegistry sends a request to the registry from here. The manager may reach the registry over another network
+// path.
 func (r *checker) checkRegistry(ctx context.Context, host string) {
 	location := host
 	if !strings.Contains(host, "://") {

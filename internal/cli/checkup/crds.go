@@ -28,8 +28,8 @@ type crdState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// readCRDs compares the CRDs of the cluster with those of this klm. A runtime has only some of them, so missing ones
-// are left out there.
+// readCRDs compares the CRDs of the cluster with the CRDs of this klm. A runtime has only some of the CRDs, so missing
+// CRDs are not reported there.
 func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdState {
 	var all []crdState
 	for _, want := range crds.All() {

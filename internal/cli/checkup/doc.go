@@ -1,5 +1,5 @@
-// Package checkup has the commands of klm about the installation itself: which versions run, and whether a cluster has
-// what the manager needs.
+// Package checkup has the commands of klm about the installation itself: the running versions, and whether a cluster
+// meets the requirements of the manager.
 //
 // # Use
 //
@@ -8,8 +8,8 @@
 // # How it works
 //
 // klm version reads the versions that managers and agents have reported, and compares the CRDs of the cluster with
-// those of this klm. klm check goes through the list of install.md. Each check is a line with a result and what to do;
-// a check that the user may not make is a warning.
+// those of this klm. klm check goes through the list of install.md. Each check is a line with a result and a remedy; a
+// check that the user has no right to make is a warning.
 //
 // # What it does not do
 //

@@ -61,7 +61,7 @@ func (s *Catalog) ForResolve() channel.Catalog {
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
 		Template:  func(name string) *v1beta2.ModuleTemplate { return s.Templates[name] },
 		Templates: s.TemplatesOf,
-		// klm cannot read either whether modules may be installed on the control plane
+		// klm cannot read the flag that allows modules on the control plane either
 		ControlPlane: channel.ControlPlaneAllowed,
 	}
 	for name, r := range s.Releases {

@@ -9,14 +9,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// The manager does not write when it will try again: that would be a write for each attempt. The time follows from how
-// long something has failed, because all delays grow with that time.
+// The manager does not write the time of its next try into a status, because that would need a write for each try. klm
+// computes the time from the time since the first failure, because all delays grow with it.
 const (
 	// maxProbeDelay is the longest delay between two probes of a runtime: 80 s, and a fifth of that at random.
 	maxProbeDelay = 96 * time.Second
 	// maxFailureDelay is the default of --failure-max-delay.
 	maxFailureDelay = 5 * time.Minute
-	// minDelay is longer than the first delays of both.
+	// minDelay is longer than the first delays of probes and of other retries.
 	minDelay = time.Second
 )
 
@@ -35,8 +35,8 @@ const (
 	onWindow                 // a maintenance window
 )
 
-// triggers has the trigger of each reason after which the manager does not simply try again with back-off. A module
-// that is not in Error waits for its runtime if its reason is not listed.
+// triggers has the trigger of each reason for which the manager waits for an event, and does not only retry with
+// back-off. A module that is not in Error waits for its runtime if its reason is not listed.
 var triggers = map[string]trigger{
 	v1beta2.ReasonRuntimeUnreachable:     onProbe,
 	v1beta2.ReasonRuntimeUnauthorized:    onProbe,
@@ -79,7 +79,7 @@ var triggers = map[string]trigger{
 	v1beta2.ReasonDriftDetected:          onPerson,
 }
 
-// NextTry is when the manager tries again, as far as klm can know it.
+// NextTry is the time or the event at which the manager tries again, as far as klm can know it.
 type NextTry struct {
 	// AtLatest is the latest time of the next try. It is zero if the manager waits for an event.
 	AtLatest time.Time `json:"atLatest,omitzero"`
@@ -89,8 +89,8 @@ type NextTry struct {
 	Retry bool `json:"retry,omitempty"`
 }
 
-// nextTry returns when the manager tries again to resolve a blocker, or nil if nothing is known. In a runtime, klm
-// retry cannot be used.
+// nextTry returns the time or the event at which the manager tries again to resolve a blocker, or nil if nothing is
+// known. In a runtime, klm retry cannot be used.
 func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *NextTry {
 	next := nextTry(reason, state, since, f.Now)
 	if next != nil && f.Cluster.OwnKyma != "" {
@@ -99,8 +99,8 @@ func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *Ne
 	return next
 }
 
-// nextTry returns when the manager tries again to resolve a blocker of an object in a state. It returns nil if nothing
-// is known.
+// nextTry returns the time or the event at which the manager tries again to resolve a blocker of an object in a state.
+// It returns nil if nothing is known.
 func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry {
 	on, listed := triggers[reason]
 	switch {

@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// manyRuntimes is the number of runtimes from which klm retry asks before it continues.
+// manyRuntimes is the number of runtimes at which klm retry requires a confirmation.
 const manyRuntimes = 5
 
 func retryCommand(a *console.App) *cobra.Command {
@@ -156,7 +156,8 @@ func retryRuntime(ctx context.Context, a *console.App, c *connection.Cluster, o 
 }
 
 // retryTarget returns the object to annotate, or nil if all is Ready: the Manifest of the module if that is not Ready,
-// otherwise the Kyma. The Kyma stands for all modules that are not Ready, and for those that have no Manifest yet.
+// otherwise the Kyma. An annotation of the Kyma retries all modules that are not Ready, and those that have no Manifest
+// yet.
 func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	isReady := func(m *v1beta2.Manifest) bool { return m.Status.State == v1beta2.StateReady }
 	if module == "" {
@@ -282,8 +283,8 @@ func retryState(ctx context.Context, a *console.App, c *connection.Cluster, o re
 	return a.Print(found)
 }
 
-// requestRetries annotates the Kymas of runtimes, some at the same time. A Kyma that was deleted in the meantime is no
-// error.
+// requestRetries annotates the Kymas of runtimes, several at the same time. A Kyma that was deleted in the meantime is
+// no error.
 func requestRetries(ctx context.Context, c *connection.Cluster, of retryReport, now time.Time) error {
 	var mu sync.Mutex
 	var failed []error

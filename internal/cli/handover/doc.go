@@ -1,4 +1,5 @@
-// Package handover shows whose the cluster of a runtime is, and makes a runtime its owner.
+// Package handover verifies the owner of the cluster of a runtime, and has the command that transfers a cluster to
+// another Kyma.
 //
 // # Use
 //
@@ -6,8 +7,9 @@
 //
 // # How it works
 //
-// The owner is recorded in the cluster. Package ownership decides about it, for klm as for the manager. The command klm
-// runtime take only annotates the Kyma in the control plane: the manager writes the record.
+// The owner is recorded in the cluster. Package ownership decides whether a Kyma may use the cluster; klm and the
+// manager both call it. The command klm runtime take only annotates the Kyma in the control plane: the manager writes
+// the record.
 //
 // # What it does not do
 //

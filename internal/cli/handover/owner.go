@@ -50,7 +50,7 @@ func VerifyOwner(ctx context.Context, controlPlane *connection.Cluster, name str
 	return found, r.Explain(err, "reading whose the cluster is")
 }
 
-// isOwnerReason reports whether a reason means that the cluster is not the Kyma's, so that nothing is changed there.
+// isOwnerReason reports whether a reason means that the cluster does not belong to the Kyma and must not be changed.
 func isOwnerReason(reason string) bool {
 	switch reason {
 	case v1beta2.ReasonRuntimeTaken, v1beta2.ReasonRuntimeReplaced, v1beta2.ReasonRuntimeIsControlPlane:

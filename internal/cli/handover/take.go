@@ -89,8 +89,8 @@ func takeRuntime(ctx context.Context, a *console.App, o takeOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "the cluster belongs to runtime " + o.name})
 }
 
-// problemToTake returns whose the cluster is, "" if the runtime is or becomes its owner anyway. If the
-// cluster cannot be read, it returns why: the person may know better.
+// problemToTake returns the reason why the Kyma may not use the cluster now, or "" if it may use the cluster without a
+// takeover. If the cluster cannot be read, it returns a text about that failure, because the user may know the owner.
 func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma, o takeOptions) (
 	string, error) {
 	r, err := c.RuntimeCluster(ctx, a, o.name, o.context)
@@ -109,7 +109,7 @@ func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k
 	return refused.Problem, nil
 }
 
-// OwnerProblem returns what the status says about another owner of the cluster, or "".
+// OwnerProblem returns the message in the status about another owner of the cluster, or "".
 func OwnerProblem(k *v1beta2.Kyma) string {
 	for _, condition := range k.Status.Conditions {
 		if condition.Status != metav1.ConditionTrue && isOwnerReason(condition.Reason) {
@@ -119,7 +119,7 @@ func OwnerProblem(k *v1beta2.Kyma) string {
 	return ""
 }
 
-// showTake writes what taking a cluster over does.
+// showTake writes the effects of a takeover of the cluster.
 func showTake(a *console.App, k *v1beta2.Kyma, problem string) {
 	p := a.Page()
 	p.Wrap("", problem+".")
@@ -131,7 +131,7 @@ func showTake(a *console.App, k *v1beta2.Kyma, problem string) {
 	fmt.Fprint(a.Err, p.String())
 }
 
-// takeProgress returns the progress of taking a cluster over. The manager removes the annotation when it is done.
+// takeProgress returns the progress of a takeover of the cluster. The manager removes the annotation when it is done.
 func takeProgress(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,

@@ -7,7 +7,7 @@
 // # How it works
 //
 // The objects are those of deploy/chart. They are applied with package apply, and listed in a ConfigMap beside the
-// manager, so that an upgrade and klm uninstall remove what is not needed any more; see inventory.go.
+// manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see inventory.go.
 //
 // # What it does not do
 //

@@ -157,7 +157,7 @@ func (in *installer) managerRelease(ctx context.Context) (string, error) {
 	return helmRelease(manager), nil
 }
 
-// remove deletes objects and waits until all of them are gone.
+// remove deletes objects and waits until none of them exists.
 func (in *installer) remove(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	reported := ""
 	progress := apply.DeletionProgress{}

@@ -37,7 +37,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// State is whether a manager works.
+// State is the result of the check whether a manager works.
 type State string
 
 // The states.
@@ -57,7 +57,7 @@ const (
 	tolerance = 2 * time.Second
 )
 
-// Heard has what was read about the managers of a control plane.
+// Heard has the objects that show whether a manager works on a control plane.
 type Heard struct {
 	namespace  string
 	leases     []coordinationv1.Lease
@@ -100,7 +100,7 @@ type Report struct {
 	UnheldShards int `json:"unheldShards,omitempty"`
 	// Pods has the pods of the Deployment of the manager; nil if there is none, or if it may not be read.
 	Pods *Pods `json:"pods,omitempty"`
-	// Message is the reason of a State other than Working, and what to do.
+	// Message is the reason of a State other than Working, with a remedy.
 	Message string `json:"message,omitempty"`
 
 	namespace string

@@ -7,7 +7,7 @@
 //
 // # How it works
 //
-// Each command calls package author and prints what that returns.
+// Each command calls package author and prints the result.
 //
 // # What it does not do
 //

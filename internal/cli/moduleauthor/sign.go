@@ -135,8 +135,8 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 	return c
 }
 
-// trustOf returns a trust policy. It requires a signature of one of the keys if keys are given, or is read from the
-// file policy. It is nil if neither is given.
+// trustOf returns a trust policy. If keys are given, the policy requires a signature by one of them. If a file is
+// given, the policy is read from the file. The policy is nil if neither is given.
 func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error) {
 	switch {
 	case len(keys) == 0 && policy == "":

@@ -10,8 +10,8 @@
 //
 // # How it works
 //
-// [Open] is storage.Open, and [Explain] gives the errors of packages author and registry an exit code and says how to
-// log in.
+// [Open] calls storage.Open. [Explain] adds an exit code to errors of packages author and registry, and an instruction
+// to log in.
 //
 // # What it does not do
 //

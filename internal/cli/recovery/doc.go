@@ -11,8 +11,8 @@
 // only hold for the former control plane: UIDs, resource versions, owner references. An owner reference with the UID of
 // a former Kyma would make the garbage collector delete a Manifest, and the manager would then remove a module.
 //
-// klm restore reads the file twice. The first pass compares it with the cluster (plan.go), so that the user sees what
-// would happen. The second pass writes (restore.go). No pass holds more than a few objects in memory.
+// klm restore reads the file twice. The first pass compares it with the cluster (plan.go), so that the user sees the
+// effects before they happen. The second pass writes (restore.go). No pass holds more than a few objects in memory.
 //
 // # What it does not do
 //

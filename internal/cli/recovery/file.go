@@ -35,16 +35,16 @@ var kinds = []schema.GroupVersionKind{
 }
 
 const (
-	// lastLine begins the last line of every backup. A file without it is not complete.
+	// lastLine is the beginning of the last line of every backup. A file without it is not complete.
 	lastLine = "# end of the backup: "
-	// deletingLine begins the first line of an object that was being deleted.
+	// deletingLine is the beginning of the first line of an object that was being deleted.
 	deletingLine = "# was being deleted since "
 	// documentLimit is the maximum size of one object. API servers accept at most 3 MiB in a request.
 	documentLimit = 8 << 20
 )
 
-// isSaved reports whether an object belongs into a backup. Objects that the cluster or another tool makes anew are left
-// out.
+// isSaved reports whether an object belongs into a backup. Objects that the cluster or another tool creates again are
+// left out.
 func isSaved(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "Secret":
@@ -58,7 +58,7 @@ func isSaved(o *unstructured.Unstructured) bool {
 	return true
 }
 
-// portable returns a copy of an object that can be created in another cluster. Of the metadata it has the fields that
+// portable returns a copy of an object that can be created in another cluster. Its metadata has only the fields that
 // users and controllers set. The observed generations in the status are those that a new object has.
 func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
@@ -79,7 +79,7 @@ func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 		delete(out.Object, "spec")
 		delete(out.Object, "status")
 	case v1beta2.KindManifest:
-		// the label says the same as the owner reference, which is not portable
+		// a label names the Kyma, too, so the owner reference is not needed
 		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == v1beta2.KindKyma {
 			labels := out.GetLabels()
 			if labels == nil {
@@ -101,7 +101,8 @@ func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// finalizersOf returns the finalizers of an object. It leaves out those that a request for its deletion has set.
+// finalizersOf returns the finalizers of an object. It leaves out the finalizers that a request for the deletion has
+// set.
 func finalizersOf(o *unstructured.Unstructured) []any {
 	var kept []any
 	for _, f := range o.GetFinalizers() {

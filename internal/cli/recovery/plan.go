@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// action is what klm restore does with an object of the backup. The first row that applies decides:
+// action is the action of klm restore for one object of the backup. The first row that applies decides:
 //
 //	1  the object is a Manifest, and its Kyma is neither in the cluster nor in the backup    leftOut
 //	2  the object does not exist                                                             create
@@ -43,7 +43,7 @@ var actionTexts = [actionCount][2]string{
 	replace: {"to be replaced", "replaced"}, leftOut: {"left out: no Kyma", "left out: no Kyma"},
 }
 
-// decide returns what is done with an object of the backup. live is nil if the object does not exist.
+// decide returns the action for an object of the backup. live is nil if the object does not exist.
 func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bool) action {
 	switch {
 	case d.GetKind() == v1beta2.KindManifest && !hasKyma:
@@ -130,7 +130,7 @@ func (s *survey) live(ctx context.Context, o *unstructured.Unstructured) (*unstr
 	return live, s.cluster.Explain(err, "reading "+nameOf(o))
 }
 
-// decide returns what is done with an object of the backup, and the object in the cluster.
+// decide returns the action for an object of the backup, and the object in the cluster.
 func (s *survey) decide(ctx context.Context, d document, isReplacing bool) (action, *unstructured.Unstructured, error) {
 	live, err := s.live(ctx, d.Unstructured)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *survey) decide(ctx context.Context, d document, isReplacing bool) (acti
 	return decide(d, live, s.kymas[d.GetLabels()[v1beta2.LabelKymaName]], isReplacing), live, nil
 }
 
-// plan is what a restore does, in numbers.
+// plan has the number of objects for each action of a restore.
 type plan struct {
 	counts   map[string][actionCount]int // by kind
 	examples [actionCount][]string       // the first names

@@ -1,4 +1,5 @@
-// Package removal counts what the removal of modules deletes from a runtime, so that klm can say it before it asks.
+// Package removal counts the objects that the removal of modules deletes from a runtime, so that klm can show the
+// numbers before it asks for confirmation.
 //
 // # Use
 //
@@ -10,13 +11,13 @@
 //
 // In the control plane, the objects of a module are in the inventory of its Manifest. A runtime has no inventory: the
 // objects are found by the label that every object of a module has, by one list of metadata for each kind that the
-// cluster serves. Custom resources of users are found by package customresource, by which the manager decides, too.
+// cluster serves. Custom resources of users are found by package customresource, which the manager uses, too.
 //
 // A number that cannot be determined is never shown as zero: the text says why it is not known. Requests are limited in
 // number and time.
 //
 // # What it does not do
 //
-// It deletes nothing. It does not look into the namespaces that a module brings: if they contain other objects, the
-// removal waits and the status names them.
+// It deletes nothing. It does not look into the namespaces that a module contains: if there are other objects in them,
+// the removal waits, and the status names these objects.
 package removal

@@ -19,19 +19,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Found is what a removal would delete.
+// Found has the numbers of objects that a removal would delete.
 type Found struct {
 	// Deleted are the objects of the modules that would be deleted. They do not include default custom resources.
 	Deleted []apply.Ref
 	// Staying is the number of objects of the modules that would stay.
 	Staying int
-	// Incomplete says why Deleted may lack objects; "" if it is complete.
+	// Incomplete is the reason why Deleted may lack objects; "" if it is complete.
 	Incomplete string
-	// Unknown says why nothing is known about the objects; "" if something is known.
+	// Unknown is the reason why nothing is known about the objects; "" if something is known.
 	Unknown string
 	// Users are the custom resources of users that would be deleted with the CRDs of the modules.
 	Users customresource.Found
-	// UsersUnknown says why Users is not known; "" if it is known.
+	// UsersUnknown is the reason why Users is not known; "" if it is known.
 	UsersUnknown string
 }
 
@@ -42,8 +42,8 @@ const (
 	kindLimit = 500
 )
 
-// OfRuntime counts what the removal of all modules of a runtime deletes. manifests are all of its Manifests. runtime is
-// nil if the runtime cannot be reached for the reason why.
+// OfRuntime counts what the removal of all modules of a runtime deletes. manifests are all of its Manifests. If the
+// runtime cannot be reached, runtime is nil and why is the reason.
 func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest) *Found {
 	f := &Found{}
 	var inventory []apply.Ref
@@ -133,8 +133,8 @@ func (f *Found) add(r apply.Ref, stays bool) {
 	}
 }
 
-// findUsers finds custom resources of users of the CRDs that would be deleted, and of the default custom resources of
-// the modules. Without modules it means all manifests.
+// findUsers finds custom resources of users: those of the CRDs that would be deleted, and those of the kinds of the
+// modules' default custom resources. If modules is empty, it uses all manifests.
 func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest,
 	inventory []apply.Ref, modules ...v1beta2.Manifest) {
 	if why != nil {
@@ -174,8 +174,9 @@ func refs(m *v1beta2.Manifest) []apply.Ref {
 	return all
 }
 
-// manifestsOf returns what the Kyma of a runtime says about the Manifests of its modules, and that of one module, or
-// nil if it is not known. Their names follow from the names of the Kyma in the control plane and the components.
+// manifestsOf returns the Manifests of the modules of a runtime, as far as the Kyma in the runtime describes them. of
+// is the Manifest of one module, or nil if it is not known. The names of the Manifests are derived from the name of the
+// Kyma in the control plane and the names of the components.
 func manifestsOf(k *v1beta2.Kyma, module string) (all []v1beta2.Manifest, of *v1beta2.Manifest) {
 	namespace, kyma, known := strings.Cut(k.Annotations[v1beta2.AnnotationOwnedBy], "/")
 	for i := range k.Status.Modules {
@@ -208,7 +209,7 @@ func isDefault(m *v1beta2.Manifest, ref apply.Ref) bool {
 		ref.Name == cr.GetName() && (ref.Namespace == "" || ref.Namespace == cmp.Or(cr.GetNamespace(), "default"))
 }
 
-// explain returns why a request failed, in one line.
+// explain returns the reason of a failed request in one line.
 func explain(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("the runtime has not answered within %s", timeLimit)
@@ -249,7 +250,7 @@ func (f *Found) Show(p *console.Page, consent bool, how string) {
 	p.Wrap("  ", f.users(consent, how))
 }
 
-// objects returns how many objects of how many kinds in how many namespaces are deleted.
+// objects returns a text with the numbers of objects, kinds and namespaces that are deleted.
 func (f *Found) objects() string {
 	const limit = 6
 	kinds, namespaces := map[schema.GroupKind]int{}, map[string]bool{}
@@ -285,7 +286,7 @@ func (f *Found) objects() string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// users returns what happens to the custom resources of users.
+// users returns a text about the effect on custom resources of users.
 func (f *Found) users(consent bool, how string) string {
 	switch n := f.Users.Count(); {
 	case f.UsersUnknown != "" && consent:

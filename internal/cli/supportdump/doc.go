@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// Objects are listed page by page, redacted (redact.go), and written as YAML into a tar archive. Of Secrets only
-// metadata is requested.
+// Objects are listed page by page, redacted (redact.go), and written as YAML into a tar archive. Only the metadata of
+// Secrets is requested.
 //
 // # What it does not do
 //
