@@ -150,7 +150,7 @@ func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
 	return ok && (has || status.XPreserveUnknownFields != nil && *status.XPreserveUnknownFields)
 }
 
-// lintManager checks that the manager workload of the config exists in the manifest and that it states its version.
+// lintManager checks that the manager workload of the config exists in the manifest and states its version.
 func (m *Module) lintManager() []content.Finding {
 	if m.Config == nil {
 		return nil

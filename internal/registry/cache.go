@@ -37,8 +37,8 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return value, ok
 }
 
-// getFresh is get for answers that may have changed in the meantime: it returns no value that was stored before a retry
-// that ctx belongs to was requested.
+// getFresh is like get, for answers that may have changed in the meantime. If a person has requested a retry and ctx
+// belongs to it, getFresh returns no value that was stored before that request.
 func (c *cache[V]) getFresh(ctx context.Context, key string) (V, bool) {
 	value, stored, ok := c.getDated(key)
 	if ok && retry.IsOutdated(ctx, stored) {

@@ -146,8 +146,8 @@ type Layer struct {
 	// If this repository does not exist, the repository of the layer is <Repo>/<Component>.
 	Component string
 	// Version is the version of the component. It is needed only if the trust policy requires a signature and Ref is a
-	// digest. Layers have no signature. Therefore the signature of the component version that references the layer is
-	// verified.
+	// digest. Layers have no signature. In this case, the signature of the component version that references the layer
+	// is verified.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
 	// whose annotation is the resource Name.

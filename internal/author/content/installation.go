@@ -33,7 +33,8 @@ type Part struct {
 	Settings    render.Settings
 }
 
-// renderTimeout is the timeout for rendering one part. A rendering in a process of its own is stopped earlier.
+// renderTimeout is the timeout for rendering one part. A rendering in a separate process has a shorter timeout of its
+// own.
 const renderTimeout = time.Minute
 
 // Load reads a component version in the same way as the manager. The layer crds is installed first, and raw-manifest

@@ -139,8 +139,8 @@ func (a Access) isOneOf(types ...string) bool {
 	return slices.ContainsFunc(types, func(t string) bool { return strings.EqualFold(t, kind) })
 }
 
-// Chart returns the location of a chart. The error is an incomplete text that follows the name of the resource. Only an
-// exact version is valid, because a version of a module has the same content forever.
+// Chart returns the location of a chart. The text of the error is the end of a sentence that begins with the name of
+// the resource. Only an exact version is valid, because a version of a module has the same content forever.
 func (a Access) Chart() (repository, name, version string, err error) {
 	repository, name, version = text(a.HelmChartRepoURL), text(a.HelmChartName), text(a.HelmChartVersion)
 	if chart := text(a.HelmChart); chart != "" {
