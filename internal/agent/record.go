@@ -95,7 +95,7 @@ func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	return matched
 }
 
-// difference is how an object has changed.
+// difference describes the change of an object.
 type difference struct {
 	spec, status bool
 }

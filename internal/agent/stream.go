@@ -325,9 +325,9 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	}
 }
 
-// announceLocked queues an event for each target that any object may have changed. For the lifecycle manager, this
-// event contains the objects if they fit into it; nil means that they are unknown. Other managers support only events
-// about single objects. If complete is true, they get one event for each of records. The caller holds mu.
+// announceLocked queues one event for each target, with the meaning that any object may have changed. For the lifecycle
+// manager, this event contains the objects if they fit into it; nil means that they are unknown. Other managers support
+// only events about single objects. If complete is true, they get one event for each of records. The caller holds mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {

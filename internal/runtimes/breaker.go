@@ -69,10 +69,10 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// breaker is the circuit breaker of one runtime. All requests to the runtime pass it. While the breaker is closed, it
-// checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no connection, no answer
-// in time, or 401. While the breaker is open, requests fail at once with the reason. It then sends one probe at a time,
-// with a growing delay, and closes after a successful probe.
+// breaker is the circuit breaker of one runtime. All requests to the runtime go through it. While the breaker is
+// closed, it checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no connection,
+// no answer in time, or 401. While the breaker is open, requests fail at once with the reason. It then sends one probe
+// at a time, with a growing delay, and closes after a successful probe.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper

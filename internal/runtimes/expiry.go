@@ -9,13 +9,13 @@ import (
 // differ by that much.
 const expiryDelay = 30 * time.Second
 
-// checkInterval is the interval of the reviews of a credential in a runtime whose agent reports all changes: nothing
-// else may be requested from such a runtime for days.
+// checkInterval is the interval of the reviews of a credential in a runtime whose agent reports all changes. Without
+// reviews, there might be no request to such a runtime for days.
 const checkInterval = time.Hour
 
 // checkCredential starts the checks that notice an expired or withdrawn credential even if nothing else is requested
-// from the runtime: a probe after the end of the credential, and a review in each interval. Without a review there is
-// no interval. It must be called before the first request.
+// from the runtime: a probe after the end of the credential, and a review in each interval. Without a review, only the
+// probe is sent. It must be called before the first request.
 func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // Refuse. All other callers use Get. Get returns an error until the verifier has decided, and asks the verifier to do
 // so. MarkOwned and Refuse notify the subscribers. Without Options.VerifyOwner, every connection counts as verified.
 
-// ownerState is what is known about the owner of the runtime of one connection. Pool.mu guards all fields.
+// ownerState is the known state of the ownership of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
 	verified  bool   // the runtime belongs to the Kyma
 	refused   *Error // why the runtime must not be used; nil if it is not refused
@@ -18,7 +18,7 @@ type ownerState struct {
 	verifying bool   // the verifier has the connection and will decide
 }
 
-// errorOf returns why the connection must not be used, or nil. The caller holds Pool.mu.
+// errorOf returns the reason why the connection must not be used, or nil. The caller holds Pool.mu.
 func (s *ownerState) errorOf(kyma string) error {
 	switch {
 	case s.verified:

@@ -2,9 +2,8 @@ package runtimes
 
 import "time"
 
-// Watches of the pool report the changes in a runtime, or an agent in the runtime reports them, or they are not
-// reported. Subscribers notice the difference only in PollInterval, the interval after which they read the runtime even
-// without an event.
+// Changes in a runtime are reported by watches of the pool, by an agent in the runtime, or not at all. The only
+// difference for subscribers is PollInterval, the interval after which they read the runtime even without an event.
 
 // PollIntervals are the intervals after which a runtime is reconciled even without an event.
 type PollIntervals struct {

@@ -25,8 +25,8 @@
 // # What it does not do
 //
 // The pool never decides that a cluster was deleted. It reports a missing access Secret as AccessSecretNotFound, and a
-// missing answer as RuntimeUnreachable. It does not decide either whose a runtime is: see owner.go. The pool does not
-// cache the objects of a runtime.
+// missing answer as RuntimeUnreachable. It also does not decide which Kyma owns a runtime: see owner.go. The pool does
+// not cache the objects of a runtime.
 package runtimes
 
 import (
@@ -68,8 +68,8 @@ type Options struct {
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must
 	// not block.
 	InterestsChanged func(kyma string)
-	// VerifyOwner asks the verifier to decide whose the runtime of a Kyma is, see Connect. It must not block. If it is
-	// nil, and also with Self, every connection counts as verified.
+	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see Connect. It must not block. If it
+	// is nil, and also with Self, every connection counts as verified.
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
@@ -82,7 +82,7 @@ type Options struct {
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// Urgent is the set of runtimes that a person waits for. Default: a new empty set.
 	Urgent *queueing.Urgent
-	// ForbiddenAdvice, if set, is what errors about a missing right advise in place of the access Secret.
+	// ForbiddenAdvice, if set, replaces the advice about the access Secret in errors about a missing right.
 	ForbiddenAdvice string
 	// UserAgent is the User-Agent header of requests. Default lifecycle-manager.
 	UserAgent string

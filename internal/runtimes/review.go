@@ -10,21 +10,21 @@ import (
 )
 
 // A credential may lose rights, or its account may be deleted, while nothing is requested from the runtime. Where an
-// agent reports changes, it also reports changes of the objects that the rights of the credential rest on: the
+// agent reports changes, it also reports changes of the objects that determine the rights of the credential: the
 // ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. Such a change is followed by a review: one request
 // that returns all rights of the credential, or 401. RoleBindings and Roles are not watched; the review of each
 // interval notices their changes.
 
 const (
-	// rightsDelay is the time between the change of a role or a binding and the review. An API server uses the former
-	// rights for a moment.
+	// rightsDelay is the time between the change of a role or a binding and the review. After a change, an API server
+	// uses the former rights for a short time.
 	rightsDelay = 3 * time.Second
 	// accountDelay is the time between the change of a ServiceAccount and the review. An API server accepts a token
 	// without checking it for 10 s after it was used.
 	accountDelay = 12 * time.Second
 	// maxEarlyReviews is the number of reviews that changes can cause at once. Each checkInterval allows one more.
 	maxEarlyReviews = 6
-	// credentialKey is the Subscriber.Key for the objects that the rights of the credential rest on.
+	// credentialKey is the Subscriber.Key for the objects that determine the rights of the credential.
 	credentialKey = "Credential"
 	// reviewPath and reviewBody are the request of a review. The review includes the rights in one namespace.
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
@@ -100,8 +100,8 @@ func (r *reviews) begin() {
 	})
 }
 
-// reviewAfter sends a review after a delay. Changes within the delay have one review. If changes have caused too many
-// reviews, it comes later, but not later than the next review of the interval.
+// reviewAfter sends a review after a delay. Several changes within the delay cause one review. If changes have caused
+// too many reviews, the review is sent later, but not later than the next review of the interval.
 func (r *reviews) reviewAfter(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,8 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.run(number) })
 }
 
-// run sends a review that a change has caused. number is that of its timer: another one may have been started since.
+// run sends a review that a change has caused. number identifies the timer that has called run: a newer timer may have
+// been started since.
 func (r *reviews) run(number int) {
 	r.mu.Lock()
 	if r.number == number {
@@ -151,10 +152,10 @@ func (r *reviews) stop() {
 	}
 }
 
-// WatchCredential makes the agent of a runtime report changes of the objects that the rights of the credential rest on.
-// Such a change is followed by a review of the rights, which is one request. The first call for a connection sends the
-// first review. changed is called when the rights have changed, and when the connection has. Without agents,
-// WatchCredential does nothing.
+// WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
+// credential. Such a change is followed by a review of the rights, which is one request. The first call for a
+// connection sends the first review. changed is called when the rights have changed, and when the connection has
+// changed. Without agents, WatchCredential does nothing.
 func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
@@ -182,10 +183,10 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 		}})
 }
 
-// UnwatchCredential ends what WatchCredential has begun.
+// UnwatchCredential ends the reports that WatchCredential has requested.
 func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
-// credentialInterests returns the objects that the rights of the credential rest on. An agent gets no right that the
+// credentialInterests returns the objects that determine the rights of the credential. An agent gets no right that the
 // credential lacks, because the runtime would refuse to grant it.
 func (rt *Runtime) credentialInterests() (all []Interest) {
 	rt.reviews.mu.Lock()
@@ -202,7 +203,7 @@ func (rt *Runtime) credentialInterests() (all []Interest) {
 	return all
 }
 
-// Credential returns what is known about the credential of a connection, without a request.
+// Credential returns the known state of the credential of a connection, without a request.
 func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
 	f := access.Finding{Secret: rt.credential.secret, Lifetime: rt.lifetime, IsFirst: rt.isFirst}
 	if rt.reviews == nil {
