@@ -1,5 +1,5 @@
-// Package answer limits what the answers of an API server cost. It is for API servers that the manager does not trust:
-// their administrators decide what they answer.
+// Package answer limits the memory that the answers of an API server need. It is for API servers that the manager does
+// not trust: their administrators determine the content of the answers.
 //
 // # Use
 //
@@ -7,10 +7,11 @@
 //
 // # How it works
 //
-// Transport passes requests through. It reads along while the caller reads the body of an answer, counts the bytes and
-// the JSON values in it, and fails the read as soon as a limit is exceeded. So an answer is refused before structs are
-// built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts as 100 bytes. In
-// metadata, values below the seventh level count only their text: these are managed fields, which are not decoded.
+// Transport passes requests through. While the caller reads the body of an answer, Transport counts the bytes and the
+// JSON values in it, and fails the read as soon as a limit is exceeded. So an answer that is too large is refused
+// before structs are built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts
+// as 100 bytes. In metadata, values below the seventh level count only their text: these are managed fields, which are
+// not decoded.
 //
 //	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
 //	an event of a watch                at most Memory/8
@@ -41,7 +42,7 @@ var ErrTooLarge = errors.New("the answer is larger than what an API server sends
 var ErrRedirect = errors.New("the answer is a redirect, which is not followed with a credential")
 
 const (
-	// valueCost is what one JSON value counts, in bytes.
+	// valueCost is the cost of one JSON value, in bytes.
 	valueCost = 100
 	// smallCost is the maximum cost of an answer, in bytes, that does not wait for other answers.
 	smallCost = 256 << 10
@@ -129,7 +130,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count counts a part of the answer. It waits if the answer becomes large while another one is.
+// count counts a part of the answer. If the answer becomes large while another answer is large, count waits.
 func (b *body) count(part []byte) error {
 	for len(part) > 0 {
 		n, ended := b.document.scan(part)
@@ -173,7 +174,7 @@ func (b *body) enter() error {
 	return nil
 }
 
-// leave lets another answer be large.
+// leave allows another answer to be large.
 func (b *body) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,7 +193,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// scanner counts the bytes and the values of a JSON document. Text that is not JSON counts its bytes at least.
+// scanner counts the bytes and the values of a JSON document. The cost of a text that is not JSON is at least its
+// number of bytes.
 type scanner struct {
 	counted       int // values at deeper levels are not counted
 	bytes, values int64

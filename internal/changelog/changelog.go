@@ -8,10 +8,10 @@
 // # How it works
 //
 // A change is one version of a module: it begins when the version is requested from the runtime, and it ends when the
-// module is Ready or Warning with it for the first time. Failures of that version, also later ones, are its outcome. So
-// the last change is all the memory that events need: an event is the difference between the last change in the saved
-// status and the last change in the next saved status. A restart of the manager, or a reconcile that is repeated,
-// finds no difference and records no event.
+// module is Ready or Warning with it for the first time. Failures of that version are the outcome of the change, even
+// if they happen after its end. So events need only the last change: an event is the difference between the last change
+// in the saved status and the last change in the next saved status. A restart of the manager, or a reconcile that is
+// repeated, finds no difference and records no event.
 //
 // A change is written with the state of the module, which changes at the same time. So it costs no write of its own.
 //
@@ -19,7 +19,7 @@
 //
 // # What it does not do
 //
-// The package records no event. It records no failure to reach the runtime as a failure of its modules.
+// The package records no event. It does not record a failure to reach the runtime as a failure of its modules.
 package changelog
 
 import (
@@ -86,8 +86,9 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 	return changed[max(0, len(changed)-Limit):]
 }
 
-// CatchUp returns the changes of a module with the last change of its Manifest, if that change is complete and was
-// missed: it began and ended while the manager was not running, or it began before the status of the Kyma was saved.
+// CatchUp adds the last change of a module's Manifest to the changes of the module, if that change is complete and is
+// missing there: it began and ended while the manager was not running, or it began before the status of the Kyma was
+// saved.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes

@@ -62,8 +62,8 @@ func Removed(module string) *Event {
 //	4  the change has ended now                     Installed, Upgraded, or Recovered if the version is the old one
 //	5  any other                                    Recovered
 //
-// So one period of failure is one event, even if its reasons alternate: while a module is in Error, its status and its
-// history have the reason of now.
+// So one period of failure is one event, even if its reasons alternate: the status and the history of the module have
+// the present reason.
 func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {
 	if after == nil {
 		return nil
@@ -116,8 +116,8 @@ func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
 	return nil
 }
 
-// CredentialEvents returns the event that follows if the credential of a runtime has got a problem, or another one,
-// between two successive statuses of its Kyma.
+// CredentialEvents returns the event that follows if the credential of a runtime has a new problem, between two
+// successive statuses of its Kyma.
 func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
 	was := meta.FindStatusCondition(before.Conditions, v1beta2.ConditionCredentialHealthy)
 	is := meta.FindStatusCondition(after.Conditions, v1beta2.ConditionCredentialHealthy)
@@ -131,7 +131,7 @@ func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
 	return []Event{{corev1.EventTypeWarning, reason, is.Message}}
 }
 
-// accessProblem returns the condition Ready if its reason is that the runtime cannot be used, or nil.
+// accessProblem returns the condition Ready if its reason means that the runtime cannot be used, or nil.
 func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
 	c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
 	if c == nil || c.Status == metav1.ConditionTrue || !IsAccessReason(c.Reason) {
