@@ -11,14 +11,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Finding is what is known about the credential of an open connection to a runtime.
+// Finding has the known facts about the credential of an open connection to a runtime.
 type Finding struct {
 	// Secret is the name of the access Secret.
 	Secret string
 	// Lifetime is the lifetime of the credential.
 	Lifetime Lifetime
 	// Had are all rights that the credential has had since the connection was made, and Has are the present ones. They
-	// are not known if nothing reviews them.
+	// are unknown if there are no reviews.
 	Had, Has Rights
 	// IsFirst is true if the connection is the first one of this process. Then rights may have been lost before.
 	IsFirst bool

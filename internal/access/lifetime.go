@@ -1,5 +1,5 @@
-// Package access reads what the credential in a kubeconfig says about itself, and compares the rights that it had with
-// the rights that it has.
+// Package access reads the lifetime and the account of the credential in a kubeconfig, and compares its former rights
+// with its present ones.
 //
 // # Use
 //
@@ -11,17 +11,17 @@
 //
 // # How it works
 //
-// A client certificate and a token of a ServiceAccount contain the time of their end and the name of their account, so
-// that neither needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. They are
-// kept as one text, which runtimes with the same rights share.
+// A client certificate and a token of a ServiceAccount contain their expiry and the name of their account, so neither
+// needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. They are kept as one
+// text, which runtimes with the same rights share.
 //
 // Every function is pure.
 //
 // # What it does not do
 //
 // The package sends no request, and does not decide when the rights are reviewed: package runtimes does. It verifies
-// neither certificates nor tokens. A right for single objects, or in another namespace than that of the review, is not
-// known here: its loss is noticed by the request that needs it.
+// neither certificates nor tokens. Rights for single objects, and rights in another namespace than that of the review,
+// are not known here. Their loss is noticed when a request that needs them fails.
 package access
 
 import (
@@ -35,15 +35,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxWarningPeriod is the longest time between the warning and the end of a credential. A credential of less than ten
-// times this lifetime has the warning when a tenth of its lifetime is left.
+// maxWarningPeriod is the longest time between the warning and the expiry of a credential. If a tenth of the lifetime
+// is shorter, users are warned when a tenth of the lifetime is left.
 const maxWarningPeriod = 7 * 24 * time.Hour
 
 // Lifetime is the time in which a credential is valid. A zero time is not known, or the credential does not expire.
 type Lifetime struct{ Begins, Ends time.Time }
 
 // LifetimeOf returns the lifetime of the client certificate or of the token, whichever ends first. A token in a file
-// has none, because the file is replaced in time.
+// has no lifetime, because the file is replaced in time.
 func LifetimeOf(cfg *rest.Config) (life Lifetime) {
 	add := func(begins, ends time.Time) {
 		if !ends.IsZero() && (life.Ends.IsZero() || ends.Before(life.Ends)) {

@@ -79,8 +79,8 @@ func (r Rights) IsKnown() bool { return r != Rights{} }
 // lines returns the rules of known rights.
 func (r Rights) lines() []string { return strings.Split(r.rules.Value(), "\n") }
 
-// Union returns the rights that former or latter contains. Rights that are not known count as none. If there are too
-// many, the result is latter.
+// Union returns the rights that former or latter contains. Unknown rights count as none. If there are too many rights,
+// the result is latter.
 func Union(former, latter Rights) Rights {
 	switch {
 	case former == latter || !latter.IsKnown():
@@ -120,8 +120,8 @@ func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }
 
-// Lost returns texts of the rights for some resources that before contains and now does not. If one of them is not
-// known, nothing is lost. The result is sorted and bounded.
+// Lost returns texts about the rights for some resources that before contains and now does not contain. If before or
+// now is not known, the result is empty. The result is sorted and bounded.
 func Lost(before, now Rights, resources []schema.GroupResource) []string {
 	if before == now || !before.IsKnown() || !now.IsKnown() {
 		return nil

@@ -628,8 +628,8 @@ func (m *Manager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ForNamespace returns the configuration for one of WatchNamespaces. What a process can have only once is configured
-// for Namespace alone: its servers, the conversion webhook, and the listener of agents.
+// ForNamespace returns the configuration for one of WatchNamespaces. Parts that a process has only once are configured
+// for Namespace alone: the servers, the conversion webhook, and the listener of agents.
 func (m *Manager) ForNamespace(name string) *Manager {
 	further := *m
 	further.Namespace, further.WatchNamespaces = name, nil

@@ -100,8 +100,8 @@ func declaredRef(m *v1beta2.Manifest) apply.Ref {
 		Name: cr.GetName()}
 }
 
-// FindOfModule is Find for the CRDs of the question, and for the CRD of the default custom resource even if another
-// component has created this CRD: without the module, no operator would handle its custom resources.
+// FindOfModule is like Find, and includes the CRD of the default custom resource even if another component has created
+// this CRD: without the module, no operator would handle its custom resources.
 func FindOfModule(ctx context.Context, q Question) (found Found, err error) {
 	if q.CRDs, err = WithDefaultKind(ctx, q.Runtime, q.Manifest, q.CRDs); err != nil {
 		return Found{}, err

@@ -46,7 +46,7 @@ func (f Found) isAllowed() bool {
 	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 }
 
-// DeleteIfAllowed is Delete if the user allows it. It records an event about the deleted custom resources.
+// DeleteIfAllowed calls Delete if the user allows the deletion. It records an event about the deleted custom resources.
 func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
 	if !f.isAllowed() {
 		return nil
@@ -64,7 +64,8 @@ func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note str
 	return err
 }
 
-// WaitMessage returns what the deletion of the CRDs waits for, and how the user can allow it.
+// WaitMessage returns a text about the custom resources that delay the deletion of the CRDs, with an instruction to
+// allow their deletion.
 func (f Found) WaitMessage() string {
 	what := "custom resources of users to be deleted: " + f.String()
 	if f.isAllowed() {
@@ -122,7 +123,7 @@ func (f Found) String() string {
 	return loop.Clip(strings.Join(parts, "; "))
 }
 
-// describe returns the name of a custom resource, and what its deletion waits for.
+// describe returns the name of a custom resource, and the reason why its deletion waits.
 func (f Found) describe(o *apply.ObjectMetadata) string {
 	name := strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 	switch owner := f.own.otherOwner(o); {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// ownership has what decides whether a custom resource belongs to a user.
+// ownership has the data that determines whether a custom resource belongs to a user.
 type ownership struct {
 	inventory []apply.Ref
 	defaults  []apply.Ref        // default custom resources that are deleted with their modules

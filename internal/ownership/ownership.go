@@ -1,4 +1,5 @@
-// Package ownership decides whose a runtime is, so that two Kymas or two control planes never work on one cluster.
+// Package ownership decides which Kyma owns a runtime, so that two Kymas or two control planes never work on one
+// cluster.
 //
 // # Use
 //
@@ -15,7 +16,7 @@
 //
 // # What it does not do
 //
-// The package writes nothing. It does not notice that a cluster is a copy of another cluster with the same Namespace
+// The package writes nothing. It does not detect that a cluster is a copy of another cluster with the same Namespace
 // kube-system.
 package ownership
 
@@ -72,7 +73,7 @@ func Decode(text string) (Owner, error) {
 	return o, nil
 }
 
-// Seen is the content of a runtime that names its owner.
+// Seen has the data in a runtime that identifies its owner.
 type Seen struct {
 	// Annotations are the annotations of the Kyma in the runtime. They are nil if this Kyma does not exist, and also if
 	// it has no annotations, which makes no difference.
@@ -98,8 +99,8 @@ type Found struct {
 	// IsRecorded is true if the runtime has a record that names this Kyma. If it is false, another client may write its
 	// own record at the same time, so that the record has to be written with a precondition.
 	IsRecorded bool
-	// TakenFrom describes the state before, the former owner or the former cluster, if the runtime is being taken over.
-	// Otherwise it is "".
+	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. Otherwise it is
+	// "".
 	TakenFrom string
 }
 
@@ -167,7 +168,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 }
 
 // ownerOf returns the record in the annotations, or nil if there is none. If the annotations name another owner, or
-// cannot be read, other describes that for messages.
+// cannot be read, other is a text about this for messages.
 func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string) {
 	text, ownedBy := annotations[v1beta2.AnnotationOwner], annotations[v1beta2.AnnotationOwnedBy]
 	if text == "" {

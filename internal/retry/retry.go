@@ -1,4 +1,4 @@
-// Package retry carries a person's request to try again at once, after they have mended what failed.
+// Package retry passes on a person's request to try again at once, after the person has fixed the cause of a failure.
 //
 // # Use
 //
@@ -9,13 +9,13 @@
 // # How it works
 //
 // The request is a new value of [v1beta2.AnnotationRetry]. An event handler compares the annotation of the object
-// before and after a change, so a value is acted on once, and the cache of the manager is the memory of it. Nothing is
-// written. A manager that starts has no delays and no remembered failures, so it need not know the values of before.
-// The handler forgets the delay that errors have caused, and enqueues the object with the priority of an event.
+// before and after a change, so each value is acted on once, and the package need not store it. Nothing is written. A
+// manager that starts has no delays and no remembered failures, so it need not know earlier values. The handler resets
+// the back-off of the object, and enqueues the object with the priority of an event.
 //
-// For keepPeriod after the request, the reconciles of the object have the time of the request in their context. Caches
-// below them do not return failures, credentials and digests of tags that are older. So a thousand requests at the same
-// time send one pull for each artefact, not a thousand.
+// For keepPeriod after the request, the reconciles of the object have the time of the request in their context. With
+// such a context, caches do not return failures, credentials and digests of tags that were stored before the request.
+// So a thousand requests at the same time cause one pull for each artefact, not a thousand.
 //
 // # What it does not do
 //
@@ -38,8 +38,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// keepPeriod is the period after a request in which older answers are not used. It is longer than any failure is
-// remembered; see the caches that call IsOutdated.
+// keepPeriod is the period after a request in which older answers are not used. It is longer than the time for which
+// any cache stores a failure; see the caches that call IsOutdated.
 const keepPeriod = 15 * time.Second
 
 // Queue is the queue of a controller.
@@ -72,7 +72,7 @@ func IsRequested(before, after client.Object) bool {
 	return value != "" && value != before.GetAnnotations()[v1beta2.AnnotationRetry]
 }
 
-// Retry records a request for an object, forgets the delay that its errors have caused, and enqueues it.
+// Retry records a request for an object, resets its back-off, and enqueues it.
 func (r *Requests) Retry(q Queue, key types.NamespacedName) {
 	now := time.Now()
 	r.mu.Lock()
@@ -105,13 +105,13 @@ func (r *Requests) Context(ctx context.Context, key types.NamespacedName) contex
 	return WithTime(ctx, at)
 }
 
-// WithTime returns a context in which answers from before a time are outdated.
+// WithTime returns a context in which answers from before a given time are outdated.
 func WithTime(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, timeKey{}, at)
 }
 
-// IsOutdated reports whether an answer that was remembered at a time must not be used in a reconcile with this context,
-// because a person has requested a retry after that.
+// IsOutdated reports whether an answer that was stored at a given time is too old for a reconcile with this context,
+// because a person has requested a retry since then.
 func IsOutdated(ctx context.Context, remembered time.Time) bool {
 	at, is := ctx.Value(timeKey{}).(time.Time)
 	return is && remembered.Before(at)

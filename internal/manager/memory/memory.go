@@ -23,8 +23,8 @@ import (
 
 // The limits for the growth of the heap between two garbage collections, in percent of the live objects, like $GOGC.
 // With Go's default of 100, a rollout takes a quarter more processor time than with the maximum. A value below the
-// minimum would save memory, but would keep a processor busy. An idle manager of 10,000 runtimes with Go's own memory
-// limit, slightly too small for it, collected garbage all the time.
+// minimum would save memory, but would keep a processor busy. With Go's own memory limit, set slightly too low, an idle
+// manager of 10,000 runtimes collected garbage all the time.
 const (
 	maxPercent = 400
 	minPercent = 50
