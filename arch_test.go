@@ -41,6 +41,7 @@ var rooms = []struct {
 	{1, "internal/telemetry", "traces and log lines know passes, not what is done in them"},
 	{1, "internal/retry", "a person's request to try again, which every cache of failures has to know"},
 	{1, "internal/answer", "limits answers of API servers, without knowing what they mean"},
+	{1, "internal/egress", "decides which addresses may be dialled, without knowing what is fetched there"},
 	{1, "internal/watch", "lists and watches collections, without knowing their use"},
 	{2, "apply", "a library that knows one cluster and no kind of ours"},
 	{2, "deploy", "a chart and what it makes; it knows no cluster"},

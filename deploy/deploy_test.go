@@ -509,3 +509,24 @@ func read(t *testing.T, path string) string {
 	}
 	return string(data)
 }
+
+// TestEgressDestinations checks that networkPolicy.egressTo limits the destinations of all ports except DNS and other
+// replicas.
+func TestEgressDestinations(t *testing.T) {
+	objects, err := Objects(t.Context(), Options{Values: []byte(
+		"networkPolicy: {egressPorts: [443], egressTo: [{ipBlock: {cidr: 203.0.113.0/24}}]}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := byName(objects)["NetworkPolicy lifecycle-manager"]
+	rules, _, err := unstructured.NestedSlice(policy, "spec", "egress")
+	if err != nil || len(rules) != 3 {
+		t.Fatalf("got %v, %v", rules, err)
+	}
+	if text := fmt.Sprint(rules[0]); strings.Contains(text, "cidr") || !strings.Contains(text, "port:53") {
+		t.Errorf("DNS: %s", text)
+	}
+	if text := fmt.Sprint(rules[1]); !strings.Contains(text, "cidr:203.0.113.0/24") || !strings.Contains(text, "443") {
+		t.Errorf("destinations: %s", text)
+	}
+}

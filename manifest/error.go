@@ -22,6 +22,8 @@ const (
 	// RepositoryUnreachable: the connection to the repository failed, a request timed out, or the repository returned a
 	// server error.
 	RepositoryUnreachable = "RepositoryUnreachable"
+	// EgressRefused: the repository, a URL in its index or a redirect has an address that must not be reached.
+	EgressRefused = "EgressRefused"
 	// RepositoryUnauthorized: the repository rejects the credentials, or requires credentials and has received none.
 	RepositoryUnauthorized = "RepositoryUnauthorized"
 )

@@ -148,10 +148,8 @@ func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartV
 }
 
 func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
-	options := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("kyma-fleet-lifecycle-manager")}
-	if r.Transport != nil {
-		options = append(options, remote.WithTransport(r.Transport))
-	}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("kyma-fleet-lifecycle-manager"),
+		remote.WithTransport(r.transport())}
 	own := strings.HasPrefix(r.URL, "oci://") // credentials of an index are sent to the host of the index only
 	switch {
 	case own && r.Username+r.Password != "":
@@ -170,8 +168,7 @@ func (r *Repository) registryError(ctx context.Context, err error, what string) 
 	answer, ok := errors.AsType[*transport.Error](err)
 	switch {
 	case !ok:
-		return r.repositoryError(RepositoryUnreachable,
-			"it does not answer: check the URL and the network, or try again later", err)
+		return r.connectError(err)
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 		return r.repositoryError(RepositoryUnauthorized,
 			fmt.Sprintf("it refuses access to %s: check the credentials", what), err)

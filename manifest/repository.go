@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -39,12 +39,16 @@ type Repository struct {
 	// Keychain finds credentials for oci://. Nil means anonymous requests. The caller decides where Keychain reads
 	// credentials from.
 	Keychain authn.Keychain
-	// Transport sends the requests. Nil means http.DefaultTransport.
+	// Transport sends the requests. Nil means a transport that sends requests to the host of URL, and refuses other
+	// hosts on loopback, on link-local addresses, and on addresses with metadata of cloud providers.
 	Transport http.RoundTripper
 	// MaxBytes limits the size of a packaged chart. 0 means 32 MiB.
 	MaxBytes int64
 	// MaxAge is how long the index is cached. 0 means 5 minutes; a negative MaxAge means that the index is not cached.
 	MaxAge time.Duration
+
+	once      sync.Once
+	byDefault http.RoundTripper // used if Transport is nil; set once
 
 	mu    sync.Mutex
 	index map[string][]ChartVersion // guarded by mu; versions by chart name, newest first
@@ -254,12 +258,12 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 		request.SetBasicAuth(r.Username, r.Password)
 	}
 	if base, err := url.Parse(r.URL); err == nil {
-		if err := checkAddress(base, request.URL); err != nil {
+		if err := checkScheme(base, request.URL); err != nil {
 			return nil, r.repositoryError(InvalidIndex, fmt.Sprintf("%q is refused: ask the owner of the repository",
 				redactedURL(location)), err)
 		}
 	}
-	response, err := (&http.Client{Transport: r.Transport, CheckRedirect: checkRedirect}).Do(request)
+	response, err := (&http.Client{Transport: r.transport(), CheckRedirect: checkRedirect}).Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -267,8 +271,7 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // the URL may contain credentials
 		}
-		return nil, r.repositoryError(RepositoryUnreachable,
-			"it does not answer: check the URL and the network, or retry later", err)
+		return nil, r.connectError(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
@@ -310,20 +313,33 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 	if request.URL.Host != first.Host || request.URL.Scheme != first.Scheme {
 		request.Header.Del("Authorization")
 	}
-	return checkAddress(via[len(via)-1].URL, request.URL)
+	return checkScheme(via[len(via)-1].URL, request.URL)
 }
 
-// checkAddress returns an error if an index or a redirect at one address must not lead to another: from TLS to plain
-// HTTP, or to a link-local address, where cloud providers offer the credentials of machines.
-func checkAddress(from, to *url.URL) error {
+// checkScheme returns an error if an index or a redirect leads from TLS to plain HTTP.
+func checkScheme(from, to *url.URL) error {
 	if from.Scheme == "https" && to.Scheme != "https" {
 		return fmt.Errorf("it leads from https to %s", to.Scheme)
 	}
-	if ip, err := netip.ParseAddr(to.Hostname()); from.Host != to.Host && err == nil &&
-		ip.Unmap().IsLinkLocalUnicast() {
-		return errors.New("it leads to a link-local address")
-	}
 	return nil
+}
+
+// transport returns the transport of all requests.
+func (r *Repository) transport() http.RoundTripper {
+	if r.Transport != nil {
+		return r.Transport
+	}
+	r.once.Do(func() { r.byDefault = egress.New(egress.Options{Configured: []string{r.URL}}) })
+	return r.byDefault
+}
+
+// connectError converts an error of a request without an answer.
+func (r *Repository) connectError(err error) error {
+	if refused, ok := errors.AsType[*egress.Error](err); ok {
+		return r.repositoryError(EgressRefused, refused.Error(), nil)
+	}
+	return r.repositoryError(RepositoryUnreachable,
+		"it does not answer: check the URL and the network, or retry later", err)
 }
 
 func (r *Repository) repositoryError(reason, problem string, err error) error {

@@ -166,7 +166,7 @@ func TestRepositoryFails(t *testing.T) {
 		"TooLarge":     {func(r *Repository) { r.MaxBytes = 10 }, nil, "shop", ChartTooLarge},
 		"File":         {nil, nil, "odd", InvalidIndex},
 		"ChartMissing": {nil, nil, "missing", ChartNotFound},
-		"Elsewhere":    {nil, nil, "elsewhere", RepositoryUnreachable},
+		"Elsewhere":    {nil, nil, "elsewhere", EgressRefused},
 		"JSON":         {nil, text(`{"apiVersion":"v1","entries":{}}`), "shop", ChartNotFound},
 	}
 	for name, tc := range cases {
@@ -245,7 +245,7 @@ func TestCredentialsStayHome(t *testing.T) {
 		http.Redirect(w, r, other.URL+"/b.tgz", http.StatusFound) // another port of the same host
 	}))
 	defer home.Close()
-	r := &Repository{URL: home.URL, Username: "me", Password: "secret"}
+	r := &Repository{URL: home.URL, Username: "me", Password: "secret", Transport: http.DefaultTransport}
 	for _, c := range []string{"a", "b"} {
 		found, err := r.Find(t.Context(), c, "")
 		if err != nil {
@@ -260,6 +260,27 @@ func TestCredentialsStayHome(t *testing.T) {
 	}
 }
 
+// TestEgress checks that an index and a redirect lead neither to loopback nor to metadata of cloud providers, although
+// the repository itself is on loopback.
+func TestEgress(t *testing.T) {
+	var requests atomic.Int32
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	defer inside.Close()
+	home := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, inside.URL+r.URL.Path, http.StatusFound)
+	}))
+	defer home.Close()
+	registry := strings.TrimPrefix(inside.URL, "http://")
+	for _, location := range []string{inside.URL + "/a.tgz", home.URL + "/a.tgz", "oci://" + registry + "/a:1.0.0",
+		"http://169.254.169.254/latest/meta-data", "http://[fd00:ec2::254]/latest"} {
+		r := &Repository{URL: home.URL}
+		_, err := r.Fetch(t.Context(), ChartVersion{Name: "a", Version: "1.0.0", URL: location})
+		if reasonOf(err) != EgressRefused || requests.Load() != 0 {
+			t.Errorf("%s: got %v after %d requests", location, err, requests.Load())
+		}
+	}
+}
+
 // TestRedirect: what a repository may lead to, and with which credentials. Nothing is requested.
 func TestRedirect(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -267,14 +288,12 @@ func TestRedirect(t *testing.T) {
 		allowed  bool
 		keeps    bool // the credentials
 	}{
-		"SameHost":      {"https://a.example.com/x", "https://a.example.com/y", true, true},
-		"OtherHost":     {"https://a.example.com/x", "https://b.example.com/y", true, false},
-		"OtherPort":     {"https://a.example.com/x", "https://a.example.com:8443/y", true, false},
-		"Subdomain":     {"https://example.com/x", "https://a.example.com/y", true, false},
-		"PlainHTTP":     {"https://a.example.com/x", "http://a.example.com/y", false, false},
-		"ToTLS":         {"http://a.example.com/x", "https://a.example.com/y", true, false},
-		"LinkLocal":     {"http://a.example.com/x", "http://169.254.169.254/latest/meta-data", false, false},
-		"LinkLocalIPv6": {"http://a.example.com/x", "http://[fe80::1%25eth0]/y", false, false},
+		"SameHost":  {"https://a.example.com/x", "https://a.example.com/y", true, true},
+		"OtherHost": {"https://a.example.com/x", "https://b.example.com/y", true, false},
+		"OtherPort": {"https://a.example.com/x", "https://a.example.com:8443/y", true, false},
+		"Subdomain": {"https://example.com/x", "https://a.example.com/y", true, false},
+		"PlainHTTP": {"https://a.example.com/x", "http://a.example.com/y", false, false},
+		"ToTLS":     {"http://a.example.com/x", "https://a.example.com/y", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			via, next := httptest.NewRequest(http.MethodGet, c.from, http.NoBody), httptest.NewRequest(
@@ -423,7 +442,7 @@ func TestRegistry(t *testing.T) {
 					"bad: [{version: 1.0.0, urls: ['oci://x']}]\n", host.Host)
 		}))
 		defer index.Close()
-		r := &Repository{URL: index.URL}
+		r := &Repository{URL: index.URL, Transport: http.DefaultTransport}
 		found, err := r.Find(t.Context(), "shop", "")
 		if err != nil {
 			t.Fatal(err)

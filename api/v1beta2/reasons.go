@@ -57,6 +57,9 @@ const (
 const (
 	// ReasonRegistryUnreachable: the registry does not answer. Check its address and its network.
 	ReasonRegistryUnreachable = "RegistryUnreachable"
+	// ReasonEgressRefused: a registry or chart repository, or where it leads to, has an address that must not be
+	// reached, such as loopback. Correct the location, or allow the address with --egress-allow.
+	ReasonEgressRefused = "EgressRefused"
 	// ReasonRegistryUnauthorized: the registry rejects the credentials, or requires some. Check the Secret with the
 	// credentials.
 	ReasonRegistryUnauthorized = "RegistryUnauthorized"

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path"
 	"regexp"
@@ -160,6 +161,16 @@ type Manager struct {
 	// TrustPolicy is the path of the trust policy, which lists the modules that must be signed and the keys for them.
 	// The manager reads the file again when the file changes. Default empty: no module must be signed.
 	TrustPolicy string
+
+	// EgressAllow are networks in CIDR notation, or addresses, to which the locations of registries and chart
+	// repositories in modules may lead although they are refused otherwise: loopback, link-local, multicast, reserved
+	// and metadata addresses, and EgressDeny. The registry of modules itself may be on loopback or in EgressDeny
+	// without this. Default none.
+	EgressAllow []string
+	// EgressDeny are further networks in CIDR notation, or addresses, to which these locations must not lead. Use it
+	// for the networks of the cluster's pods and Services. $KUBERNETES_SERVICE_HOST and PodIP are always in it. Default
+	// none.
+	EgressDeny []string
 
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
 	// Default 128 MiB.
@@ -445,6 +456,11 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.Int64Var(&m.RegistryCacheBytes, "registry-cache-bytes", m.RegistryCacheBytes, "memory for artefacts in bytes")
 	f.StringVar(&m.TrustPolicy, "trust-policy", m.TrustPolicy,
 		"file with the modules that must be signed and the keys for them; empty: no module must be signed")
+	f.StringSliceVar(&m.EgressAllow, "egress-allow", m.EgressAllow,
+		"networks in CIDR notation that registries and chart repositories of modules may be in, although loopback, "+
+			"link-local, multicast and metadata addresses and --egress-deny are refused")
+	f.StringSliceVar(&m.EgressDeny, "egress-deny", m.EgressDeny,
+		"networks in CIDR notation that they must not be in, such as those of the cluster's pods and Services")
 	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules in bytes")
 	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources,
 		"folder whose folders Manifests may use as sources of type kustomize; empty: no such sources")
@@ -578,6 +594,12 @@ func (m *Manager) Validate() error {
 	check(m.MaxControlPlaneWrites > 0, "max-control-plane-writes", "must be at least 1")
 	check(m.MaxControlPlaneWritesWhileUrgent > 0 && m.MaxControlPlaneWritesWhileUrgent <= m.MaxControlPlaneWrites,
 		"max-control-plane-writes-while-urgent", "must be at least 1 and at most --max-control-plane-writes")
+	for flag, texts := range map[string][]string{"egress-allow": m.EgressAllow, "egress-deny": m.EgressDeny} {
+		for _, text := range texts {
+			_, err := parseNetwork(text)
+			check(err == nil, flag, "%q is neither a network in CIDR notation nor an address", text)
+		}
+	}
 	check(m.RegistryCacheBytes > 0, "registry-cache-bytes", "must be positive")
 	for _, name := range m.RestrictedDefaultModules {
 		check(moduleName.MatchString(name), "restricted-default-modules", "%q is not a valid name of a module", name)
@@ -641,6 +663,30 @@ func (m *Manager) ForNamespace(name string) *Manager {
 		further.WatchMode = WatchHub
 	}
 	return &further
+}
+
+// EgressRules returns the networks of EgressAllow and EgressDeny. It needs a valid configuration.
+func (m *Manager) EgressRules() (allow, deny []netip.Prefix) {
+	for _, text := range m.EgressAllow {
+		if n, err := parseNetwork(text); err == nil {
+			allow = append(allow, n)
+		}
+	}
+	for _, text := range append([]string{os.Getenv("KUBERNETES_SERVICE_HOST"), m.PodIP}, m.EgressDeny...) {
+		if n, err := parseNetwork(text); err == nil {
+			deny = append(deny, n)
+		}
+	}
+	return allow, deny
+}
+
+// parseNetwork parses a network in CIDR notation, or one address.
+func parseNetwork(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return ip.Unmap().Prefix(ip.Unmap().BitLen())
+	}
+	n, err := netip.ParsePrefix(text)
+	return n.Masked(), err
 }
 
 // isAddress reports whether s is host:port or "0", which disables the server. The host may be empty.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
@@ -61,6 +62,11 @@ func TestValidate(t *testing.T) {
 			"--watch-namespaces"},
 		"NamespacesHere": {"in-cluster there is one Kyma",
 			func(m *Manager) { m.WatchNamespaces, m.Mode = []string{"default"}, ModeInCluster }, "--watch-namespaces"},
+		"Egress": {"networks and addresses", func(m *Manager) {
+			m.EgressAllow, m.EgressDeny = []string{"127.0.0.1"}, []string{"10.96.0.0/12", "fd00::/8"}
+		}, ""},
+		"EgressAllow": {"no names", func(m *Manager) { m.EgressAllow = []string{"localhost"} }, "--egress-allow"},
+		"EgressDeny":  {"no empty network", func(m *Manager) { m.EgressDeny = []string{""} }, "--egress-deny"},
 		"Lease": {"a leader renews before others take over",
 			func(m *Manager) { m.LeaderElectionRenewDeadline = time.Hour }, "--leader-election-renew-deadline"},
 		"Retry": {"and tries more than once", func(m *Manager) { m.LeaderElectionRetryPeriod = time.Hour },
@@ -215,5 +221,22 @@ func TestForNamespace(t *testing.T) {
 	}
 	if m.Namespace != "kcp-system" || m.WatchMode != WatchAgent {
 		t.Errorf("the configuration itself was changed: %+v", m)
+	}
+}
+
+// TestEgressRules checks that the address of the control plane's API server and of the pod are denied, next to the
+// networks of the flag.
+func TestEgressRules(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+	m := NewManager()
+	m.PodIP, m.EgressAllow, m.EgressDeny = "fd00::7", []string{"127.0.0.9"}, []string{"10.4.7.9/14"}
+	allow, deny := m.EgressRules()
+	if got := fmt.Sprint(allow, deny); got != "[127.0.0.9/32] [10.96.0.1/32 fd00::7/128 10.4.0.0/14]" {
+		t.Errorf("got %s", got)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	m.PodIP = ""
+	if _, deny := m.EgressRules(); len(deny) != 1 {
+		t.Errorf("got %v", deny)
 	}
 }

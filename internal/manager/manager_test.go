@@ -33,6 +33,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
@@ -281,6 +282,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 		"conversion": conversionOptions(f),
 		"listener":   listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
 		"delivery":   deliveryOptions(c, issuerStub{}),
+		"egress":     egressOptions(c, "registry.example.com"),
 	} {
 		collect(values, part, reflect.ValueOf(o))
 	}
@@ -347,6 +349,7 @@ func TestConfigurationReachesParts(t *testing.T) {
 	special := map[string]any{
 		"Mode": config.ModeInCluster, "WatchMode": config.WatchHub, "ExitAfterStep": "kyma/connect:3",
 		"ListenerBindAddress": ":1", "KymaSkrListenerBindAddress": ":1", "WebhookURL": "https://x/convert",
+		"EgressAllow": []string{"10.0.0.0/8"}, "EgressDeny": []string{"10.0.0.0/8"},
 	}
 	before := optionsOf(t, newConfig(t, base))
 	for field := range reflect.TypeFor[config.Manager]().Fields() {
@@ -425,6 +428,14 @@ func TestRegistryOptions(t *testing.T) {
 		nil)
 	if err != nil || r.Base() != "registry.example.com/modules" {
 		t.Errorf("the registry is %q, %v", r.Base(), err)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:1/index.yaml", http.NoBody)
+	response, err := r.Transport().RoundTrip(request)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if !egress.IsRefused(err) || !strings.HasSuffix(err.Error(), "allow the address with --egress-allow") {
+		t.Errorf("a location on loopback: got %v", err)
 	}
 }
 

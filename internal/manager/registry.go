@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
@@ -46,11 +47,19 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 		logger.Info("trust policy in force", "version", trust.Version())
 		o.Trust = trust
 	}
+	o.Transport = egress.New(egressOptions(c, o.Host))
 	r, err := registry.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("opening the registry of modules: %w", err)
 	}
 	return r, nil
+}
+
+// egressOptions returns the rules for addresses that modules may lead to. The host is that of the registry of modules.
+func egressOptions(c *config.Manager, host string) egress.Options {
+	allow, deny := c.EgressRules()
+	return egress.Options{Allow: allow, Deny: deny, Configured: []string{host},
+		Hint: "correct the location, or allow the address with --egress-allow"}
 }
 
 // keychain reads the Secret for each login, so that changed credentials are used at once. There are few logins, because

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
@@ -24,7 +25,8 @@ func ClassifyError(doing, ref string, err error) error { return failed(doing, re
 //  4. 404                      -> ArtifactNotFound
 //  5. 400, 405, 414 and others -> InvalidReference
 //  6. 408, 429, 5xx            -> RegistryUnreachable
-//  7. every other error        -> RegistryUnreachable: name resolution, connection, TLS, timeout, malformed response
+//  7. refused by the transport -> EgressRefused
+//  8. every other error        -> RegistryUnreachable: name resolution, connection, TLS, timeout, malformed response
 func failed(doing, ref string, err error) error {
 	if _, ok := errors.AsType[*ocm.Error](err); ok {
 		return err
@@ -48,7 +50,10 @@ func failed(doing, ref string, err error) error {
 		}
 		return out
 	}
+	refused, isRefused := errors.AsType[*egress.Error](err)
 	switch {
+	case isRefused:
+		out.Code, out.Problem = ocm.EgressRefused, refused.Error()
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s %s: %w", doing, ref, context.Canceled)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -69,18 +68,11 @@ func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(request)
 }
 
-// checkRedirect allows redirects, for example to the blob storage of a registry. It refuses redirects from TLS to plain
-// HTTP. It also refuses redirects to a link-local address, because cloud providers offer the credentials of machines at
-// such addresses.
-func checkRedirect(request *http.Request, via []*http.Request) error {
+// checkRedirect allows some redirects, for example to the blob storage of a registry. The transport checks where they
+// lead.
+func checkRedirect(_ *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than 5 redirects")
-	}
-	if via[0].URL.Scheme == "https" && request.URL.Scheme != "https" {
-		return errors.New("redirected from https to " + request.URL.Scheme)
-	}
-	if ip, err := netip.ParseAddr(request.URL.Hostname()); err == nil && ip.IsLinkLocalUnicast() {
-		return errors.New("redirected to a link-local address")
 	}
 	return nil
 }

@@ -71,6 +71,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
@@ -109,7 +110,8 @@ type Options struct {
 	// Trust is the trust policy. It defines which artefacts must be signed and by which keys. nil means that no
 	// artefact must be signed.
 	Trust *trust.Policy
-	// Transport sends the requests; nil means a copy of http.DefaultTransport that all requests share.
+	// Transport sends the requests; nil means an egress.Transport for which Host is configured, and which refuses
+	// other hosts on loopback, link-local addresses and the like.
 	Transport http.RoundTripper
 }
 
@@ -176,7 +178,7 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 		opts.Keychain = anonymous{}
 	}
 	if opts.Transport == nil {
-		opts.Transport = http.DefaultTransport.(*http.Transport).Clone()
+		opts.Transport = egress.New(egress.Options{Configured: []string{opts.Host}})
 	}
 	host, _, _ := strings.Cut(base, "/")
 	r := &Registry{
@@ -194,6 +196,10 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 
 // Base returns registry and subpath of the component versions, in the format of [Layer.Repo].
 func (r *Registry) Base() string { return r.base }
+
+// Transport returns the transport of all requests. Clients of other locations that artefacts name use it, too, because
+// it checks addresses.
+func (r *Registry) Transport() http.RoundTripper { return r.opts.Transport }
 
 // anonymous is a keychain without credentials.
 type anonymous struct{}

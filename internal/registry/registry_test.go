@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1344,8 +1345,7 @@ func TestRedirect(t *testing.T) {
 	if seen.Get("Authorization") != "" {
 		t.Error("the registry's credentials went elsewhere")
 	}
-	for i, target := range []string{"http://169.254.169.254/latest", s.URL + "/v2/again",
-		"http://127.0.0.1:1/refused"} {
+	for i, target := range []string{s.URL + "/v2/again", "http://127.0.0.1:1/refused"} {
 		to = target
 		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf([]byte{byte(i)})})
 		wantReason(t, err, ocm.RegistryUnreachable)
@@ -1353,15 +1353,41 @@ func TestRedirect(t *testing.T) {
 			t.Errorf("%s: got %v", target, err)
 		}
 	}
-	request := func(u string) *http.Request {
-		r, err := http.NewRequest(http.MethodGet, u, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	if checkRedirect(request("http://a"), []*http.Request{request("https://b")}) == nil {
-		t.Error("a redirect from https to http is followed")
+}
+
+// TestEgress checks that neither a redirect nor the token server of a registry leads to loopback, although the registry
+// itself is configured there.
+func TestEgress(t *testing.T) {
+	var requests atomic.Int32
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	t.Cleanup(inside.Close)
+	at := strings.Replace(inside.URL, "127.0.0.1", "localhost", 1)
+	for name, answer := range map[string]http.HandlerFunc{
+		"Redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, at, http.StatusFound) },
+		"Realm": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+at+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if name == "Redirect" && r.URL.Path == "/v2/" {
+					return false
+				}
+				answer(w, r)
+				return true
+			})
+			r, err := New(Options{Host: "http://" + s.host(), Keychain: keychain{s.host(): {Username: "u", Password: "p"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, err = r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf([]byte("a"))})
+			wantReason(t, err, ocm.EgressRefused)
+			if requests.Load() != 0 {
+				t.Errorf("%d requests were sent", requests.Load())
+			}
+		})
 	}
 }
 

@@ -262,6 +262,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	args := []string{
 		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost, "--health-probe-bind-address=" + health,
 		"--metrics-bind-address=" + metrics,
+		"--egress-allow=127.0.0.0/8", // the chart repository and others of scenarios
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")

@@ -98,7 +98,7 @@ func Explain(err error) error {
 			"%v; log in with docker login %s, or give --username and --password-file", err, host)
 	case ocm.ArtifactNotFound:
 		return console.Fail(console.ExitNotFound, "%v", err)
-	case ocm.RegistryUnreachable:
+	case ocm.RegistryUnreachable, ocm.EgressRefused:
 		return console.Fail(console.ExitCluster, "%v", err)
 	case ocm.InvalidReference:
 		return console.Fail(console.ExitUsage, "%v", err)

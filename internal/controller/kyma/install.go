@@ -307,7 +307,7 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 	}
 	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
 	switch ocm.ReasonOf(err) {
-	case ocm.RegistryUnreachable, ocm.RegistryUnauthorized, ocm.ArtifactNotFound:
+	case ocm.RegistryUnreachable, ocm.EgressRefused, ocm.RegistryUnauthorized, ocm.ArtifactNotFound:
 		if has != nil {
 			return *has, nil
 		}

@@ -28,6 +28,9 @@ const (
 	// RegistryUnreachable: there is no connection, or the response is too late, or the response reports an overload or
 	// failure of the registry (429, 5xx).
 	RegistryUnreachable = "RegistryUnreachable"
+	// EgressRefused: the registry, a redirect or the token server of the registry has an address that must not be
+	// reached.
+	EgressRefused = "EgressRefused"
 	// RegistryUnauthorized: the registry rejects the credentials, or requires credentials.
 	RegistryUnauthorized = "RegistryUnauthorized"
 	// ArtifactNotFound: the registry has no such repository, tag or digest.

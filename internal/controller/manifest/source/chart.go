@@ -122,7 +122,8 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 	if r := f.repositories[key]; r != nil {
 		return r
 	}
-	r := &library.Repository{URL: location, Username: c.username, Password: c.password}
+	r := &library.Repository{URL: location, Username: c.username, Password: c.password,
+		Transport: f.opts.Registry.Transport()}
 	if c.keychain != nil {
 		r.Keychain = c.keychain
 	}

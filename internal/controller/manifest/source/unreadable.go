@@ -12,7 +12,7 @@ import (
 // says nothing about a version that is already installed.
 func IsUnreadable(err error) bool {
 	switch loop.Reason(err) {
-	case ocm.RegistryUnreachable, ocm.RegistryUnauthorized, ocm.ArtifactNotFound,
+	case ocm.RegistryUnreachable, ocm.EgressRefused, ocm.RegistryUnauthorized, ocm.ArtifactNotFound,
 		library.RepositoryUnreachable, library.RepositoryUnauthorized, library.ChartNotFound,
 		v1beta2.ReasonLoginNotFound:
 		return true

@@ -1,0 +1,278 @@
+// Package egress sends HTTP requests to locations that others choose: chart repositories and registries in module
+// templates, URLs in an index, redirects, and token servers of registries. It keeps such requests away from addresses
+// that only this machine or this cluster can reach.
+//
+// # Use
+//
+//	client := http.Client{Transport: egress.New(egress.Options{Configured: []string{"registry.example.com"}})}
+//
+// # How it works
+//
+// The Transport resolves the host of a location and checks each address when it is dialled. So a name that has another
+// address at its second resolution gains nothing. The first rule that applies decides:
+//
+//  1. an address in Options.Allow           is allowed
+//  2. the host and port of a proxy, or of   is allowed if it is loopback or in Options.Deny
+//     Options.Configured
+//  3. link-local, loopback, unspecified,    is refused; IPv4 addresses in IPv6 addresses (mapped, NAT64, 6to4) too
+//     multicast, reserved, metadata of
+//     cloud providers
+//  4. an address in Options.Deny            is refused
+//  5. every other address                   is allowed, including private addresses
+//
+// A redirect from https to another scheme is an error, and a redirect that would send the body of a request to another
+// host, because the body may contain a credential.
+//
+// A proxy from the environment ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY) is used. Then the proxy resolves and dials the
+// host. The Transport checks only hosts that are addresses themselves; the proxy has to check all others.
+//
+// # What it does not do
+//
+// It limits neither the number of redirects nor the size of answers. The client of the caller decides which credentials
+// follow a redirect.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options are the options of New. The zero value refuses all addresses of rule 3.
+type Options struct {
+	// Allow are networks that may be reached although a rule refuses them.
+	Allow []netip.Prefix
+	// Deny are further networks that must not be reached, such as those of the pods and Services of the cluster.
+	Deny []netip.Prefix
+	// Configured are locations that the operator has configured, such as the registry of modules: host[:port][/path],
+	// with or without a scheme. They may be on loopback and in Deny, but on no other address of rule 3.
+	Configured []string
+	// Hint is the instruction at the end of an Error. Empty means none.
+	Hint string
+}
+
+// Transport is an [http.RoundTripper]. It is safe for concurrent use. Create it with New.
+type Transport struct {
+	options Options
+	trusted map[string]bool // the set of Configured, as host:port; read-only
+	proxies sync.Map        // the proxies that were used, as host:port
+	proxy   func(*http.Request) (*url.URL, error)
+	dialer  net.Dialer
+	http    *http.Transport
+}
+
+// Error is the error of a request whose destination is refused.
+type Error struct {
+	// Host is the host and port of the location.
+	Host string
+	// Address is the address that Host resolves to, or is.
+	Address netip.Addr
+	// Kind is the reason, such as "a link-local address".
+	Kind string
+
+	hint string
+}
+
+// Error returns one line: the host, its address, why it is refused, and what to do.
+func (e *Error) Error() string {
+	return fmt.Sprintf("connecting to %s is refused: its address %s is %s%s", e.Host, e.Address, e.Kind, e.hint)
+}
+
+// IsRefused reports whether an error means that the destination of a request is refused.
+func IsRefused(err error) bool {
+	_, ok := errors.AsType[*Error](err)
+	return ok
+}
+
+// New returns a Transport.
+func New(o Options) *Transport {
+	t := &Transport{options: o, trusted: map[string]bool{}, proxy: http.ProxyFromEnvironment,
+		dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
+	if o.Hint != "" {
+		t.options.Hint = ": " + o.Hint
+	}
+	for _, location := range o.Configured {
+		for _, host := range hostsOf(location) {
+			t.trusted[host] = true
+		}
+	}
+	t.http = http.DefaultTransport.(*http.Transport).Clone()
+	t.http.Proxy, t.http.DialContext = t.proxyOf, t.dial
+	t.http.MaxResponseHeaderBytes = 1 << 20
+	return t
+}
+
+// hostsOf returns the host:port of a location. Without scheme and port there are two, because a registry on a private
+// address is tried with and without TLS.
+func hostsOf(location string) []string {
+	scheme, rest, hasScheme := strings.Cut(location, "://")
+	if !hasScheme || scheme == "oci" {
+		scheme, rest = "", strings.TrimPrefix(location, "oci://")
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	u, err := url.Parse("//" + host)
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	if scheme != "" || u.Port() != "" {
+		u.Scheme = scheme
+		return []string{canonical(u)}
+	}
+	return []string{net.JoinHostPort(strings.ToLower(u.Hostname()), "443"),
+		net.JoinHostPort(strings.ToLower(u.Hostname()), "80")}
+}
+
+// canonical returns the host and port of a URL in the form in which net/http dials them.
+func canonical(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.http.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRedirect(r, response); err != nil {
+		_ = response.Body.Close()
+		return nil, err
+	}
+	return response, nil
+}
+
+// CloseIdleConnections closes connections that are not in use.
+func (t *Transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
+
+// checkRedirect returns an error if the response is a redirect that must not be followed.
+func checkRedirect(r *http.Request, response *http.Response) error {
+	if response.StatusCode < 300 || response.StatusCode > 399 {
+		return nil
+	}
+	to, err := response.Location()
+	if err != nil {
+		return nil // not a redirect, or one that no client can follow
+	}
+	if r.URL.Scheme == "https" && to.Scheme != "https" {
+		return fmt.Errorf("%s redirects from https to %s: ask its owner", r.URL.Host, to.Scheme)
+	}
+	hasBody := r.Body != nil && r.Body != http.NoBody && response.StatusCode >= http.StatusTemporaryRedirect
+	if hasBody && (to.Scheme != r.URL.Scheme || canonical(to) != canonical(r.URL)) {
+		return fmt.Errorf("%s redirects a request with a body to %s: ask its owner", r.URL.Host, to.Host)
+	}
+	return nil
+}
+
+// proxyOf returns the proxy for a request, or nil. If there is one, the host of the request is checked here.
+func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
+	proxy, err := t.proxy(r)
+	if proxy == nil || err != nil {
+		return nil, err
+	}
+	host := canonical(r.URL)
+	if ip, err := netip.ParseAddr(r.URL.Hostname()); err == nil {
+		if err := t.check(host, ip, t.trusted[host]); err != nil {
+			return nil, err
+		}
+	}
+	t.proxies.Store(canonical(proxy), true)
+	return proxy, nil
+}
+
+// dial connects to host:port and checks each address that it resolves to.
+func (t *Transport) dial(ctx context.Context, network, host string) (net.Conn, error) {
+	_, isProxy := t.proxies.Load(host)
+	isTrusted := isProxy || t.trusted[host]
+	d := t.dialer
+	d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		dialled, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("connecting to %s is refused: %q is not an IP address and port", host, address)
+		}
+		return t.check(host, dialled.Addr(), isTrusted)
+	}
+	return d.DialContext(ctx, network, host)
+}
+
+// check returns an Error if an address must not be reached.
+func (t *Transport) check(host string, ip netip.Addr, isTrusted bool) error {
+	all := addressesIn(ip.WithZone(""))
+	for _, ip := range all {
+		if isIn(t.options.Allow, ip) {
+			return nil
+		}
+	}
+	for _, ip := range all {
+		for _, s := range special {
+			if isIn(s.networks, ip) && (!isTrusted || s.kind != loopback) {
+				return &Error{Host: host, Address: ip, Kind: s.kind, hint: t.options.Hint}
+			}
+		}
+		if isIn(t.options.Deny, ip) && !isTrusted {
+			return &Error{Host: host, Address: ip, Kind: "in a network of the cluster", hint: t.options.Hint}
+		}
+	}
+	return nil
+}
+
+const loopback = "a loopback address"
+
+// special are the addresses of rule 3.
+var special = []struct {
+	kind     string
+	networks []netip.Prefix
+}{
+	{"unspecified", networks("0.0.0.0/8", "::/128")},
+	{loopback, networks("127.0.0.0/8", "::1/128")},
+	{"a link-local address", networks("169.254.0.0/16", "fe80::/10")},
+	{"a multicast address", networks("224.0.0.0/4", "ff00::/8")},
+	{"a reserved address", networks("240.0.0.0/4")},
+	{"a metadata service of a cloud provider", networks("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+		"fd00:ec2::254/128", "fd20:ce::254/128", "fd00:42::42/128")},
+}
+
+func networks(texts ...string) []netip.Prefix {
+	all := make([]netip.Prefix, 0, len(texts))
+	for _, s := range texts {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+func isIn(networks []netip.Prefix, ip netip.Addr) bool {
+	for _, n := range networks {
+		if n.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
+
+// addressesIn returns an address without its zone, and the IPv4 address that a gateway would forward it to.
+func addressesIn(ip netip.Addr) []netip.Addr {
+	ip = ip.Unmap()
+	b := ip.As16()
+	switch {
+	case nat64.Contains(ip):
+		return []netip.Addr{ip, netip.AddrFrom4([4]byte(b[12:16]))}
+	case sixToFour.Contains(ip):
+		return []netip.Addr{ip, netip.AddrFrom4([4]byte(b[2:6]))}
+	}
+	return []netip.Addr{ip}
+}
