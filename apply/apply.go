@@ -47,8 +47,8 @@ func (r *Result) Err() error { return JoinFailures(r.Failed) }
 type Existing struct {
 	// Ref is the object with its new flags.
 	Ref Ref
-	// Met is what Apply did with the object. A conflict with another installation is MetShared too; the object is then
-	// also in Result.Failed.
+	// Met is the action of Apply for the object. A conflict with another installation is MetShared too; the object is
+	// then also in Result.Failed.
 	Met Met
 	// Managers are the other field managers of the object, at most ten, sorted.
 	Managers []string

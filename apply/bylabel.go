@@ -40,8 +40,8 @@ type Labelled struct {
 }
 
 // ListAllByLabel returns the metadata of the objects of all kinds that match a label selector, in all namespaces, at
-// most limit objects of a kind. It leaves out kinds whose objects the cluster creates by itself. It sends two discovery
-// requests, and one list request for each kind.
+// most limit objects of a kind. It leaves out kinds whose objects are mostly created by the cluster itself. It sends
+// two discovery requests, and one list request for each kind.
 func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int) (Labelled, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}

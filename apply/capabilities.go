@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// versionPath is the path of the version of the API server, the only answer without a kind.
+// versionPath is the path of the version of the API server; its response is the only one without a kind.
 const versionPath = "/version"
 
 // capabilitiesCachePeriod is how long the version and the APIs of a cluster are cached. It is long enough for all

@@ -26,7 +26,7 @@ type listedKind struct {
 	resource
 }
 
-// namespaceContent returns a message about the objects in a namespace that its deletion would delete although they are
+// namespaceContent returns a message about the objects that the deletion of a namespace would delete although they are
 // not in the inventory. It returns "" if there are none. It sends two discovery requests, and one list of metadata for
 // each namespaced kind.
 func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (string, error) {
@@ -54,7 +54,8 @@ func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (st
 		": move or delete them, or delete the namespace"), nil
 }
 
-// foreignObjects returns the number and first names of the objects of a kind that are not in the inventory, or "".
+// foreignObjects returns the number of objects of a kind that are not in the inventory, and the names of the first
+// ones, or "".
 func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namespace string,
 	namespaced map[schema.GroupKind]bool) (string, error) {
 	var list struct {

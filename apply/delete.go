@@ -52,7 +52,7 @@ type Teardown struct {
 	// Kept are the objects that are never deleted: the namespaces in ClusterOptions.KeepNamespaces, objects with
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
-	// Left are the objects that this call left in the cluster, because they do not belong to the installation alone.
+	// Left are the objects that this call left in the cluster, because they do not belong only to the installation.
 	// They can be removed from the inventory. Later calls return them in Deleted. It is empty without Ownership.
 	Left []Left
 	// Remaining are the objects that still exist. Each of them states what it waits for.
@@ -96,7 +96,7 @@ type Remaining struct {
 	Message string
 	// Err is the error of the request. It is nil if the request succeeded.
 	Err *Error
-	// Content is true if the object is a namespace that holds objects of others, so that it is not deleted.
+	// Content is true if the object is a namespace that is not deleted, because it holds objects of others.
 	Content bool
 }
 

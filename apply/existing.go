@@ -50,8 +50,8 @@ func (a *applyCall) createOrMeet(ctx context.Context, it *item) (writeResult, er
 	return w, err
 }
 
-// meet reads an object that exists, and applies it if the installation may do that. again means that another client has
-// changed the object at the same time.
+// meet reads an object that exists, and applies it if the installation may change it. again means that another client
+// has changed the object at the same time.
 func (a *applyCall) meet(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
@@ -198,7 +198,8 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) ([]st
 	return compareOwned(wanted, live, fields, i.policy.ignore, false), nil
 }
 
-// namesOf returns the overlay with the values of the live object, so that a comparison finds no difference in it.
+// namesOf returns the overlay with the values of the live object, so that a comparison finds no difference in these
+// values.
 func namesOf(live map[string]any, over render.Overlay) render.Overlay {
 	meta, _ := live["metadata"].(map[string]any)
 	values := func(field string, of map[string]string) map[string]string {

@@ -14,12 +14,12 @@ import (
 // ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds: the objects
 // whose AnnotationOwnedBy is name, and, as Shared, the objects that the installation contains too. Only objects that
 // match the label selector and that the field manager has applied are returned. An object that a controller of the
-// cluster has created with copied labels and annotations, such as a ReplicaSet, was applied by nobody.
+// cluster has created with copied labels and annotations, such as a ReplicaSet, is not returned, because no field
+// manager has applied it.
 //
 // ListOwned restores an inventory that was lost. It is expensive: it sends two discovery requests, and one list of
-// metadata for each kind. Kinds that the credentials may not list are left out, because no object of such a kind can
-// have been applied and found again with them. Kinds of which the cluster creates objects by itself, such as Leases,
-// are left out, too.
+// metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be found with these
+// credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out, too.
 func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}

@@ -7,8 +7,8 @@ import (
 
 // Annotations of objects in a cluster that show to which installation an object belongs.
 const (
-	// AnnotationOwnedBy is the name of the installation to which the object belongs. It is part of Set.Overlay. Its key
-	// is that of the reference implementation.
+	// AnnotationOwnedBy is the name of the installation to which the object belongs. It is part of Set.Overlay. The key
+	// is that of Kyma's lifecycle-manager.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
 	// AnnotationCoOwners is a sorted list of the names of other installations that contain the object too, separated by
 	// commas. The first of them gets the object when its owner is uninstalled.
@@ -18,7 +18,7 @@ const (
 	AnnotationAdopted = "operator.kyma-project.io/adopted"
 )
 
-// Adoption is what Apply does with an object that exists and was made by somebody else.
+// Adoption is the action of Apply for an object that exists and was created by somebody else.
 type Adoption string
 
 // Values of Adoption, and of AnnotationAdoption.
@@ -31,9 +31,9 @@ const (
 	Take Adoption = "take"
 )
 
-// Ownership is the installation on whose behalf objects are applied and deleted, and what is known of other
-// installations in the cluster. With it, Apply changes no object of another installation, and DeleteOwned deletes only
-// what the installation has created.
+// Ownership describes the installation for which objects are applied and deleted, and finds the other installations in
+// the cluster. With it, Apply changes no object of another installation, and DeleteOwned deletes only objects that the
+// installation has created.
 type Ownership struct {
 	// Name is the value of AnnotationOwnedBy in Set.Overlay.
 	Name string
@@ -108,7 +108,7 @@ func (m *metadata) otherManagers(manager string) []string {
 	return sortedFew(names)
 }
 
-// facts is what is known of an object that exists.
+// facts are the properties of an existing object that decide how it is applied or deleted.
 type facts struct {
 	deleting bool
 	// own is true if AnnotationOwnedBy is the name of the installation; other if it is the name of another installation
@@ -131,7 +131,7 @@ func (o *Ownership) factsOf(m *metadata, manager string, recorded Ref) facts {
 	}
 }
 
-// Met is what Apply did with an object that existed and was not known to belong to the installation.
+// Met is the action of Apply for an object that existed and was not known to belong to the installation.
 type Met string
 
 const (
@@ -159,8 +159,8 @@ const (
 //	5  … to take                                                          take
 //	6  … to adopt                                                         adopt
 //
-// Row 3 is an installation whose inventory was lost, or was not completed before the process ended, and an object that
-// was handed over to the user and given back.
+// Row 3 applies if the inventory of the installation was lost or not completed before the process ended, and to an
+// object that was handed over to the user and given back.
 func decideApply(f facts) Met {
 	switch {
 	case f.deleting:

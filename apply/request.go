@@ -108,8 +108,8 @@ func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body
 	return nil
 }
 
-// checkKind returns an error if a successful response is not what an API server sends for r: for example {}, which is
-// not an object without fields, and not a list without objects.
+// checkKind returns an error if a successful response cannot be from an API server. An example is {}, which is neither
+// an object nor a list.
 func (r *request) checkKind(body []byte) error {
 	if r.path == versionPath {
 		return nil

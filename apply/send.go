@@ -158,7 +158,7 @@ func (a *applyCall) readMetadata(ctx context.Context, it *item) (metadata, error
 	return answer.Metadata, err
 }
 
-// deletedMeanwhile converts a not-found error for an object that existed a moment ago to a conflict. A conflict is
+// deletedMeanwhile converts a not-found error for an object that existed shortly before to a conflict. A conflict is
 // retried.
 func deletedMeanwhile(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {

@@ -32,8 +32,8 @@
 //	12  the version is not lower than the installed    DowngradeRefused, RestoredOlder
 //	13  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
-// A mandatory module is requested by the control plane, not by a user. For such a request, rule 4 requires that the
-// module is mandatory, and rules 5, 9 and 13 are skipped.
+// For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 9 and 13 are skipped,
+// because the control plane makes this request, not a user.
 //
 // With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
 // the runtime has lost the right to the module. That is the case if the labels of the Kyma are not selected any more
@@ -43,8 +43,8 @@
 // 2.0.0; build metadata is ignored. The annotation v1beta2.AnnotationAllowDowngrade allows a downgrade. Pinning a
 // version does not allow a downgrade, because a pinned version may be lower than the installed version by accident.
 //
-// The package makes two more decisions, because these decisions must be consistent with Resolve. Policy decides when
-// the maintenance window is. CatalogCopyFor decides which part of the catalog is copied to a runtime.
+// Two other decisions are in this package, because they must be consistent with Resolve. Policy decides when the
+// maintenance window is. CatalogCopyFor decides which part of the catalog is copied to a runtime.
 //
 // # What it does not do
 //
@@ -82,11 +82,11 @@ type Catalog struct {
 	// Policy defines when updates that need a downtime may start. Nil means that no policy is configured. Without a
 	// policy, such an update starts only with spec.skipMaintenanceWindows.
 	Policy *Policy
-	// ControlPlane decides about templates with target control-plane. The zero value refuses them.
+	// ControlPlane defines whether templates with target control-plane are accepted. The zero value refuses them.
 	ControlPlane ControlPlane
 }
 
-// ControlPlane is what happens with modules for the control plane itself.
+// ControlPlane defines how modules for the control plane itself are handled.
 type ControlPlane string
 
 const (
@@ -98,8 +98,8 @@ const (
 	ControlPlaneIsRuntime ControlPlane = "runtime"
 )
 
-// ControlPlaneFor returns what happens with modules for the control plane. isRuntime is true in in-cluster mode.
-// allowed is true if an administrator allows such modules.
+// ControlPlaneFor returns how modules for the control plane are handled. isRuntime is true in in-cluster mode. allowed
+// is true if an administrator allows such modules.
 func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
 	switch {
 	case isRuntime:
@@ -433,7 +433,8 @@ func (s *search) checkDowngrade() *Blocker {
 		highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, s.Module)
 }
 
-// restoredOlder returns the blocker of a module that has a higher version in the runtime than this control plane knows.
+// restoredOlder returns the blocker of a module that has a higher version in the runtime than this control plane has
+// recorded.
 func (s *search) restoredOlder() *Blocker {
 	forward, object, value := "let the channel have version "+s.Installed+" or a higher one again", "the Kyma", s.Module
 	switch {

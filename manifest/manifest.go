@@ -35,8 +35,7 @@
 // The inventory is the list of applied objects. It is a ConfigMap in the namespace of the release. An object is added
 // to the inventory before the object is created. So UninstallChart needs neither the chart nor its repository; it reads
 // only the cluster, the name of the release and the namespace from an InstallInfo. The inventory contains names only,
-// no values. To keep an inventory elsewhere, use packages render and apply directly; this package does little more than
-// call them.
+// no values. To keep an inventory elsewhere, use packages render and apply directly; this package mainly calls them.
 //
 // UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
 // clean up. Then it deletes all other objects: workloads before access rights, access rights before CRDs, CRDs before

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Runner runs renderings elsewhere, for example in another process. Package process has an implementation.
+// Runner renders artefacts, for example in another process. Package process has an implementation.
 type Runner interface {
 	// Run passes a request to Answer and returns its response. The response must not be trusted: it is limited and
-	// decoded like an artefact. An *Error is a problem of the artefact. Another error says nothing about the artefact.
+	// decoded like an artefact. An *Error is a problem of the artefact. Any other error is not about the artefact.
 	Run(ctx context.Context, request []byte) (response []byte, err error)
 }
 

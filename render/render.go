@@ -21,7 +21,7 @@
 // is written to a disk. Parse decodes the stream of documents into object trees. Numbers keep their type and every
 // digit, duplicate keys are refused, aliases are limited, and Lists are flattened. Every error contains the document,
 // the line and the object. Build makes all changes that are the same for all runtimes (labels, annotations, images,
-// pull secret) and encodes each object once. Object.AppendJSON adds the parts that differ between runtimes: the
+// pull secret), and encodes each object once. Object.AppendJSON adds the parts that differ between runtimes: the
 // namespace of an object without a namespace, and an Overlay of labels and annotations. Object.AppendJSON copies bytes
 // and allocates only space in the caller's slice.
 //
@@ -39,11 +39,11 @@
 //
 // # Time and memory
 //
-// Limits limits the size of all files, including subcharts in archives. What a template does with time and memory can
-// be limited only from outside: with WithRunner, charts and Kustomize directories are rendered in another process, and
-// package process has its limits. Without a Runner, the caller trusts the artefact. Then some template functions have
-// limits, and ctx is checked in each iteration of a loop and in each included template, but a template can still use up
-// all memory, or end the process by a recursion without end.
+// Limits limits the size of all files, including subcharts in archives. The time and memory of a template can be
+// limited only from outside of the process: with WithRunner, charts and Kustomize directories are rendered in another
+// process, and package process sets the limits. Without a Runner, the caller must trust the artefact. In that case,
+// some template functions have limits, and ctx is checked in each iteration of a loop and in each included template,
+// but a template can still use up all memory, or end the process by a recursion without end.
 //
 // # What it does not do
 //

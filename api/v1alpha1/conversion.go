@@ -117,7 +117,7 @@ func contentOfStoredManifest(m *v1beta2.Manifest) content {
 }
 func contentOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) content { return content{Spec: &t.Spec} }
 
-// tree returns spec and status as JSON values, folded.
+// tree returns spec and status as JSON values, in which lists are folded (see foldComponents).
 func (v content) tree() (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -188,7 +188,8 @@ func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 }
 
 // annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
-// annotation. It fails if they do not fit. back is the original after a round trip, there the original itself.
+// annotation. It fails if the losses do not fit. back is the original after a conversion to v1beta2 and back; there is
+// the original itself.
 func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {

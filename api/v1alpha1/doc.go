@@ -11,7 +11,7 @@
 //
 // How the conversion works: fields with the same meaning are copied (project.go). Values without a field in the other
 // version are stored in one annotation, AnnotationConversion, as a list of losses (loss.go). A loss has a path, the
-// value that the copied fields give there, and the original value. When the object is converted back, a loss is
+// value that results from the copied fields, and the original value. When the object is converted back, a loss is
 // restored only if the copied fields still have that value, so edits in between take precedence. An object without
 // losses has no annotation. Nothing is lost silently: an object whose losses exceed the size of the annotation can be
 // read, but not written back.

@@ -51,7 +51,8 @@ type KymaSpec struct {
 	// +kubebuilder:validation:MaxItems:=250
 	Modules []Module `json:"modules,omitempty"`
 
-	// components are modules, as the first releases wrote them. They come before modules. At most 250.
+	// components is the list of modules in the format of the first releases. Its entries precede those of modules. At
+	// most 250.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -89,7 +90,7 @@ type Module struct {
 	CustomResourcePolicy v1beta2.CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 }
 
-// Component is a module, as the first releases wrote it.
+// Component is the request for one module, in the format of the first releases.
 type Component struct {
 	// name is the name of the module.
 	// +kubebuilder:validation:MinLength:=1

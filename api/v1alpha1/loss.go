@@ -137,7 +137,7 @@ func commonKey(a, b []any) string {
 	return ""
 }
 
-// uniqueNames returns the values of a field of all elements, or nil if one is missing or two are equal.
+// uniqueNames returns the values of a field of all elements, or nil if a value is missing or occurs twice.
 func uniqueNames(list []any, key string) []string {
 	var names []string
 	for _, e := range list {
@@ -151,8 +151,8 @@ func uniqueNames(list []any, key string) []string {
 	return names
 }
 
-// restore sets the original values in tree where it still has the values after the round trip, and keeps values that
-// were edited since.
+// restore replaces values of tree by the original values if they have not changed since the conversion; values that
+// were edited since are kept.
 func restore(tree map[string]any, all []loss) error {
 	for _, l := range all {
 		if err := restoreOne(tree, l); err != nil {

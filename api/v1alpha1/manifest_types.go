@@ -8,7 +8,7 @@ import (
 )
 
 // Manifest is one version of one module on one runtime: its sources, its installed objects, and its state. It is an
-// early version of the kind in v1beta2, which users also wrote by hand.
+// early version of the kind in v1beta2; users also created such objects by hand.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion

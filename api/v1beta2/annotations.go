@@ -9,11 +9,11 @@ const (
 	AnnotationOCMComponentName = "operator.kyma-project.io/ocm-component-name"
 	// AnnotationFQDN on a Manifest has the value of AnnotationOCMComponentName, for older clients.
 	AnnotationFQDN = "operator.kyma-project.io/fqdn"
-	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: it is handed over to the user.
+	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: the user maintains it.
 	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
-	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, in the format of the
-	// reference implementation. Until a new Manifest is Ready for the first time, it may be the ref that is being
-	// applied, if the artefact is verified.
+	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, in the format of Kyma's
+	// lifecycle-manager. Until a new Manifest is Ready for the first time, it may be the ref that is being applied, if
+	// the artefact is verified.
 	AnnotationSyncOCIRef = "sync-oci-ref"
 	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate marks its default custom resource as cluster-scoped.
 	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"
@@ -22,26 +22,25 @@ const (
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
 	// AnnotationOwner on the Kyma in a runtime is the record of the owner of the runtime, as JSON: the control plane,
 	// the Kyma in the control plane, and the cluster. A manager that finds another owner changes nothing in the
-	// runtime. An addition of this project.
+	// runtime. Not in Kyma's own API.
 	AnnotationOwner = "operator.kyma-project.io/owner"
 	// AnnotationTakeRuntime with ValueTrue on a Kyma in the control plane makes this Kyma the owner of its runtime,
 	// even if the runtime has another owner, or if the access Secret leads to another cluster than before. The former
-	// owner then changes nothing there any more. The manager removes the annotation when it is done. An addition of
-	// this project.
+	// owner then stops changing the runtime. The manager removes the annotation when it is done. Not in Kyma's own API.
 	AnnotationTakeRuntime = "operator.kyma-project.io/take-runtime"
 	// AnnotationBaseObjectsDigest on the Kyma in a runtime is the digest of the base objects: the namespace and the
-	// CRDs that are applied to the runtime before its first module. An addition of this project.
+	// CRDs that are applied to the runtime before its first module. Not in Kyma's own API.
 	AnnotationBaseObjectsDigest = "operator.kyma-project.io/base-digest"
-	// AnnotationCatalogDigest on the Kyma in a runtime is the digest of the catalog copy in the runtime. An addition of
-	// this project.
+	// AnnotationCatalogDigest on the Kyma in a runtime is the digest of the catalog copy in the runtime. Not in Kyma's
+	// own API.
 	AnnotationCatalogDigest = "operator.kyma-project.io/catalog-digest"
 	// AnnotationLastRequest on the Kyma in the control plane contains, as JSON, the channel and modules that the Kyma
 	// in the runtime requested last, if they differ from those of the Kyma in the control plane. If the Kyma in the
-	// runtime is deleted, it is restored from this annotation. An addition of this project.
+	// runtime is deleted, it is restored from this annotation. Not in Kyma's own API.
 	AnnotationLastRequest = "operator.kyma-project.io/last-wish"
 	// AnnotationStartOver with ValueTrue on the Kyma in a runtime has the effect that, after a deletion, the Kyma is
-	// created from the one in the control plane instead of being restored from AnnotationLastRequest. An addition of
-	// this project.
+	// created from the one in the control plane instead of being restored from AnnotationLastRequest. Not in Kyma's own
+	// API.
 	AnnotationStartOver = "operator.kyma-project.io/start-over"
 	// AnnotationDisclaimer on the objects of modules in a runtime asks users not to edit them. Its value is Disclaimer.
 	AnnotationDisclaimer = "operator.kyma-project.io/managed-by-reconciler-disclaimer"
@@ -58,78 +57,79 @@ const (
 	// AnnotationPaused on a Kyma pauses its runtime: only deletions proceed until the annotation is removed. Its value
 	// is the reason, for users; "false" means not paused. On the Kyma in the control plane it pauses all modules; on
 	// the Kyma in the runtime it pauses the requested modules, not the mandatory ones. The affected Manifests get the
-	// annotation too; there its value states where the pause was set. An addition of this project.
+	// annotation too; there its value states where the pause was set. Not in Kyma's own API.
 	AnnotationPaused = "operator.kyma-project.io/paused"
 	// AnnotationPausedModulePrefix, followed by the name of a module, is AnnotationPaused for this module only.
 	AnnotationPausedModulePrefix = "paused.operator.kyma-project.io/"
 	// AnnotationRetry with a new value on a Kyma in the control plane, or on a Manifest, requests a retry at once, for
-	// example after a mended runtime or registry. The delay after errors ends, the runtime is probed, remembered
-	// failures are forgotten, and the objects of modules that are not Ready are compared and sent again. On a Kyma it
-	// applies to all its modules. Any value that differs from the last one is a request; users and klm retry set it. An
-	// addition of this project.
+	// example after the runtime or the registry was repaired. The delay after errors ends, the runtime is probed,
+	// cached failures are ignored, and the objects of modules that are not Ready are compared and sent again. On a Kyma
+	// it applies to all its modules. Any value that differs from the last one is a request; users and klm retry set it.
+	// Not in Kyma's own API.
 	AnnotationRetry = "operator.kyma-project.io/retry"
 	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma: it equals spec.version
-	// unless that was edited. An addition of this project.
+	// unless somebody edited spec.version. Not in Kyma's own API.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
 	// AnnotationRequestedSources on a Manifest is a digest of spec.install, spec.installs, spec.config, spec.crds and
-	// spec.localizedImages as they were resolved from the component descriptor. If these fields differ from it, they
-	// were edited, and are resolved again. An addition of this project.
+	// spec.localizedImages as they were resolved from the component descriptor. If these fields differ from the digest,
+	// they were edited, and are resolved again. Not in Kyma's own API.
 	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
-	// AnnotationContentDigest on a ModuleTemplate is the digest of what its version installs: of layers, charts and
-	// images. The manager records it when the version is first installed. On a Manifest it is the digest of the content
-	// that its sources come from. An addition of this project.
+	// AnnotationContentDigest on a ModuleTemplate is the digest of the content that its version installs: layers,
+	// charts and images. The manager records it when the version is first installed. On a Manifest it is the digest of
+	// the content that its sources come from. Not in Kyma's own API.
 	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
 	// AnnotationReplacedBy on a ModuleTemplate is the digest of other content that the registry has under the same
 	// version. While it differs from AnnotationContentDigest and AnnotationAcceptContent, the version is blocked with
-	// ReasonVersionReplaced. The manager sets and removes it. An addition of this project.
+	// ReasonVersionReplaced. The manager sets and removes it. Not in Kyma's own API.
 	AnnotationReplacedBy = "operator.kyma-project.io/replaced-by"
 	// AnnotationAcceptContent on a ModuleTemplate in the control plane is the digest of content that may replace the
-	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set it. An
-	// addition of this project.
+	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set it. Not
+	// in Kyma's own API.
 	AnnotationAcceptContent = "operator.kyma-project.io/accept-content"
-	// AnnotationRuntimeVersion on a Manifest is the version that the runtime has of the module, if the control plane
-	// was restored from an older state, or without the Manifest or its status. While a Manifest has the annotation,
+	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. It is set if the control
+	// plane was restored from an older state, or lost the Manifest or its status. While a Manifest has the annotation,
 	// nothing is applied: the objects of the module in the runtime are added to the inventory, and the version in the
 	// annotation counts as installed. VersionUnknown means that only the inventory was lost. The controller of Kymas
-	// sets the annotation, and removes it with the next version that is installed. An addition of this project.
+	// sets the annotation, and removes it with the next version that is installed. Not in Kyma's own API.
 	AnnotationRuntimeVersion = "operator.kyma-project.io/runtime-version"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge removed unserved objects of the module,
 	// such as a webhook that blocked the deletion. Its value names the object that was removed last, for users. The
-	// operator of such a module is not reconciled any more. An addition of this project.
+	// operator of such a module is not reconciled any more. Not in Kyma's own API.
 	AnnotationPurged = "operator.kyma-project.io/purged"
 	// AnnotationDeletionGivenUp on a Kyma and on its Manifests means that the runtime was unreachable until the end of
 	// --deletion-deadline: the finalizers are removed, and the runtime keeps its objects. Its value is the name of the
 	// tombstone, a ConfigMap that lists these objects. On a Manifest whose runtime belongs to another owner, its value
-	// is the reason, for example RuntimeTaken; there is no tombstone then. It must not be removed. An addition of this
-	// project.
+	// is the reason, for example RuntimeTaken; there is no tombstone then. It must not be removed. Not in Kyma's own
+	// API.
 	AnnotationDeletionGivenUp = "operator.kyma-project.io/given-up"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may be downgraded
 	// to a lower version, separated by commas; DowngradeAll means all modules. On the ModuleReleaseMeta of a mandatory
 	// module, ValueTrue allows the downgrade on every runtime; for mandatory modules, only the Kyma in the control
-	// plane is read. It applies as long as it is set. An addition of this project.
+	// plane is read. It applies as long as it is set. Not in Kyma's own API.
 	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
 	// AnnotationDeleteCustomResources on a Kyma, in the control plane or the runtime, names the modules whose custom
 	// resources of users may be deleted when a CRD of the module is deleted, separated by commas; AllModules means all
 	// modules. For mandatory modules, only the Kyma in the control plane is read. Without it, such custom resources
 	// block the deletion of the CRD. The Kyma controller sets it to ValueTrue on the Manifests of these modules. It
-	// applies as long as it is set: remove it when the module is removed. An addition of this project.
+	// applies as long as it is set: remove it when the module is removed. Not in Kyma's own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
 	// AnnotationCertificatesNotBefore on a Kyma in the control plane is a time (RFC 3339). Certificates that were
 	// issued to the runtime before that time are revoked and replaced. A time in the future takes effect when it is
-	// reached. An addition of this project.
+	// reached. Not in Kyma's own API.
 	AnnotationCertificatesNotBefore = "operator.kyma-project.io/certificates-not-before"
 	// AnnotationRotateRoot on the Secret with the roots of the certificate authority requests a new root if its value
-	// differs from that of AnnotationRootRotated. Users set it. An addition of this project.
+	// differs from that of AnnotationRootRotated. Users set it. Not in Kyma's own API.
 	AnnotationRotateRoot = "operator.kyma-project.io/rotate"
-	// AnnotationRootRotated on that Secret is the value of AnnotationRotateRoot for which a root was created last.
+	// AnnotationRootRotated on the same Secret is the value of AnnotationRotateRoot for which a root was created last.
 	AnnotationRootRotated = "operator.kyma-project.io/rotated"
-	// AnnotationListenerRoot on that Secret is the fingerprint of the root that signs the certificate of the listener
-	// in every replica.
+	// AnnotationListenerRoot on the same Secret is the fingerprint of the root that signs the certificate of the
+	// listener in every replica.
 	AnnotationListenerRoot = "operator.kyma-project.io/listener-root"
-	// AnnotationListenerRootSince on that Secret is the time since which that root signs the certificate (RFC 3339).
+	// AnnotationListenerRootSince on the same Secret is the time at which that root began to sign the certificate (RFC
+	// 3339).
 	AnnotationListenerRootSince = "operator.kyma-project.io/listener-root-since"
 )
 

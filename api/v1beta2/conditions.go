@@ -9,22 +9,21 @@ const (
 	// ConditionModuleCatalog: the catalog copy in the runtime is up to date.
 	ConditionModuleCatalog = "ModuleCatalog"
 	// ConditionMandatoryModules: every mandatory module is Ready. It exists in the control plane only, and only if
-	// there are mandatory modules; it does not affect the state of the Kyma. An addition of this project.
+	// there are mandatory modules; it does not affect the state of the Kyma. Not in Kyma's own API.
 	ConditionMandatoryModules = "MandatoryModules"
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed policy cannot
-	// be parsed. Otherwise it does not exist. An addition of this project.
+	// be parsed. Otherwise it does not exist. Not in Kyma's own API.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
-	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only counts in the control plane,
-	// such as spec.skipMaintenanceWindows; it does not affect the state of the Kyma. Otherwise it does not exist. An
-	// addition of this project.
+	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only has an effect in the control
+	// plane, such as spec.skipMaintenanceWindows; it does not affect the state of the Kyma. Otherwise it does not
+	// exist. Not in Kyma's own API.
 	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
-	// is set; the deadline is counted from its last transition. Otherwise it does not exist. An addition of this
-	// project.
+	// is set; the deadline is counted from its last transition. Otherwise it does not exist. Not in Kyma's own API.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
-	// expires soon. It is noticed without a request that fails; with lost rights, a Kyma that would be Ready is in
-	// state Warning. Otherwise it does not exist. An addition of this project.
+	// expires soon. The manager notices this even if no request fails; with lost rights, a Kyma that would be Ready is
+	// in state Warning. Otherwise it does not exist. Not in Kyma's own API.
 	ConditionCredentialHealthy = "CredentialHealthy"
 	// ConditionSKRWebhook: the runtime reports changes. It exists if the watcher is enabled.
 	ConditionSKRWebhook = "SKRWebhook"
@@ -39,7 +38,7 @@ const (
 	ConditionSignature = "Signature"
 	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
 	// the registry does not answer. It does not affect the state: the state is that of the objects in the runtime.
-	// Otherwise it does not exist. An addition of this project.
+	// Otherwise it does not exist. Not in Kyma's own API.
 	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
@@ -51,7 +50,7 @@ const (
 )
 
 // ConditionReady is the summary condition of a Kyma, a Manifest and a Watcher. If it is not True, its reason is the
-// code of the cause, and its message states the cause and what to do. An addition of this project.
+// code of the cause, and its message states the cause and what to do. Not in Kyma's own API.
 const ConditionReady = "Ready"
 
 // Types of the conditions of a Watcher.
@@ -60,20 +59,20 @@ const (
 	// False, without further effect, where Istio is not installed.
 	ConditionVirtualService = "VirtualService"
 	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. It exists if the Watcher requests a route. It
-	// is False, without further effect, where Gateway API is not installed. An addition of this project.
+	// is False, without further effect, where Gateway API is not installed. Not in Kyma's own API.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 
 // Reasons of conditions whose status is True, or False without a known cause. Known causes have their own reasons, see
 // ReasonAccessSecretNotFound and the following ones.
 const (
-	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of ConditionInstallation.
+	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of the condition Installation.
 	ReasonReady = "Ready"
-	// ReasonSignatureVerified is the reason of ConditionSignature when it is True.
+	// ReasonSignatureVerified is the reason of the condition Signature when it is True.
 	ReasonSignatureVerified = "SignatureVerified"
-	// ReasonResourcesAvailable is the reason of ConditionResources.
+	// ReasonResourcesAvailable is the reason of the condition Resources.
 	ReasonResourcesAvailable = "ResourcesAvailable"
-	// ReasonModuleCRCreated is the reason of ConditionModuleCR.
+	// ReasonModuleCRCreated is the reason of the condition ModuleCR.
 	ReasonModuleCRCreated = "ModuleCRCreated"
 )
 

@@ -1,7 +1,7 @@
 package v1beta2
 
-// Reasons of events about a Kyma. The reason that a module is not Ready is also the reason of one event, which is
-// emitted when the reason occurs first.
+// Reasons of events about a Kyma. If a module is not Ready, one event with the same reason is emitted when the reason
+// first occurs.
 const (
 	// EventRemoteInstallation: the Kyma was created in the runtime.
 	EventRemoteInstallation = "RemoteInstallation"
@@ -30,7 +30,7 @@ const (
 // Reasons of events about a Manifest.
 const (
 	// EventCustomResourcesDeleted: custom resources of users were deleted before their CRD, because the annotation
-	// AnnotationDeleteCustomResources of the Kyma allows it.
+	// operator.kyma-project.io/delete-custom-resources of the Kyma allows it.
 	EventCustomResourcesDeleted = "CustomResourcesDeleted"
 	// EventInventoryRestored: the control plane was restored from an older state, and the objects of the module in the
 	// runtime were added to the inventory of the Manifest.
@@ -50,9 +50,9 @@ const (
 	// EventUpgraded: another version of the module is installed, and the module is Ready or Warning. The message has
 	// both versions.
 	EventUpgraded = "Upgraded"
-	// EventFailed: the module is in state Error. The message begins with the reason. There is no other event until the
-	// module is Ready or Warning again, or another version fails, even if the reason changes: the status and the
-	// history have the present one.
+	// EventFailed: the module is in state Error. The message begins with the reason. No other event follows until the
+	// module is Ready or Warning again, or another version fails, even if the reason changes; the status and the
+	// history show the current reason.
 	EventFailed = "Failed"
 	// EventRecovered: the module was installed, failed, and is Ready or Warning again.
 	EventRecovered = "Recovered"

@@ -81,8 +81,8 @@ type Module struct {
 	Channel string `json:"channel,omitempty"`
 
 	// version pins the module to this version (semantic versioning 2.0.0, without a leading v), regardless of the
-	// channels. Empty: the module follows its channel. It excludes channel. An addition of this project: clients that
-	// write the whole object from their own structs drop it.
+	// channels. Empty: the module follows its channel. It excludes channel. Clients of Kyma's own API, which does not
+	// have this field, drop it when they write the whole object.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`
 	// +kubebuilder:validation:MaxLength:=128
@@ -111,8 +111,8 @@ type Module struct {
 
 // KymaStatus is the observed state of a Kyma and its modules.
 type KymaStatus struct {
-	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. An
-	// addition of this project. In a runtime it is the generation of the Kyma in the runtime.
+	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. Not in
+	// Kyma's own API. In a runtime it is the generation of the Kyma in the runtime.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -125,8 +125,7 @@ type KymaStatus struct {
 	ActiveChannel string `json:"activeChannel,omitempty"`
 
 	// modulesReady is the number of modules that are Ready or Unmanaged, a slash, and the number of all modules, for
-	// example 3/4. It is a column in lists of Kymas. Empty: the Kyma was not reconciled yet. An addition of this
-	// project.
+	// example 3/4. It is a column in lists of Kymas. Empty: the Kyma was not reconciled yet. Not in Kyma's own API.
 	// +optional
 	ModulesReady string `json:"modulesReady,omitempty"`
 
@@ -146,13 +145,13 @@ type KymaStatus struct {
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
 	// clusterID identifies the cluster that is the runtime: the UID of its Namespace kube-system. If the access Secret
-	// leads to a cluster with another UID, nothing is changed there. Empty: not known. An addition of this project, in
-	// the control plane only.
+	// leads to a cluster with another UID, nothing is changed there. Empty: not known. Not in Kyma's own API; in the
+	// control plane only.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
 	// agent is the status of the agent that reports changes in the runtime. Absent: no agent is installed, or the
-	// watcher is disabled. An addition of this project, in the control plane only.
+	// watcher is disabled. Not in Kyma's own API; in the control plane only.
 	// +optional
 	Agent *AgentStatus `json:"agent,omitempty"`
 }
@@ -176,8 +175,8 @@ type AgentStatus struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// lastHeartbeat is the time of the last heartbeat before the agent was disconnected. Absent while it is connected:
-	// a metric reports it then.
+	// lastHeartbeat is the time of the last heartbeat before the agent was disconnected. Absent while the agent is
+	// connected; a metric has the time instead.
 	// +optional
 	LastHeartbeat metav1.Time `json:"lastHeartbeat,omitzero"`
 
@@ -221,8 +220,8 @@ type AgentCertificate struct {
 	// bundle is the digest of the root certificates that the runtime was configured to trust.
 	Bundle string `json:"bundle"`
 
-	// seen is the root of the certificate that the agent used for its last heartbeat; the agent trusts listeners by
-	// roots up to this one. Empty: it sent no heartbeat yet.
+	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat; the agent trusts
+	// listeners whose certificates were signed by this root or an older one. Empty: it sent no heartbeat yet.
 	// +optional
 	RootInUse string `json:"seen,omitempty"`
 }
@@ -252,8 +251,8 @@ type ModuleStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// reason is the code of the problem, for programs, for example VersionNotFound. Empty: there is no problem. An
-	// addition of this project.
+	// reason is the code of the problem, for programs, for example VersionNotFound. Empty: there is no problem. Not in
+	// Kyma's own API.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -278,7 +277,7 @@ type ModuleStatus struct {
 	Maintenance bool `json:"maintenance,omitempty"`
 
 	// history are the last changes of the version of the module, the oldest first, at most ten. Empty: the version has
-	// not changed since changes are recorded. An addition of this project.
+	// not changed since the manager records changes. Not in Kyma's own API.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=10
@@ -299,7 +298,8 @@ type ModuleChange struct {
 	// +optional
 	Started metav1.Time `json:"started,omitzero"`
 
-	// ended is the time at which the module first became Ready or Warning with the version. Absent: it did not yet.
+	// ended is the time at which the module first became Ready or Warning with the version. Absent: it has not become
+	// Ready or Warning yet.
 	// +optional
 	Ended metav1.Time `json:"ended,omitzero"`
 

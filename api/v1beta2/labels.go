@@ -23,7 +23,7 @@ const (
 	// LabelMandatoryModule marks the Manifests of mandatory modules with ValueTrue.
 	LabelMandatoryModule = "operator.kyma-project.io/mandatory-module"
 	// LabelTarget is TargetControlPlane on a Manifest whose objects are in the control plane. Other Manifests do not
-	// have it. An addition of this project.
+	// have it. Not in Kyma's own API.
 	LabelTarget = "operator.kyma-project.io/target"
 	// LabelSkipReconciliation with ValueTrue excludes a Kyma or Manifest from reconciliation. Users set it.
 	LabelSkipReconciliation = "operator.kyma-project.io/skip-reconciliation"
@@ -32,18 +32,18 @@ const (
 	// LabelBeta with ValueTrue marks a ModuleTemplate as beta, or allows a Kyma to have beta modules.
 	LabelBeta = "operator.kyma-project.io/beta"
 	// LabelCatalogHash on ModuleTemplates and ModuleReleaseMetas in a runtime is a hash of the content that Lifecycle
-	// Manager wrote. An addition of this project.
+	// Manager wrote. Not in Kyma's own API.
 	LabelCatalogHash = "operator.kyma-project.io/catalog-hash"
 	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that list the objects left in a runtime by a
-	// deletion that was given up. An addition of this project.
+	// deletion that was given up. Not in Kyma's own API.
 	LabelTombstone = "operator.kyma-project.io/tombstone"
 	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. It is set if several replicas of the
-	// manager share the work. An addition of this project.
+	// manager share the work. Not in Kyma's own API.
 	LabelShard = "operator.kyma-project.io/shard"
-	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. An addition of this project.
+	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. Not in Kyma's own API.
 	LabelLease = "operator.kyma-project.io/lease"
 	// LabelVersion on the Lease of leader election, and on the Lease of a replica, is the version of the manager that
-	// renews it. It is written together with a renewal. An addition of this project.
+	// renews it. It is written together with a renewal. Not in Kyma's own API.
 	LabelVersion = "operator.kyma-project.io/version"
 	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
@@ -72,8 +72,8 @@ const (
 	WatcherGatewayDefault = "default"
 )
 
-// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. The reference
-// implementation uses the same name, so that both implementations never reconcile at the same time.
+// LeaderLease is the name of the Lease of leader election, in the namespace of the manager. Kyma's lifecycle-manager
+// uses the same name, so that the two never reconcile at the same time.
 const LeaderLease = "893110f7.kyma-project.io"
 
 // Labels that describe a runtime. The component that creates Kymas sets them.
@@ -95,7 +95,7 @@ const (
 	LabelInstanceID = "kyma-project.io/instance-id"
 )
 
-// Labels of others that we put on objects in a runtime.
+// Labels of other projects that Lifecycle Manager sets on objects in a runtime.
 const (
 	// LabelIstioInjection on the namespace of a runtime has the value IstioInjectionEnabled.
 	LabelIstioInjection = "istio-injection"

@@ -66,7 +66,7 @@ type ManifestSpec struct {
 
 	// target is the cluster on which the module is installed: remote is the runtime, control-plane is the cluster of
 	// the manager. It cannot be changed while objects of the module are installed. Empty: remote. In-cluster mode
-	// ignores it. An addition of this project.
+	// ignores it. Not in Kyma's own API.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -86,7 +86,7 @@ type ManifestSpec struct {
 	Config *ManifestConfig `json:"config,omitempty"`
 
 	// crds is a layer with CRDs, which are applied before all other objects. It has no effect while its type is empty.
-	// An addition of this project.
+	// Not in Kyma's own API.
 	// +optional
 	CRDs *ManifestConfig `json:"crds,omitempty"`
 
@@ -95,8 +95,8 @@ type ManifestSpec struct {
 	Install InstallInfo `json:"install,omitzero"`
 
 	// installs are the sources of the module's objects, in the order in which they are installed, each named once. It
-	// excludes install. An empty list means that only crds and resource are installed. At most 32. An addition of this
-	// project.
+	// excludes install. An empty list means that only crds and resource are installed. At most 32. Not in Kyma's own
+	// API.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -110,20 +110,20 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
-	// customStateCheck maps values in resource to states, see ModuleTemplate. Empty: .status.state is the state. An
-	// addition of this project.
+	// customStateCheck maps values in resource to states, see ModuleTemplate. Empty: .status.state is the state. Not in
+	// Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
 	// stateExpression computes the state of resource in CEL, see ModuleTemplate. It takes precedence over
-	// customStateCheck. An addition of this project.
+	// customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
-	// localizedImages are image references that replace those in the objects of the module which have the same last
-	// path segment and tag. Empty: the images stay unchanged.
+	// localizedImages are image references; each of them replaces the images in the objects of the module that have the
+	// same last path segment and tag. Empty: the images stay unchanged.
 	// +optional
 	LocalizedImages []string `json:"localizedImages,omitempty"`
 
@@ -135,7 +135,7 @@ type ManifestSpec struct {
 // InstallInfo is a source of the objects of a module.
 type InstallInfo struct {
 	// name is the name of the source: raw-manifest in install; in installs it is the name of the release of a chart,
-	// and what config refers to.
+	// and the name by which config refers to the source.
 	Name string `json:"name"`
 
 	// source is the location of the objects; its type defines the other fields. oci-ref and oci-dir have repo, name,
@@ -171,8 +171,8 @@ type ManifestConfig struct {
 
 // ManifestStatus is the installed version and its state.
 type ManifestStatus struct {
-	// observedGeneration is the metadata.generation of the Manifest that this status belongs to. Zero: not known. An
-	// addition of this project.
+	// observedGeneration is the metadata.generation of the Manifest that this status belongs to. Zero: not known. Not
+	// in Kyma's own API.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -180,23 +180,23 @@ type ManifestStatus struct {
 	State State `json:"state"`
 
 	// version is the version of the module that is installed now. It differs from spec.version during an update. Empty:
-	// no version was installed completely yet. An addition of this project.
+	// no version was installed completely yet. Not in Kyma's own API.
 	// +optional
 	Version string `json:"version,omitempty"`
 
 	// appliedDigest is a digest of everything that was last applied completely: the objects, their overlay for this
 	// runtime, and the default custom resource. While it equals the digest of the desired state, there is nothing to
-	// apply. Empty: nothing was applied completely yet. An addition of this project.
+	// apply. Empty: nothing was applied completely yet. Not in Kyma's own API.
 	// +optional
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
 	// appliedGeneration is the metadata.generation of the Manifest that appliedDigest belongs to. While it equals
-	// metadata.generation, the desired version is installed, even if its sources cannot be read. Zero: not known. An
-	// addition of this project.
+	// metadata.generation, the desired version is installed, even if its sources cannot be read. Zero: not known. Not
+	// in Kyma's own API.
 	// +optional
 	AppliedGeneration int64 `json:"appliedGeneration,omitempty"`
 
-	// target is the cluster of the objects in synced. Empty: the runtime. An addition of this project.
+	// target is the cluster of the objects in synced. Empty: the runtime. Not in Kyma's own API.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -213,8 +213,8 @@ type ManifestStatus struct {
 	Synced []Resource `json:"synced,omitempty"`
 
 	// renderFailure is the content whose rendering crashed or had to be stopped. This content is not rendered again,
-	// even after a restart of the manager, until a retry is requested. Absent: there is no such content. An addition of
-	// this project.
+	// even after a restart of the manager, until a retry is requested. Absent: there is no such content. Not in Kyma's
+	// own API.
 	// +optional
 	RenderFailure *RenderFailure `json:"renderFailure,omitempty"`
 
@@ -222,8 +222,8 @@ type ManifestStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// lastChange is the last change of the version. Absent: the version has not changed since changes are recorded. An
-	// addition of this project.
+	// lastChange is the last change of the version. Absent: the version has not changed since the manager records
+	// changes. Not in Kyma's own API.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
@@ -259,22 +259,22 @@ type Resource struct {
 	Kind string `json:"kind"`
 
 	// keep is true if the object stays when the module no longer contains it or is uninstalled: its annotation
-	// operator.kyma-project.io/prune is keep. An addition of this project.
+	// operator.kyma-project.io/prune is keep. Not in Kyma's own API.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 
 	// pending is true from the time when the object was recorded until all objects were applied: until then, it is not
-	// known whether the module has created the object. An addition of this project.
+	// known whether the module has created the object. Not in Kyma's own API.
 	// +optional
 	Pending bool `json:"pending,omitempty"`
 
-	// adopted is true if the object existed before the module. It stays when the module is removed. An addition of this
-	// project.
+	// adopted is true if the object existed before the module. It stays when the module is removed. Not in Kyma's own
+	// API.
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
 
-	// shared is true if the object belongs to another module of the runtime, and this module contains it too. An
-	// addition of this project.
+	// shared is true if the object belongs to another module of the runtime, and this module contains it too. Not in
+	// Kyma's own API.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
 }
@@ -325,8 +325,8 @@ func (m *Manifest) IsUnmanaged() bool {
 	return m != nil && m.Annotations[AnnotationIsUnmanaged] == ValueTrue
 }
 
-// IsRestored reports whether the control plane has lost what the runtime has of the module: the Manifest has
-// AnnotationRuntimeVersion. Nothing is applied then.
+// IsRestored reports whether the Manifest has AnnotationRuntimeVersion: the control plane has lost the state of a
+// module that the runtime still has. Nothing is applied then.
 func (m *Manifest) IsRestored() bool {
 	return m != nil && m.Annotations[AnnotationRuntimeVersion] != ""
 }

@@ -75,18 +75,18 @@ type ModuleTemplateSpec struct {
 
 	// stateExpression computes the state of the module's custom resource, which is "self", in CEL: a bool (true is
 	// Ready, false Processing) or one of the words Ready, Processing, Warning and Error. It takes precedence over
-	// customStateCheck. An addition of this project.
+	// customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
 	// target is the cluster on which this version is installed: remote is the runtime, control-plane is the cluster of
 	// the manager, where the manager installs it once for each Kyma with the rights that its administrator has granted.
-	// A module that is installed stays on its cluster. Empty: remote. In-cluster mode ignores it.
+	// An installed module cannot move to the other cluster. Empty: remote. In-cluster mode ignores it.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
-	// resources are links to further information about this version, each named once. The Kyma CLI installs the one
+	// resources are links to further information about this version, each named once. The Kyma CLI installs the link
 	// named rawManifest.
 	// +optional
 	// +listType=map

@@ -30,7 +30,7 @@ const (
 	FinalizerMandatoryModule = "operator.kyma-project.io/mandatory-module"
 	// FinalizerWatcher keeps a Watcher until its route is deleted.
 	FinalizerWatcher = "operator.kyma-project.io/watcher"
-	// FinalizerPurge was set on Kymas by the reference implementation before 1.21. Lifecycle Manager only removes it.
+	// FinalizerPurge was set on Kymas by Kyma's lifecycle-manager before 1.21. Lifecycle Manager only removes it.
 	FinalizerPurge = "operator.kyma-project.io/purge-finalizer"
 )
 

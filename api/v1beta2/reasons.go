@@ -1,8 +1,8 @@
 package v1beta2
 
-// Reasons state why an object is not Ready, or not yet. They are stable: programs may branch on them. A reason is the
-// reason of a condition that is not True, the value of status.modules[].reason, and the result of Reason() of an error.
-// The message next to a reason names the object and states what to do.
+// Reasons state why an object is not Ready. They are stable: programs may branch on them. A reason is the reason of a
+// condition that is not True, the value of status.modules[].reason, and the result of Reason() of an error. The message
+// next to a reason names the object and states what to do.
 
 // Reasons about reaching a runtime.
 const (
@@ -32,18 +32,18 @@ const (
 	ReasonPullSecretNotFound = "PullSecretNotFound"
 	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission in the message.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
-	// ReasonThrottled: the API server of the runtime asks for a delay (429, or 503 with Retry-After). Wait: it is
-	// retried; if the reason persists, check the load of the API server and its priority and fairness settings.
+	// ReasonThrottled: the API server of the runtime asks for a delay (429, or 503 with Retry-After). Wait for a retry;
+	// if the reason persists, check the load of the API server and its priority and fairness settings.
 	ReasonThrottled = "Throttled"
-	// ReasonServerFault: the API server of the runtime answers with an internal error (5xx). Wait: it is retried; if
-	// the reason persists, check the API server and its etcd.
+	// ReasonServerFault: the API server of the runtime answers with an internal error (5xx). Wait for a retry; if the
+	// reason persists, check the API server and its etcd.
 	ReasonServerFault = "ServerFault"
 	// ReasonRuntimeTaken: the cluster of the access Secret belongs to another Kyma, or to another control plane.
 	// Nothing is changed in it. Write the kubeconfig of another cluster into the access Secret, or take the runtime
 	// over: klm runtime take.
 	ReasonRuntimeTaken = "RuntimeTaken"
-	// ReasonRuntimeIsControlPlane: the access Secret leads to the control plane itself, which is a runtime only in the
-	// mode in-cluster. Nothing is changed in it. Write the kubeconfig of the runtime into the access Secret.
+	// ReasonRuntimeIsControlPlane: the access Secret leads to the control plane itself, which is a runtime only in
+	// in-cluster mode. Nothing is changed in it. Write the kubeconfig of the runtime into the access Secret.
 	ReasonRuntimeIsControlPlane = "RuntimeIsControlPlane"
 	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in it. Write
 	// the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take.
@@ -173,7 +173,7 @@ const (
 	ReasonStateRuleInvalid = "StateRuleInvalid"
 )
 
-// Reasons about requested modules: which version of which module.
+// Reasons about requested modules and their versions.
 const (
 	// ReasonInvalidModuleRequest: the fields of an entry of spec.modules contradict each other. Correct the entry.
 	ReasonInvalidModuleRequest = "InvalidModuleRequest"
@@ -209,7 +209,7 @@ const (
 	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
 	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
-	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane knows.
+	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane has recorded.
 	// Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version:
 	// allow the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonRestoredOlder = "RestoredOlder"
@@ -238,7 +238,7 @@ const (
 	// ReasonObjectNotFound: an object that is needed does not exist. Create it if it is wanted.
 	ReasonObjectNotFound = "ObjectNotFound"
 	// ReasonAdmissionRefused: an admission webhook or policy of the runtime rejects an object. Correct the object in
-	// the module, or the webhook or policy in the message; it is retried.
+	// the module, or the webhook or policy in the message; the manager retries.
 	ReasonAdmissionRefused = "AdmissionRefused"
 	// ReasonFieldImmutable: the new version changes a field of an object that cannot be changed. Keep the field as it
 	// was, or allow the module to delete and create the object again with the annotation operator.kyma-project.io/on-
@@ -255,7 +255,7 @@ const (
 	// blocks its deletion.
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 	// ReasonWebhookFailed: an admission or conversion webhook of the runtime cannot be called. Check the workload
-	// behind the webhook, or remove the webhook if it has none; it is retried.
+	// behind the webhook, or remove the webhook if it has none; the manager retries.
 	ReasonWebhookFailed = "WebhookFailed"
 	// ReasonDriftDetected: objects of the module were changed in the runtime, and an annotation of the Manifest keeps
 	// such changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
@@ -263,18 +263,18 @@ const (
 	// ReasonOwnedByOtherModule: another module of the runtime contains the same object with other content. Make both
 	// modules contain the same object, or remove it from one of them.
 	ReasonOwnedByOtherModule = "OwnedByOtherModule"
-	// ReasonReservedObject: a module for the control plane contains an object that belongs to the manager. Remove it
-	// from the module, or rename it.
+	// ReasonReservedObject: a module for the control plane contains an object of the manager. Remove it from the
+	// module, or rename it.
 	ReasonReservedObject = "ReservedObject"
 	// ReasonAdoptionRefused: the object exists already, somebody else made it, and the module or --adoption-policy does
 	// not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with the annotation
 	// operator.kyma-project.io/adoption: adopt.
 	ReasonAdoptionRefused = "AdoptionRefused"
-	// ReasonObjectAdopted, of an event: an object existed before the module. It is kept as the module has it, and stays
-	// when the module is removed.
+	// ReasonObjectAdopted, of an event: an object existed before the module. It gets the fields of the module, and
+	// stays when the module is removed.
 	ReasonObjectAdopted = "ObjectAdopted"
-	// ReasonObjectTaken, of an event: an object existed before the module, and the policy is to take it. It is deleted
-	// with the module.
+	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. It is
+	// deleted with the module.
 	ReasonObjectTaken = "ObjectTaken"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
@@ -298,9 +298,9 @@ const (
 	ReasonCustomResourceNotReady = "CustomResourceNotReady"
 	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Check its entry in status.modules.
 	ReasonModulesNotReady = "ModulesNotReady"
-	// ReasonNotObserved: the manager has not reconciled the current generation of the Kyma yet; klm shows it. Check
-	// that the manager runs; if many runtimes are new, wait, because only some get their first modules at the same time
-	// (--max-new-runtimes).
+	// ReasonNotObserved: the manager has not reconciled the current generation of the Kyma yet; only klm shows this
+	// reason. Check that the manager runs; if many runtimes are new, wait, because only some get their first modules at
+	// the same time (--max-new-runtimes).
 	ReasonNotObserved = "NotObserved"
 )
 
@@ -312,8 +312,8 @@ const (
 	// ReasonObjectsRemaining: objects of the module are being deleted but still exist. Wait; if the reason persists,
 	// check their finalizers.
 	ReasonObjectsRemaining = "ObjectsRemaining"
-	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that the module did not bring. Move or delete
-	// the objects in the message, or delete the namespace.
+	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that do not belong to the module. Move or
+	// delete the objects in the message, or delete the namespace.
 	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
 	// ReasonObjectReleased, of an event: an object existed before the module. It stays, without the fields of the
 	// module.
@@ -361,11 +361,11 @@ const (
 	// ReasonNamespaceNotServed: the object is in a namespace that the manager does not serve, so nothing is done for
 	// it. Delete it, and create it in the namespace in the message.
 	ReasonNamespaceNotServed = "NamespaceNotServed"
-	// ReasonFieldIgnored: a field of the Kyma in the runtime only counts in the control plane. Remove the field in the
-	// message.
+	// ReasonFieldIgnored: a field of the Kyma in the runtime only has an effect in the control plane. Remove the field
+	// in the message.
 	ReasonFieldIgnored = "FieldIgnored"
-	// ReasonManifestRestored, of an event: somebody else changed what a Manifest installs, and the former content was
-	// written again. Change the ModuleTemplate or the ModuleReleaseMeta instead.
+	// ReasonManifestRestored, of an event: somebody else changed the sources in a Manifest, and the manager has written
+	// the former sources again. Change the ModuleTemplate or the ModuleReleaseMeta instead.
 	ReasonManifestRestored = "ManifestRestored"
 )
 
@@ -413,7 +413,7 @@ const (
 	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to its servers, or select another
 	// Gateway.
 	ReasonGatewayWithoutHosts = "GatewayWithoutHosts"
-	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message contains its answer.
+	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message contains the answer of the Gateway.
 	ReasonRouteNotAccepted = "RouteNotAccepted"
 	// ReasonRouteConflict: a VirtualService or HTTPRoute with the name of the Watcher exists and was not created by
 	// Lifecycle Manager. Delete or rename it.
@@ -425,6 +425,6 @@ const (
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 )
 
-// ReasonInternalError is the reason of every failure without a reason of its own. The message contains the complete
-// error; the operation is retried.
+// ReasonInternalError is the reason of every failure that has no other reason. The message contains the complete error;
+// the operation is retried.
 const ReasonInternalError = "InternalError"

@@ -46,8 +46,8 @@ type ImageSpec struct {
 // HelmChartSpec is the location of a Helm chart.
 // +kubebuilder:object:generate=false
 type HelmChartSpec struct {
-	// URL is the address of the chart repository, https:// or http://, or with oci:// that of the registry and path
-	// that contain the chart.
+	// URL is the address of the chart repository (https:// or http://), or of the registry and path that contain the
+	// chart (oci://).
 	URL string `json:"url,omitempty"`
 	// ChartName is the name of the chart.
 	ChartName string `json:"chartName,omitempty"`

@@ -58,12 +58,12 @@ type WatcherSpec struct {
 	Gateway *Gateway `json:"gateway,omitempty"`
 
 	// mode defines how the agent in a runtime detects changes: by a watch, or by an admission webhook of the runtime.
-	// Empty: watch. An addition of this project; the reference implementation always uses a webhook.
+	// Empty: watch. Kyma's lifecycle-manager always uses a webhook, and does not have this field.
 	// +optional
 	Mode WatcherMode `json:"mode,omitempty"`
 
 	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. It has no effect where
-	// Gateway API is not installed. An addition of this project.
+	// Gateway API is not installed. Not in Kyma's own API.
 	// +optional
 	Route *Route `json:"route,omitempty"`
 }

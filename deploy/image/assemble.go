@@ -25,7 +25,7 @@ import (
 const user = "65532:65532"
 
 // rootsFile is the file in which Go programs search for root certificates. To add certificates, a user mounts another
-// file over it.
+// file over this file.
 const rootsFile = "etc/ssl/certs/ca-certificates.crt"
 
 // image is the image of one program, for all platforms.
@@ -156,9 +156,9 @@ func newLayer(entries ...entry) (v1.Layer, error) {
 	})
 }
 
-// rootCertificates returns the root certificates of the Web in PEM. The certificates are those that the Go project
-// takes from Mozilla. Certificates that Mozilla trusts only with constraints are omitted, because the file cannot
-// contain constraints.
+// rootCertificates returns the root certificates of public certificate authorities in PEM. The certificates are those
+// that the Go project copies from Mozilla. Certificates that Mozilla trusts only with constraints are omitted, because
+// the file cannot contain constraints.
 func rootCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {

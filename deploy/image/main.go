@@ -6,16 +6,14 @@
 // login.
 //
 // How it works: the programs are static and contain no paths of the build machine (build.go). An image contains only
-// its program and the root certificates of the Web (assemble.go). The program runs as user 65532 and writes no files,
-// so the root file system may be read-only. All timestamps are 1970-01-01, so that the same sources result in the same
-// digest on any machine. The bill of materials, in SPDX, is created from the build information that Go stores in each
-// program (sbom.go). It refers to its image by the subject field of OCI 1.1. The result is an OCI layout on disk, which
-// skopeo, crane and oras can also read.
+// its program and the root certificates of public certificate authorities (assemble.go). The program runs as user 65532
+// and writes no files, so the root file system may be read-only. All timestamps are 1970-01-01, so that the same
+// sources result in the same digest on any machine. The bill of materials, in SPDX, is created from the build
+// information that Go stores in each program (sbom.go). It refers to its image by the subject field of OCI 1.1. The
+// result is an OCI layout on disk, which skopeo, crane and oras can also read.
 //
-// Why not ko: ko always reads its base image from a registry, so it needs a network connection. The other features of
-// ko for static programs are the same as here.
-//
-// What it does not do: it does not sign images. It keeps only the images of the last run.
+// Why not ko: ko always reads its base image from a registry, so it needs a network connection. // What it does not do:
+// it does not sign images. It keeps only the images of the last run.
 package main
 
 import (

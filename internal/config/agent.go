@@ -83,13 +83,14 @@ func (a *Agent) Register(f *pflag.FlagSet) {
 	f.StringVar(&a.CACert, "ca-cert", a.CACert,
 		"file with the root certificates that the listener is verified with ($CA_CERT)")
 	f.StringVar(&a.TLSCert, "tls-cert", a.TLSCert, "file with the certificate of this agent ($TLS_CERT)")
-	f.StringVar(&a.TLSKey, "tls-key", a.TLSKey, "file with the key of that certificate ($TLS_KEY)")
+	f.StringVar(&a.TLSKey, "tls-key", a.TLSKey, "file with the key of --tls-cert ($TLS_KEY)")
 	f.StringVar(&a.KCPAddr, "kcp-addr", a.KCPAddr, "host:port of the listener in the control plane ($KCP_ADDR)")
 	f.StringVar(&a.KCPContract, "kcp-contract", a.KCPContract,
 		"first segment of the listener's paths, such as v2 ($KCP_CONTRACT)")
 	f.IntVar(&a.WebhookPort, "webhook-port", a.WebhookPort, "port of the admission webhook ($WEBHOOK_PORT)")
 	f.IntVar(&a.MetricsPort, "metrics-port", a.MetricsPort, "port of /metrics, /healthz and /readyz ($METRICS_PORT)")
-	f.StringVar(&a.BindAddress, "bind-address", a.BindAddress, "address of both ports; empty: all ($POD_IP)")
+	f.StringVar(&a.BindAddress, "bind-address", a.BindAddress, "address of --metrics-port and --webhook-port; "+
+		"empty: all addresses ($POD_IP)")
 	f.StringVar(&a.PodName, "pod-name", a.PodName, "name of this pod, for the log ($POD_NAME)")
 	f.StringVar(&a.Kubeconfig, "kubeconfig", a.Kubeconfig,
 		"kubeconfig of the cluster to watch ($KUBECONFIG); empty: the service account of the pod")

@@ -26,15 +26,16 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 	f.StringVar(&m.KymaSkrListenerBindAddress, "kyma-skr-listener-bind-address", m.KymaSkrListenerBindAddress,
 		"address of the listener behind an ingress that ends TLS; needs --listener-forwarded-from; 0 switches it off")
 	f.StringSliceVar(&m.ListenerForwardedFrom, "listener-forwarded-from", m.ListenerForwardedFrom,
-		"networks of that ingress, in CIDR notation; the header X-Forwarded-Client-Cert from elsewhere is refused")
+		"networks of the ingress before --kyma-skr-listener-bind-address, in CIDR notation; the header "+
+			"X-Forwarded-Client-Cert from other networks is refused")
 	f.StringSliceVar(&m.ListenerPeers, "listener-peers", m.ListenerPeers,
 		"common names in certificates of ingresses that may forward client certificates to --listener-bind-address")
 	f.StringVar(&m.PodIP, "pod-ip", m.PodIP, "address by which other replicas reach this one (default $POD_IP)")
 	f.DurationVar(&m.HeartbeatInterval, "heartbeat-interval", m.HeartbeatInterval,
 		"time between two heartbeats of an agent")
 	f.IntVar(&m.HeartbeatBudget, "heartbeat-budget", m.HeartbeatBudget,
-		"heartbeats per second that one replica gets from idle runtimes; with more runtimes, each sends them less "+
-			"often; 0 is no limit")
+		"heartbeats per second that one replica accepts from idle runtimes; in a larger fleet each agent sends them "+
+			"less often; 0 is no limit")
 	f.StringVar(&m.IstioGatewayNamespace, "istio-gateway-namespace", m.IstioGatewayNamespace,
 		"namespace of the Istio gateways that Watchers select (default --namespace)")
 	f.StringVar(&m.SkrWatcherImageRegistry, "skr-watcher-image-registry", m.SkrWatcherImageRegistry,

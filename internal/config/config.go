@@ -381,8 +381,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.Namespace, "namespace", m.Namespace,
 		"namespace of Kymas, Manifests, templates and access Secrets (default kcp-system; in-cluster kyma-system)")
 	f.StringSliceVar(&m.WatchNamespaces, "watch-namespaces", m.WatchNamespaces,
-		"further namespaces that are served in the same way, each by itself; their runtimes are watched from here, "+
-			"without agents")
+		"further namespaces that the manager serves, each separately; it watches their runtimes itself, without agents")
 	f.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig,
 		"kubeconfig of the cluster to work on (default: $KUBECONFIG, else the pod's service account)")
 	f.IntVar(&m.LogLevel, "log-level", m.LogLevel,
@@ -402,8 +401,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.PprofBindAddress, "pprof-bind-address", m.PprofBindAddress,
 		"address of Go's profiles, which are served to every client that reaches it; 0 switches it off")
 	f.Int64Var(&m.MemoryTarget, "memory-target", m.MemoryTarget,
-		"memory in bytes below which the garbage collector works less to save processor time; no limit; 0 leaves it "+
-			"to $GOGC and $GOMEMLIMIT")
+		"memory in bytes below which the garbage collector works less to save processor time; it is not a limit; 0: "+
+			"$GOGC and $GOMEMLIMIT apply")
 	f.BoolVar(&m.RuntimeMetrics, "runtime-metrics", m.RuntimeMetrics,
 		"serve the metrics with one series for each runtime and module")
 	f.BoolVar(&m.EnableWebhooks, "enable-webhooks", m.EnableWebhooks,
@@ -442,11 +441,12 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"first delay after an error; it doubles with each further error")
 	f.DurationVar(&m.FailureMaxDelay, "failure-max-delay", m.FailureMaxDelay, "longest delay after an error")
 	f.Float32Var(&m.K8sClientQPS, "k8s-client-qps", m.K8sClientQPS,
-		"requests per second to the control plane; 0 is no limit but the server's own")
+		"requests per second to the control plane; 0: only the API server limits them")
 	f.IntVar(&m.MaxControlPlaneWrites, "max-control-plane-writes", m.MaxControlPlaneWrites,
 		"concurrent writes to the control plane, not counting those for a runtime that a person waits for")
 	f.IntVar(&m.MaxControlPlaneWritesWhileUrgent, "max-control-plane-writes-while-urgent",
-		m.MaxControlPlaneWritesWhileUrgent, "the same limit while a person waits for any runtime")
+		m.MaxControlPlaneWritesWhileUrgent, "limit instead of --max-control-plane-writes while a person waits for "+
+			"any runtime")
 	f.StringVar(&m.OCIRegistryHost, "oci-registry-host", m.OCIRegistryHost,
 		"registry of modules, host[:port]; http:// in front for plain HTTP")
 	f.StringVar(&m.OCIRegistryCredSecret, "oci-registry-cred-secret", m.OCIRegistryCredSecret,
@@ -463,15 +463,16 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"networks in CIDR notation that they must not be in, such as those of the cluster's pods and Services")
 	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules in bytes")
 	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources,
-		"folder whose folders Manifests may use as sources of type kustomize; empty: no such sources")
+		"folder with the directories that Manifests may use as sources of type kustomize; empty: no such sources")
 	f.StringVar(&m.SKRImagePullSecret, "skr-image-pull-secret", m.SKRImagePullSecret,
-		"Secret in --namespace that is copied to every runtime, and that modules pull images with")
+		"Secret in --namespace that is copied to every runtime, where modules pull their images with it")
 	f.BoolVar(&m.CustomStateCheck, "custom-state-check", m.CustomStateCheck,
-		"make a module Ready only when its custom resource is; an annotation of the Manifest overrides it")
+		"make a module Ready only when its custom resource is Ready; an annotation of the Manifest overrides it")
 	f.StringVar(&m.AdoptionPolicy, "adoption-policy", m.AdoptionPolicy,
 		"default for objects that exist and were made by somebody else: adopt, refuse or take")
 	f.StringVar(&m.ControlPlaneServiceAccount, "control-plane-service-account", m.ControlPlaneServiceAccount,
-		"ServiceAccount in --namespace with whose rights modules with target control-plane are installed; empty: none are")
+		"ServiceAccount in --namespace with whose rights modules with target control-plane are installed; empty: "+
+			"such modules are refused")
 	f.StringSliceVar(&m.RestrictedDefaultModules, "restricted-default-modules", m.RestrictedDefaultModules,
 		"modules that only Kymas get which their ModuleReleaseMeta selects, separated by commas")
 	f.StringVar(&m.MaintenancePolicyConfigmap, "maintenance-policy-configmap", m.MaintenancePolicyConfigmap,
@@ -481,10 +482,10 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.MinMaintenanceWindowSize, "min-maintenance-window-size", m.MinMaintenanceWindowSize,
 		"how much of a maintenance window must be left for an update to start")
 	f.DurationVar(&m.CatalogSpread, "catalog-spread", m.CatalogSpread,
-		"time over which Kymas are enqueued when a change concerns many; if few are concerned it takes less")
+		"time over which Kymas are enqueued when a change concerns many of them; less if it concerns few")
 	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod,
-		"how long the deletion of a Kyma may take, from when its modules are deleted, before its runtime is purged, "+
-			"and with it custom resources of users; 0 is never")
+		"time from the deletion of a Kyma's modules after which its runtime is purged, including custom resources "+
+			"of users; 0 is never")
 	f.DurationVar(&m.DeletionDeadline, "deletion-deadline", m.DeletionDeadline,
 		"how long the runtime of a Kyma that is being deleted may be unreachable before the Kyma is deleted and a "+
 			"tombstone left; 0 is no deadline")
@@ -495,13 +496,13 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.BoolVar(&m.OrphanCleanup, "orphan-cleanup", m.OrphanCleanup,
 		"delete objects that are certainly orphaned, instead of only reporting them")
 	f.DurationVar(&m.PollInterval, "poll-interval", m.PollInterval,
-		"how often a runtime is reconciled that is not watched, or whose agent is not connected")
+		"how often a runtime that is not watched, or whose agent is not connected, is reconciled")
 	m.registerBackChannel(f)
 	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval,
 		"how often every object of a module is compared with its desired state, in a runtime that is not watched and "+
 			"whose agent is not connected")
 	f.DurationVar(&m.WatchedAuditInterval, "watched-audit-interval", m.WatchedAuditInterval,
-		"the same in a runtime that is watched or whose agent is connected")
+		"--audit-interval of a runtime that is watched or whose agent is connected")
 	f.DurationVar(&m.RuntimeTimeout, "runtime-timeout", m.RuntimeTimeout, "deadline of one request to a runtime")
 	f.IntVar(&m.RuntimeConcurrency, "runtime-concurrency", m.RuntimeConcurrency,
 		"requests to one runtime at the same time")

@@ -1,4 +1,5 @@
-// Package process renders charts and Kustomize directories in a process of their own, which an artefact may end.
+// Package process renders charts and Kustomize directories in a separate process, so that an artefact can crash only
+// this process.
 //
 // # Use
 //
@@ -9,11 +10,11 @@
 //
 // # How it works
 //
-// A template can recurse without end, allocate all memory or never return. Go cannot recover from the first two, and
-// cannot stop the third. So a Runner starts the program of its own process again, with an argument that Main
-// recognizes. The new process reads the artefact from its standard input, renders it, and writes the objects to its
-// standard output. It renders one artefact and ends. It inherits no environment variables and no open files. The table
-// lists its limits, which it sets for itself before it reads the artefact:
+// A template can recurse without end, allocate all memory or never return. Go cannot recover from endless recursion or
+// exhausted memory, and cannot stop a template that never returns. So a Runner starts the program of its own process
+// again, with an argument that Main recognizes. The new process reads the artefact from its standard input, renders it,
+// and writes the objects to its standard output. It renders one artefact and ends. It inherits no environment variables
+// and no open files. The table lists the limits that the new process sets for itself before it reads the artefact:
 //
 //	limit                                                    where
 //	time: it is killed after Timeout                         everywhere
@@ -31,7 +32,8 @@
 //
 // # What it does not do
 //
-// A Runner does not remember failures and does not retry. It does not know what is rendered: render.Answer does.
+// A Runner does not remember failures and does not retry. It does not know the content that is rendered: render.Answer
+// does.
 package process
 
 import (
@@ -60,8 +62,8 @@ const (
 	DefaultMaxOutput = render.DefaultMaxBytes + 1<<20
 )
 
-// argument is the first argument of a process that renders. The second is the memory limit in bytes, the third the
-// limit of processor time in seconds.
+// argument is the first argument of a process that renders. The second argument is the memory limit in bytes, the third
+// the limit of processor time in seconds.
 const argument = "render-artefact"
 
 // maxStack is the limit of the stack in bytes. Templates of real charts need less than 1 MiB.
@@ -85,7 +87,7 @@ type Runner struct {
 }
 
 // Main returns a Runner that starts the program of this process. It must be called at the start of main, or of TestMain
-// in a test, before anything else happens: in a process that a Runner has started, it renders, and ends the process.
+// in a test, before anything else happens. In a process that a Runner has started, Main renders an artefact and exits..
 func Main() *Runner {
 	if len(os.Args) != 4 || os.Args[1] != argument {
 		return &Runner{one: make(chan struct{}, 1)}
@@ -126,8 +128,8 @@ func answer(memory, seconds string) error {
 	return err
 }
 
-// program returns the path of the program of this process. On Linux it is the program that runs, even if its file was
-// replaced since.
+// program returns the path of the program of this process. On Linux the path leads to the running program, even if its
+// file was replaced since.
 func program() (string, error) {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe", nil
@@ -150,7 +152,7 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	timeout, memory := cmp.Or(r.Timeout, DefaultTimeout), cmp.Or(r.Memory, DefaultMemory)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// The processor time is limited in case this process is killed: then nobody kills the other one.
+	// The processor time is limited because nobody kills the new process if this process is killed.
 	cpu := int64((timeout*4 + time.Second) / time.Second)
 	c := exec.CommandContext(bounded, path, argument, //nolint:gosec // its own program
 		strconv.FormatInt(memory, 10), strconv.FormatInt(cpu, 10))

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seal sets the limits of this process. None of them can be undone.
+// seal sets the limits of this process permanently.
 func seal(memory, seconds uint64) error {
 	time.NewTimer(time.Hour).Stop() // the first timer opens files, which is not possible afterwards
 	base, err := dataBytes()
@@ -38,7 +38,7 @@ func seal(memory, seconds uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("setting no_new_privs: %w", err)
 	}
-	// A container may forbid the filter. Files and sockets are impossible without it, too.
+	// A container may forbid the seccomp filter. Files and sockets are forbidden without the filter, too.
 	_ = filter()
 	return nil
 }
@@ -104,7 +104,8 @@ func filter() error {
 	return nil
 }
 
-// killed reports whether the system has killed a process. It does so if the memory of the container is used up.
+// killed reports whether the system has killed a process. The system kills a process if the memory of the container is
+// used up.
 func killed(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
