@@ -17,7 +17,7 @@ import (
 // reconcile, so the reconciles of the fleet are spread like the heartbeats. The step assume only confirms a status and
 // never changes anything. If there is anything to do, the full reconcile follows at once.
 
-// assume ends the reconcile of a Kyma that is in its desired state. It checks this state without a request to the
+// assume ends the reconcile of a Kyma that is in its desired state. assume checks this state without a request to the
 // runtime.
 func (n *run) assume(ctx context.Context) error {
 	if !n.mayAssume() {

@@ -7,10 +7,10 @@
 //
 // # How it works
 //
-// A reconcile reads the requested modules from the Kyma in the runtime and resolves each module to a version. It
-// creates or updates one Manifest per module, and deletes the Manifests of modules that are no longer requested. At the
-// end it writes the status to both copies of the Kyma: in the control plane and in the runtime. The steps of
-// installation and deletion are the two lists in [Reconciler.Reconcile].
+// A reconcile reads the requested modules from the Kyma in the runtime and resolves each module to a version. The
+// reconcile creates or updates one Manifest per module, and deletes the Manifests of modules that are no longer
+// requested. At the end it writes the status to both copies of the Kyma: in the control plane and in the runtime. The
+// steps of installation and deletion are the two lists in [Reconciler.Reconcile].
 //
 // A reconcile is triggered by a change of one of these: the Kyma in the control plane or in the runtime, a Manifest of
 // the Kyma, a release or template that the Kyma uses, the access Secret, the connection to the runtime. See
@@ -73,7 +73,7 @@ type Options struct {
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Urgent is the set of runtimes that a person waits for. All controllers share it. It is required.
+	// Urgent is the set of runtimes that a person waits for. All controllers share it. Urgent is required.
 	Urgent *queueing.Urgent
 	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are created before the controller
 	// use it, too. By default the controller creates its own.
@@ -81,8 +81,8 @@ type Options struct {
 	// Reviews is the queue of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
 	// created before the controller add Kymas to it. By default the controller creates its own.
 	Reviews workqueue.TypedDelayingInterface[string]
-	// ControlPlaneID is the UID of Namespace kube-system in the control plane. It identifies the control plane in the
-	// record of the owner of a runtime. With InCluster it is not required.
+	// ControlPlaneID is the UID of Namespace kube-system in the control plane. ControlPlaneID identifies the control
+	// plane in the record of the owner of a runtime. With InCluster it is not required.
 	ControlPlaneID string
 	// Registry reads component descriptors.
 	Registry *registry.Registry
@@ -99,8 +99,8 @@ type Options struct {
 	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
 	// no pull Secret.
 	PullSecret string
-	// PullSecrets is the cache that has the Secret PullSecret. It is required if PullSecret is set. With InCluster it
-	// is not required.
+	// PullSecrets is the cache that has the Secret PullSecret. PullSecrets is required if PullSecret is set. With
+	// InCluster it is not required.
 	PullSecrets cache.Cache
 	// Events records events on Kymas. nil means that no events are recorded.
 	Events events.EventRecorder
@@ -124,7 +124,7 @@ type Options struct {
 	// deletion is given up, and a tombstone is written. 0 means that there is no limit. With InCluster there is never a
 	// limit.
 	DeletionDeadline time.Duration
-	// Live writes tombstones without a cache: Client would cache them. It is required if DeletionDeadline is set.
+	// Live writes tombstones without a cache: Client would cache them. Live is required if DeletionDeadline is set.
 	Live client.Writer
 	// Concurrency is the number of Kymas that are reconciled at the same time.
 	Concurrency int
@@ -132,13 +132,13 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents are the options of the agent delivery. With the zero value, runtimes have no agents.
 	Agents agentdelivery.Options
-	// MaxNewRuntimes is the number of runtimes that may get their first modules at the same time. It is also the number
-	// of runtimes that may lose all modules at the same time. 0 means that there is no limit.
+	// MaxNewRuntimes is the number of runtimes that may get their first modules at the same time. MaxNewRuntimes is
+	// also the number of runtimes that may lose all modules at the same time. 0 means that there is no limit.
 	MaxNewRuntimes int
 	// Shards decides which runtimes this replica reconciles. nil means all runtimes.
 	Shards *shard.Keeper
-	// Certain reads from the API server, without a cache. It is required if Shards is set. Without it, the record of a
-	// version is read from the cache again after a conflict.
+	// Certain reads from the API server, without a cache. Certain is required if Shards is set. Without it, the record
+	// of a version is read from the cache again after a conflict.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
@@ -378,8 +378,8 @@ func (n *run) adopt(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime from the pool. It makes no request. The owner of the runtime is verified
-// later. A failure is not retried: the pool notifies the subscriber when a retry may succeed.
+// connect gets the connection to the runtime from the pool. connect makes no request. The owner of the runtime is
+// verified later. A failure is not retried: the pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
 	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)

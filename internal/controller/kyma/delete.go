@@ -134,8 +134,8 @@ func (n *run) awaitAdmission(ctx context.Context) (err error) {
 		"admission: the modules of other runtimes are removed first (--max-new-runtimes)")
 }
 
-// deleteModules deletes all Manifests of this Kyma, including those of mandatory modules. It waits until the Manifests
-// no longer exist.
+// deleteModules deletes all Manifests of this Kyma, including those of mandatory modules. deleteModules waits until the
+// Manifests no longer exist.
 func (n *run) deleteModules(ctx context.Context) error {
 	n.found.resolved = true
 	var left []string

@@ -61,7 +61,7 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// forbiddenError is a missing permission in the runtime. Its text comes from the status of a Manifest.
+// forbiddenError is a missing permission in the runtime. The text of the error comes from the status of a Manifest.
 type forbiddenError string
 
 func (e forbiddenError) Error() string { return string(e) }
@@ -138,7 +138,8 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	return nil
 }
 
-// deleteManifests deletes the Manifests of this Kyma that are not being deleted yet. It then reads all Manifests again.
+// deleteManifests deletes the Manifests of this Kyma that are not being deleted yet. deleteManifests then reads all
+// Manifests again.
 func (n *run) deleteManifests(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err

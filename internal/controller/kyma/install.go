@@ -50,8 +50,8 @@ func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[st
 	return modules, nil
 }
 
-// listManifests returns all Manifests of this Kyma, by name. It reads the Manifests one by one, because a list from the
-// cache may lack recent writes.
+// listManifests returns all Manifests of this Kyma, by name. listManifests reads the Manifests one by one, because a
+// list from the cache may lack recent writes.
 func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, error) {
 	list := &v1beta2.ManifestList{}
 	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace),
@@ -85,8 +85,8 @@ func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, 
 	return all, nil
 }
 
-// readManifest reads one Manifest of this Kyma. It returns nil if the Manifest does not exist or belongs to another
-// Kyma.
+// readManifest reads one Manifest of this Kyma. readManifest returns nil if the Manifest does not exist or belongs to
+// another Kyma.
 func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest, error) {
 	m := &v1beta2.Manifest{}
 	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.kyma.Namespace, Name: name}, m); err != nil {
@@ -121,8 +121,8 @@ func (n *run) install(ctx context.Context) error {
 	return nil
 }
 
-// annotate sets an annotation of the Manifest of a module, or removes the annotation if value is "". It does nothing if
-// the Manifest does not exist or is being deleted.
+// annotate sets an annotation of the Manifest of a module, or removes the annotation if value is "". annotate does
+// nothing if the Manifest does not exist or is being deleted.
 func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) error {
 	if m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.Annotations[key] == value {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // releaseMandatory removes a finalizer from ModuleReleaseMetas of mandatory modules that are being deleted, when no
-// runtime has the module any more. It is the finalizer of the Kyma project's lifecycle-manager; this project adds no
+// runtime has the module any more. This is the finalizer of the Kyma project's lifecycle-manager; this project adds no
 // such finalizer. waits reports whether a runtime still has such a module.
 func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList

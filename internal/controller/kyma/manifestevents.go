@@ -108,7 +108,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 }
 
 // ownWrites has the changes of Manifests that this controller has sent and whose events have not arrived yet. The zero
-// value is empty. It is safe for concurrent use.
+// value is empty. ownWrites is safe for concurrent use.
 type ownWrites struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec

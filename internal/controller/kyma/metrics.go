@@ -12,8 +12,8 @@ import (
 // renewalGracePeriod is how long the renewal of a certificate may be overdue before a metric reports the certificate.
 const renewalGracePeriod = 24 * time.Hour
 
-// recordMetrics sets the gauges of this Kyma and its modules after the status was reported. It deletes the gauges that
-// no longer match the status.
+// recordMetrics sets the gauges of this Kyma and its modules after the status was reported. recordMetrics deletes the
+// gauges that no longer match the status.
 func (n *run) recordMetrics() {
 	if !n.RuntimeMetrics {
 		return

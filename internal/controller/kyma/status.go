@@ -103,7 +103,7 @@ func deletionOperation(out loop.Outcome) string {
 	}
 }
 
-// reportConditions sets all conditions. It sets Ready last, because Ready depends on the others.
+// reportConditions sets all conditions. reportConditions sets Ready last, because Ready depends on the others.
 func (n *run) reportConditions(out loop.Outcome) {
 	set := func(kind string, ok bool, yes, no, reason, detail string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady, Message: yes,
@@ -282,7 +282,7 @@ func (n *run) reportNotReconciled(loop.Outcome) {
 }
 
 // reportReachable sets the condition Reachable to False while the runtime of a Kyma that is being deleted is
-// unavailable. It removes the condition when requests to the runtime succeed again.
+// unavailable. reportReachable removes the condition when requests to the runtime succeed again.
 func (n *run) reportReachable(out loop.Outcome, set setter) {
 	switch {
 	case n.DeletionDeadline == 0 || n.kyma.DeletionTimestamp.IsZero():

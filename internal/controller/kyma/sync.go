@@ -37,7 +37,7 @@ var remoteRef = apply.Ref{
 // metadataOwner is the field manager for our labels and annotations on the Kyma in the runtime.
 const metadataOwner = "kyma-sync-context"
 
-// sync reads the Kyma in the runtime, whose spec has the requested modules. It creates the objects that the runtime
+// sync reads the Kyma in the runtime, whose spec has the requested modules. sync creates the objects that the runtime
 // lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime lacks nothing, sync costs one read,
 // because the Kyma is annotated with the digest of the base objects.
 func (n *run) sync(ctx context.Context) error {
@@ -303,8 +303,8 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
-// watchCredential reads what is known about the credential of the runtime. It also enqueues the Kyma when the rights of
-// the credential change.
+// watchCredential reads what is known about the credential of the runtime. watchCredential also enqueues the Kyma when
+// the rights of the credential change.
 func (n *run) watchCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {

@@ -38,7 +38,7 @@ import (
 const (
 	// moduleIndex finds Kymas by the names of the modules that they have or request.
 	moduleIndex = "kyma.modules"
-	// waitingIndex finds the Kymas that wait for a maintenance window. Its only key is v1beta2.ValueTrue.
+	// waitingIndex finds the Kymas that wait for a maintenance window. The only key of the index is v1beta2.ValueTrue.
 	waitingIndex = "kyma.waiting"
 )
 
@@ -108,8 +108,8 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 	r.enqueueStaggered(names)
 }
 
-// enqueueStaggered triggers the reconciles of some Kymas one after the other, within CatalogSpread. It leaves out Kymas
-// that already wait for their admission.
+// enqueueStaggered triggers the reconciles of some Kymas one after the other, within CatalogSpread. enqueueStaggered
+// leaves out Kymas that already wait for their admission.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
 	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueAdmitted)
 }
@@ -223,8 +223,8 @@ func (r *Reconciler) onPullSecret() handler.EventHandler {
 	})
 }
 
-// onPolicy returns the handler for changes of the ConfigMap with the maintenance policy. It also handles the initial
-// list.
+// onPolicy returns the handler for changes of the ConfigMap with the maintenance policy. The handler also handles the
+// initial list.
 func (r *Reconciler) onPolicy() handler.EventHandler {
 	changed := func(ctx context.Context, o client.Object) {
 		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
@@ -245,7 +245,7 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context) {
 }
 
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and
-// each time the wall clock was set. It runs until ctx ends.
+// each time the wall clock was set. followMaintenance runs until ctx ends.
 func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	enqueue := func() { r.enqueueWaiting(ctx) }
 	var tasks sync.WaitGroup
@@ -257,8 +257,9 @@ func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	return nil
 }
 
-// rollOutCatalog enqueues, after each change of the catalog, the Kymas whose runtimes have an outdated catalog copy. It
-// also removes the finalizers of mandatory modules that no runtime has any more. It runs until ctx ends.
+// rollOutCatalog enqueues, after each change of the catalog, the Kymas whose runtimes have an outdated catalog copy.
+// rollOutCatalog also removes the finalizers of mandatory modules that no runtime has any more. rollOutCatalog runs
+// until ctx ends.
 func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	const batchDelay = 200 * time.Millisecond // a release consists of several objects, written one by one
 	// time between two checks whether a deleted mandatory module is still installed in a runtime

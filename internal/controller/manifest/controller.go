@@ -10,11 +10,11 @@
 // A Manifest is installed, deleted, handed over to the user, or restored (package reclaim). [run.reconcile] has the
 // list of steps for each of them.
 //
-// An installation first resolves the sources of the module (package source). It computes the digest of all inputs that
-// determine the objects in the runtime (plan.go). If the status shows this digest as applied, and no event was
-// received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and rendered. The
-// inventory is saved. The objects are applied, one source after the other. Then the custom resource is created.
-// Objects that only the former version had are deleted. At the end, the readiness of the module is read.
+// An installation first resolves the sources of the module (package source). The installation then computes the digest
+// of all inputs that determine the objects in the runtime (plan.go). If the status shows this digest as applied, and no
+// event was received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and
+// rendered. The inventory is saved. The objects are applied, one source after the other. Then the custom resource is
+// created. Objects that only the former version had are deleted. At the end, the readiness of the module is read.
 //
 // A slow source blocks no worker. After two seconds the reconcile ends, and the next reconcile uses the answer.
 //
@@ -97,7 +97,7 @@ type Options struct {
 	AuditInterval time.Duration
 	// WatchedAuditInterval is the AuditInterval for runtimes that report all changes. 0 means AuditInterval.
 	WatchedAuditInterval time.Duration
-	// Urgent is the set of runtimes that a person waits for. All controllers share one set. It is required.
+	// Urgent is the set of runtimes that a person waits for. All controllers share one set. Urgent is required.
 	Urgent *queueing.Urgent
 	// Concurrency is the number of Manifests that are reconciled at the same time.
 	Concurrency int
@@ -195,7 +195,7 @@ type observed struct {
 	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
 }
 
-// Reconcile reconciles one Manifest. It does nothing for Manifests of other shards.
+// Reconcile reconciles one Manifest. Reconcile does nothing for Manifests of other shards.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	m := &v1beta2.Manifest{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -280,7 +280,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		loop.Step{Name: "audit", Do: n.scheduleAudit})
 }
 
-// addFinalizers adds the finalizers. They keep the Manifest until its objects are deleted.
+// addFinalizers adds the finalizers. The finalizers keep the Manifest until its objects are deleted.
 func (n *run) addFinalizers(ctx context.Context) error {
 	return loop.PatchMetadata(ctx, n.Client, n.manifest, func(m *metav1.ObjectMeta) {
 		loop.AppendFinalizers(m, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
@@ -290,7 +290,8 @@ func (n *run) addFinalizers(ctx context.Context) error {
 	})
 }
 
-// reclaim adds the objects in the runtime to the inventory of a restored Manifest. It does nothing for other Manifests.
+// reclaim adds the objects in the runtime to the inventory of a restored Manifest. reclaim does nothing for other
+// Manifests.
 func (n *run) reclaim(ctx context.Context) error {
 	if !n.manifest.IsRestored() {
 		return nil
@@ -341,8 +342,8 @@ func (n *run) connect(ctx context.Context) error {
 	return n.connectBy(ctx, n.cluster.Get)
 }
 
-// reach opens the connection to the runtime if connect did not open it. It does nothing if this reconcile has no work
-// in the runtime.
+// reach opens the connection to the runtime if connect did not open it. reach does nothing if this reconcile has no
+// work in the runtime.
 func (n *run) reach(ctx context.Context) error {
 	if n.runtime != nil || !n.plan.hasWork() && n.isQuiet(readinessRules(n.manifest, n.CustomStateCheck)) {
 		return nil

@@ -77,7 +77,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 }
 
 // questionAbout returns the query for the custom resources of users that would be deleted together with the given CRDs.
-// It ignores CRDs that stay, because another module contains them too or because they existed before the module.
+// questionAbout ignores CRDs that stay, because another module contains them too or because they existed before the
+// module.
 func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
 	crds = n.peers().ToDelete(ctx, n.manifest, crds)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
@@ -87,8 +88,8 @@ func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresourc
 		Inventory: inventory.Refs(n.manifest.Status.Synced), CRDs: crds}
 }
 
-// deleteResource deletes the module's custom resource. It waits until the module's operator, which still runs, has
-// removed the finalizers of the custom resource.
+// deleteResource deletes the module's custom resource. deleteResource waits until the module's operator, which still
+// runs, has removed the finalizers of the custom resource.
 func (n *run) deleteResource(ctx context.Context) error {
 	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
@@ -155,8 +156,8 @@ func (n *run) teardown(ctx context.Context) error {
 	return nil
 }
 
-// deleteObjects deletes objects of the inventory that belong to this Manifest alone. It records an event for each
-// object that stays.
+// deleteObjects deletes objects of the inventory that belong to this Manifest alone. deleteObjects records an event for
+// each object that stays.
 func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardown, error) {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {

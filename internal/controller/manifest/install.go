@@ -106,8 +106,9 @@ func (n *run) apply(ctx context.Context) error {
 	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
 }
 
-// applySet sends the objects of one source. It waits until the API server of the runtime serves the kinds that CRDs of
-// this source define, because the next source may need them. Conflicts with other modules do not stop the next source.
+// applySet sends the objects of one source. applySet waits until the API server of the runtime serves the kinds that
+// CRDs of this source define, because the next source may need them. Conflicts with other modules do not stop the next
+// source.
 func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
@@ -181,10 +182,10 @@ func (n *run) recordEventOf(kind, reason, note string) {
 	}
 }
 
-// compare compares objects with their desired state. It compares all objects if the plan requires this, or if the
+// compare compares objects with their desired state. compare compares all objects if the plan requires this, or if the
 // memory does not show that the unchanged objects were applied. Otherwise it compares only the objects that events
-// reported as changed. It removes the objects that differ from the stored progress, so that apply sends these objects
-// again.
+// reported as changed. compare removes the objects that differ from the stored progress, so that apply sends these
+// objects again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
@@ -249,8 +250,8 @@ func (n *run) createResource(ctx context.Context) error {
 	return err
 }
 
-// readResource returns the module's custom resource, or nil if the custom resource does not exist. It sends at most one
-// read per reconcile.
+// readResource returns the module's custom resource, or nil if the custom resource does not exist. readResource sends
+// at most one read per reconcile.
 func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, error) {
 	if n.observed.resource != nil {
 		return n.observed.resource.object, nil
@@ -309,8 +310,8 @@ func (n *run) prune(ctx context.Context) error {
 	return n.expectObjects(ctx)
 }
 
-// deleteRemoved deletes objects that only the former version had. It waits until they no longer exist, and until users
-// have no custom resources of a removed CRD.
+// deleteRemoved deletes objects that only the former version had. deleteRemoved waits until they no longer exist, and
+// until users have no custom resources of a removed CRD.
 func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	if len(removed) == 0 {
 		return nil
@@ -338,8 +339,8 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	return nil
 }
 
-// reportLeftOut records events about content of the artefacts that is not applied, such as hooks. It records each event
-// once per version.
+// reportLeftOut records events about content of the artefacts that is not applied, such as hooks. reportLeftOut records
+// each event once per version.
 func (n *run) reportLeftOut() {
 	for i, set := range n.rendered.sets {
 		for _, what := range set.Bundle.LeftOut {

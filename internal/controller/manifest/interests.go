@@ -46,8 +46,8 @@ func subscriptionKey(key types.NamespacedName) string {
 	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
 }
 
-// expectObjects subscribes to the kinds of the objects that the runtime should have. It also keeps the list of these
-// objects in memory, so that their deletion is detected.
+// expectObjects subscribes to the kinds of the objects that the runtime should have. expectObjects also keeps the list
+// of these objects in memory, so that their deletion is detected.
 func (n *run) expectObjects(ctx context.Context) error {
 	if !n.cluster.UsesInterests() {
 		return nil
@@ -116,8 +116,8 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 	return n.discoverResource(ctx, ref)
 }
 
-// discoverResource returns the API resource of a kind. It uses discovery results of other runtimes if they contain the
-// kind. Otherwise it requests discovery from this runtime.
+// discoverResource returns the API resource of a kind. discoverResource uses discovery results of other runtimes if
+// they contain the kind. Otherwise it requests discovery from this runtime.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {

@@ -63,7 +63,7 @@ type objectEvent struct {
 	byOthers        bool // another field manager made the last change outside of the status
 }
 
-// unsaved is a digest that was applied completely to a runtime and is not in the status of the Manifest yet. It
+// unsaved is a digest that was applied completely to a runtime and is not in the status of the Manifest yet. unsaved
 // includes the resource version of that Manifest.
 type unsaved struct{ digest, resourceVersion string }
 
@@ -72,7 +72,7 @@ func (u unsaved) isOf(m *v1beta2.Manifest, digest string) bool {
 	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
 }
 
-// memoryOf returns the memory of a Manifest. It creates the memory if there is none.
+// memoryOf returns the memory of a Manifest. memoryOf creates the memory if there is none.
 func (r *Reconciler) memoryOf(key types.NamespacedName, uid types.UID) *memory {
 	return r.memories.Update(key, func(old *memory) *memory {
 		if old != nil && old.uid == uid {
@@ -153,8 +153,8 @@ func statusMatters(ref apply.Ref) bool {
 	return inventory.IsWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
-// addListLocked records the list result at the start of a watch. It records each object of this Manifest, and each
-// expected object that is missing in the list. The caller must hold mu.
+// addListLocked records the list result at the start of a watch. addListLocked records each object of this Manifest,
+// and each expected object that is missing in the list. The caller must hold mu.
 func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
 	listed := map[apply.Ref]bool{}
@@ -183,8 +183,8 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 	return concerned
 }
 
-// isOlder reports whether version is older than the other resource version. It returns false if one of the two is not a
-// number.
+// isOlder reports whether version is older than the other resource version. isOlder returns false if one of the two is
+// not a number.
 func isOlder(version, than string) bool {
 	a, errA := strconv.ParseUint(version, 10, 64)
 	b, errB := strconv.ParseUint(than, 10, 64)
@@ -240,7 +240,7 @@ func (m *memory) history(c changes, auditInterval time.Duration) history {
 	}
 }
 
-// drifted returns the objects that other field managers changed or deleted, sorted. It leaves out own writes, and
+// drifted returns the objects that other field managers changed or deleted, sorted. drifted leaves out own writes, and
 // changes of the status only.
 func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	var refs []apply.Ref

@@ -20,7 +20,8 @@ const (
 	noPodsPeriod = 2 * time.Second
 )
 
-// observe reads the readiness of the applied objects. It reads the workloads first, then the module's custom resource.
+// observe reads the readiness of the applied objects. observe reads the workloads first, then the module's custom
+// resource.
 func (n *run) observe(ctx context.Context) error {
 	rules := readinessRules(n.manifest, n.CustomStateCheck)
 	quiet := n.isQuiet(rules)

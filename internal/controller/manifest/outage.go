@@ -51,8 +51,8 @@ func isInstalled(m *v1beta2.Manifest) bool {
 	}
 }
 
-// reportOutage sets the condition about the sources. It removes the condition only after the sources were resolved and,
-// if needed, read.
+// reportOutage sets the condition about the sources. reportOutage removes the condition only after the sources were
+// resolved and, if needed, read.
 func (n *run) reportOutage(out loop.Outcome) {
 	switch {
 	case n.observed.outage.err != nil:

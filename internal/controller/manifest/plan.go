@@ -97,7 +97,7 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string, injection *render.Inj
 	return o
 }
 
-// sum returns the digest of all inputs that determine the desired content of the runtime. It does not include the
+// sum returns the digest of all inputs that determine the desired content of the runtime. sum does not include the
 // properties of the runtime that charts query. Audits detect changes of those properties.
 //
 // sum needs the digests of the artefacts and not their content. An unchanged Manifest therefore needs no download, even

@@ -39,7 +39,7 @@ func (n *run) reportInventory() {
 	}
 }
 
-// report sets the whole status after the last step. It also stores in the memory the values that the next reconcile
+// report sets the whole status after the last step. report also stores in the memory the values that the next reconcile
 // needs.
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
@@ -115,8 +115,8 @@ func (n *run) deferSave() bool {
 	return true
 }
 
-// notReadySince returns the time at which the Manifest stopped being Ready. It returns the current time if the Manifest
-// is Ready or has no condition Ready.
+// notReadySince returns the time at which the Manifest stopped being Ready. notReadySince returns the current time if
+// the Manifest is Ready or has no condition Ready.
 func (n *run) notReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {

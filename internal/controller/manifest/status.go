@@ -50,7 +50,7 @@ func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2
 const quietPeriod = 10 * time.Second
 
 // isMinor reports whether the status s need not be saved, because it differs only in the progress of a new installation
-// or a deletion. It returns false after quietPeriod.
+// or a deletion. isMinor returns false after quietPeriod.
 func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 	if s.State != saved.State || s.ObservedGeneration != saved.ObservedGeneration || notReadyFor > quietPeriod {
 		return false

@@ -18,7 +18,7 @@
 // runtime, for a fixed list of kinds. This takes about 25 requests, each with a limit. If a Kyma has been missing for
 // missingGracePeriod, the objects that name this Kyma are handled, and then again once in each interval.
 //
-// Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. They are deleted only if
+// Orphans are reported in events and counted in the metric lifecycle_mgr_orphans. Orphans are deleted only if
 // Options.Cleanup is set:
 //
 //	orphan                        event of        deleted with Cleanup
@@ -32,10 +32,10 @@
 //
 // # What it does not do
 //
-// It does not search for custom resources, because they are deleted with their CRD. It does not compare inventories
-// with a runtime, because the Manifest controller does. It never changes an object without our label. It never changes
-// an object of another control plane, which has another namespace. It never changes a catalog entry that the field
-// manager of the catalog has not written.
+// The controller does not search for custom resources, because they are deleted with their CRD. The controller does not
+// compare inventories with a runtime, because the Manifest controller does. The controller never changes an object
+// without our label. The controller never changes an object of another control plane, which has another namespace. The
+// controller never changes a catalog entry that the field manager of the catalog has not written.
 package orphan
 
 import (
@@ -77,7 +77,7 @@ type Options struct {
 	// InCluster is true if the runtime is the control plane itself. Such a runtime has no access Secret and no catalog
 	// copy.
 	InCluster bool
-	// Interval is the time between two searches in one runtime. It must be positive.
+	// Interval is the time between two searches in one runtime. Interval must be positive.
 	Interval time.Duration
 	// Cleanup enables the deletion of orphans. The package comment lists the orphans that are deleted.
 	Cleanup bool

@@ -57,8 +57,8 @@ var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newSource returns an empty object with the kind of the source of a catalog entry. It returns nil for an entry outside
-// of the namespace of the catalog.
+// newSource returns an empty object with the kind of the source of a catalog entry. newSource returns nil for an entry
+// outside of the namespace of the catalog.
 func newSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
@@ -83,9 +83,9 @@ func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerOf returns the Manifest in the owner annotation of an object in a runtime. It returns false without the
-// annotation. It also returns false if the Manifest is in another namespace, because that namespace belongs to another
-// control plane.
+// ownerOf returns the Manifest in the owner annotation of an object in a runtime. ownerOf returns false without the
+// annotation. ownerOf also returns false if the Manifest is in another namespace, because that namespace belongs to
+// another control plane.
 func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
@@ -100,16 +100,16 @@ func mayDelete(m *v1beta2.Manifest) bool {
 	})
 }
 
-// deletable returns the orphaned objects that may be deleted. It leaves out Namespaces, because a Namespace may contain
-// other objects. It leaves out CRDs, because all custom resources of users are deleted with their CRD. It leaves out
-// kept objects, because a kept object does not belong to us any more.
+// deletable returns the orphaned objects that may be deleted. deletable leaves out Namespaces, because a Namespace may
+// contain other objects. deletable leaves out CRDs, because all custom resources of users are deleted with their CRD.
+// deletable leaves out kept objects, because a kept object does not belong to us any more.
 func deletable(found []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(found), func(r apply.Ref) bool {
 		return r.Keep || r.Group == "" && r.Kind == "Namespace" || r.Kind == "CustomResourceDefinition"
 	})
 }
 
-// join joins as many names of objects as fit into an event. It appends the number of the other objects.
+// join joins as many names of objects as fit into an event. join appends the number of the other objects.
 func join(refs []apply.Ref) string {
 	const limit = 700
 	var b strings.Builder

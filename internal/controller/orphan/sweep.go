@@ -144,8 +144,8 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	return ignoreRuntimeErrors(err)
 }
 
-// ignoreRuntimeErrors returns nil for errors of a runtime, because the runtime is searched again in the next slot. It
-// returns other errors unchanged.
+// ignoreRuntimeErrors returns nil for errors of a runtime, because the runtime is searched again in the next slot.
+// ignoreRuntimeErrors returns other errors unchanged.
 func ignoreRuntimeErrors(err error) error {
 	if _, ok := errors.AsType[*apply.Error](err); ok {
 		return nil

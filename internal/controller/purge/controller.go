@@ -8,11 +8,11 @@
 //
 // # How it works
 //
-// The Kyma and Manifest controllers delete in an order that loses no data. They wait until users have deleted their
-// custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end of its grace
-// period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is deleted.
-// That may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at the same time.
-// At the end of the grace period, this controller handles each Manifest that is being deleted:
+// The Kyma and Manifest controllers delete in an order that loses no data. The two controllers wait until users have
+// deleted their custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end
+// of its grace period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is
+// deleted. That may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at the
+// same time. At the end of the grace period, this controller handles each Manifest that is being deleted:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -33,11 +33,11 @@
 //
 // # What it does not do
 //
-// This controller deletes only objects of inventories, and custom resources whose CRD is in an inventory. It keeps
-// objects that the module marks as kept, with their CRD and all custom resources of that CRD. It does not delete custom
-// resources of kinds that match Options.Skip, or of the kinds of Lifecycle Manager. It never removes an object from an
-// inventory. It never removes a finalizer of a Manifest or Kyma: the Manifest and Kyma controllers remove these
-// finalizers once all objects are deleted.
+// This controller deletes only objects of inventories, and custom resources whose CRD is in an inventory. This
+// controller keeps objects that the module marks as kept, with their CRD and all custom resources of that CRD. This
+// controller does not delete custom resources of kinds that match Options.Skip, or of the kinds of Lifecycle Manager.
+// This controller never removes an object from an inventory. This controller never removes a finalizer of a Manifest or
+// Kyma: the Manifest and Kyma controllers remove these finalizers once all objects are deleted.
 package purge
 
 import (
@@ -153,8 +153,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// kymaOfDeletedManifest is the function of manifestIndex. It returns the name of the Kyma of a Manifest that is being
-// deleted.
+// kymaOfDeletedManifest is the function of manifestIndex. kymaOfDeletedManifest returns the name of the Kyma of a
+// Manifest that is being deleted.
 func kymaOfDeletedManifest(o client.Object) []string {
 	if o.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -220,9 +220,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "watch", Do: n.requeue})
 }
 
-// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma. It
-// does nothing until the Kyma controller has removed its own finalizer. No other controller removes the former
-// finalizer.
+// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma.
+// removeFormerFinalizer does nothing until the Kyma controller has removed its own finalizer. No other controller
+// removes the former finalizer.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -263,8 +263,8 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 const formerReasonDeletionQueued = "WaitingForTurn"
 
 // findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before
-// its first Manifest is deleted. It returns false for a Kyma whose deletion is queued because many Kymas are being
-// deleted: no object in the runtime of this Kyma is being deleted yet.
+// its first Manifest is deleted. findBegin returns false for a Kyma whose deletion is queued because many Kymas are
+// being deleted: no object in the runtime of this Kyma is being deleted yet.
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList
@@ -324,8 +324,8 @@ func (n *run) requeueAt(at time.Time) {
 	}
 }
 
-// requeue requests the next reconcile while the Kyma exists. It polls, because no events report changes of finalizers
-// in the runtime or the deletion of Manifests.
+// requeue requests the next reconcile while the Kyma exists. requeue polls, because no events report changes of
+// finalizers in the runtime or the deletion of Manifests.
 func (n *run) requeue(context.Context) error {
 	return n.requeueSince(n.begin.Add(n.Grace))
 }
@@ -361,8 +361,8 @@ func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	return m
 }
 
-// reportEnd deletes the memory of a Kyma that no longer exists. It reports the objects whose deletion was not reported
-// yet.
+// reportEnd deletes the memory of a Kyma that no longer exists. reportEnd reports the objects whose deletion was not
+// reported yet.
 func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
 	m := r.forget(kyma)
 	if m == nil {
@@ -374,7 +374,8 @@ func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
 	}
 }
 
-// forget deletes the subscription and the memory of a Kyma. It returns the deleted memory, or nil if there was none.
+// forget deletes the subscription and the memory of a Kyma. forget returns the deleted memory, or nil if there was
+// none.
 func (r *Reconciler) forget(kyma string) *memory {
 	r.Runtimes.Unsubscribe(kyma, r.subscriptionKey(kyma))
 	return r.memories.Forget(kyma)

@@ -70,7 +70,8 @@ type crd struct {
 	owner  string // the value of the annotation owned-by; "" without the annotation
 }
 
-// newCRD returns the crd of a CustomResourceDefinition. It returns false if group, kind, plural or version is missing.
+// newCRD returns the crd of a CustomResourceDefinition. newCRD returns false if group, kind, plural or version is
+// missing.
 func newCRD(ref apply.Ref, u *unstructured.Unstructured) (crd, bool) {
 	d := crd{ref: ref, owner: u.GetAnnotations()[v1beta2.AnnotationOwnedBy]}
 	d.gvk.Group, _, _ = unstructured.NestedString(u.Object, "spec", "group")
@@ -196,8 +197,8 @@ func isKept(d crd, targets []*target) bool {
 }
 
 // finalizerGracePeriod is the maximum time between the deletion of a custom resource and the removal of its finalizers.
-// It is meant for custom resources that the purge deletes, whose operator may still work. Custom resources that were
-// deleted together with the module have already had the whole grace period.
+// finalizerGracePeriod is meant for custom resources that the purge deletes, whose operator may still work. Custom
+// resources that were deleted together with the module have already had the whole grace period.
 const finalizerGracePeriod = time.Minute
 
 // action is the action of the purge for one custom resource.
@@ -287,7 +288,7 @@ func namesOf(refs []apply.Ref) []string {
 // text.
 const eventTextLimit = 850
 
-// join joins as many names as fit into an event. It appends the number of the other names.
+// join joins as many names as fit into an event. join appends the number of the other names.
 func join(names []string) string {
 	var b strings.Builder
 	for i, name := range names {

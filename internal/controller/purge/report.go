@@ -25,8 +25,8 @@ func (n *run) reportRest(ctx context.Context, t *target) {
 	}
 }
 
-// reportDeleted records an event about the deleted objects of an inventory. It reports only objects that existed when
-// the purge started.
+// reportDeleted records an event about the deleted objects of an inventory. reportDeleted reports only objects that
+// existed when the purge started.
 func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref) {
 	var reported []apply.Ref
 	var names []string
@@ -49,8 +49,8 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 // waitingPeriod is the time after the deletion of the first Manifest in which a deletion that waits is not reported.
 const waitingPeriod = 5 * time.Minute
 
-// reportWaiting reports in an event what the modules of the Kyma wait for. It is for runtimes that are never purged. It
-// reads only the cache, and reports the same text once.
+// reportWaiting reports in an event what the modules of the Kyma wait for. reportWaiting is for runtimes that are never
+// purged. reportWaiting reads only the cache, and reports the same text once.
 func (n *run) reportWaiting(ctx context.Context) error {
 	begun, err := n.findBegin(ctx)
 	if err != nil {

@@ -56,7 +56,8 @@ func (n *run) survey(ctx context.Context) error {
 	return n.surveyTargets(ctx)
 }
 
-// surveyTargets reads the objects of the targets. It also sets the kinds whose custom resources must be deleted.
+// surveyTargets reads the objects of the targets. surveyTargets also sets the kinds whose custom resources must be
+// deleted.
 func (n *run) surveyTargets(ctx context.Context) error {
 	for _, t := range n.targets {
 		if err := n.surveyTarget(ctx, t); err != nil {
@@ -68,8 +69,8 @@ func (n *run) surveyTargets(ctx context.Context) error {
 	return nil
 }
 
-// surveyTarget determines which objects of an inventory exist, and reads the CRDs among them. It does so once, so that
-// only objects that existed when the purge started are reported as purged.
+// surveyTarget determines which objects of an inventory exist, and reads the CRDs among them. surveyTarget does so
+// once, so that only objects that existed when the purge started are reported as purged.
 func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	if t.surveyed {
 		return nil
@@ -113,7 +114,8 @@ func isRuntimeError(err error) bool {
 	return class == apply.Unreachable || class == apply.Unauthorized
 }
 
-// purgeResources deletes custom resources. It removes the finalizers of custom resources that are not deleted in time.
+// purgeResources deletes custom resources. purgeResources removes the finalizers of custom resources that are not
+// deleted in time.
 func (n *run) purgeResources(ctx context.Context) error {
 	actions := 0
 	for _, k := range n.kinds {
@@ -167,7 +169,7 @@ type kindPurge struct {
 	untouched []apply.Ref // the custom resources that must not be purged
 }
 
-// act performs the action that actionFor returns for one custom resource. It reports whether this action needs a
+// act performs the action that actionFor returns for one custom resource. act reports whether this action needs a
 // request to the runtime. An error of act concerns the whole runtime.
 func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
@@ -222,7 +224,7 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// finish deletes the custom resources in toDelete together. It records events about all actions on this kind.
+// finish deletes the custom resources in toDelete together. finish records events about all actions on this kind.
 func (p *kindPurge) finish(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",

@@ -110,8 +110,8 @@ func (r *Tombstones) Register(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// enqueueAll enqueues the Kymas of all tombstones. It is called when this replica has become responsible for more
-// runtimes.
+// enqueueAll enqueues the Kymas of all tombstones. enqueueAll is called when this replica has become responsible for
+// more runtimes.
 func (r *Tombstones) enqueueAll(ctx context.Context) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
@@ -168,7 +168,7 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "end", Do: n.finish})
 }
 
-// list returns the tombstones of a Kyma, the oldest first. It also sets the metric that counts the tombstones of all
+// list returns the tombstones of a Kyma, the oldest first. list also sets the metric that counts the tombstones of all
 // Kymas.
 func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
@@ -194,8 +194,8 @@ func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored,
 	return left, nil
 }
 
-// checkNeeded ends the reconcile while the Kyma of the tombstone exists. It deletes the tombstone if another Kyma with
-// that name exists.
+// checkNeeded ends the reconcile while the Kyma of the tombstone exists. checkNeeded deletes the tombstone if another
+// Kyma with that name exists.
 func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	var kyma v1beta2.Kyma
 	err := n.Client.Get(ctx, client.ObjectKeyFromObject(n.kyma), &kyma)
@@ -216,8 +216,8 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 // triggers an earlier attempt.
 const unreachableRetryDelay = 30 * time.Second
 
-// connect gets the connection to the runtime. It verifies that the runtime still belongs to the Kyma of the tombstone.
-// No other controller verifies the owner, because that Kyma does not exist any more.
+// connect gets the connection to the runtime. connect verifies that the runtime still belongs to the Kyma of the
+// tombstone. No other controller verifies the owner, because that Kyma does not exist any more.
 func (n *tombstoneRun) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -258,7 +258,7 @@ var remoteRef = apply.Ref{
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// survey reads the objects that the tombstone lists. It reads each object once per connection.
+// survey reads the objects that the tombstone lists. survey reads each object once per connection.
 func (n *tombstoneRun) survey(ctx context.Context) error {
 	for i := range n.tombstone.Modules {
 		m := &n.tombstone.Modules[i]
@@ -295,8 +295,8 @@ func refOf(r v1beta2.Resource) apply.Ref {
 		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
-// deleteFromRuntime deletes the objects in the runtime that do not belong to modules. It waits until the objects of the
-// modules are deleted.
+// deleteFromRuntime deletes the objects in the runtime that do not belong to modules. deleteFromRuntime waits until the
+// objects of the modules are deleted.
 func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil

@@ -27,8 +27,8 @@
 //
 // # What it does not do
 //
-// It changes nothing but the status of Kymas and Manifests, and stores no object. It does not look for access Secrets,
-// because that would need the right to read all Secrets.
+// The package changes nothing but the status of Kymas and Manifests, and stores no object. The package does not look
+// for access Secrets, because that would need the right to read all Secrets.
 package unserved
 
 import (
@@ -69,7 +69,7 @@ type Options struct {
 	Delay time.Duration
 }
 
-// Reporter reports objects in namespaces that are not served. It implements manager.Runnable.
+// Reporter reports objects in namespaces that are not served. Reporter implements manager.Runnable.
 type Reporter struct {
 	Options
 	queue workqueue.TypedRateLimitingInterface[item]
@@ -196,7 +196,7 @@ func (r *Reporter) forget(uid types.UID) {
 	delete(r.reported, uid)
 }
 
-// reportNext reports the next object of the queue. It returns false when the queue has ended.
+// reportNext reports the next object of the queue. reportNext returns false when the queue has ended.
 func (r *Reporter) reportNext(ctx context.Context) bool {
 	next, ended := r.queue.Get()
 	if ended {
@@ -259,8 +259,8 @@ func (r *Reporter) record(object client.Object, message string) {
 	r.Events.Eventf(object, nil, corev1.EventTypeWarning, v1beta2.ReasonNamespaceNotServed, "Report", "%s", message)
 }
 
-// setStatus sets the status of a Kyma or Manifest that is not served. It returns false and changes nothing if the
-// status says this already, or if it is the status of another manager.
+// setStatus sets the status of a Kyma or Manifest that is not served. setStatus returns false and changes nothing if
+// the status says this already, or if it is the status of another manager.
 func setStatus(object client.Object, message string) bool {
 	var state *v1beta2.State
 	var operation *v1beta2.LastOperation

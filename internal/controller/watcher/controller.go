@@ -1,4 +1,5 @@
-// Package watcher reconciles Watchers. It creates and updates the routes from runtimes to the listener of their events.
+// Package watcher reconciles Watchers. The package creates and updates the routes from runtimes to the listener of
+// their events.
 //
 // # Use
 //
@@ -14,9 +15,9 @@
 //	spec.route      Gateway API    an HTTPRoute for the listed Gateways
 //	otherwise                      none: events arrive at the address of the listener itself
 //
-// A route has the name and namespace of its Watcher, which is its owner. It is compared with its desired state whenever
-// the route, the Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute of that
-// name that belongs to others is left alone.
+// A route has the name and namespace of its Watcher, which is its owner. A route is compared with its desired state
+// whenever the route, the Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute
+// of that name that belongs to others is left alone.
 //
 // Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by
 // metadata, and their kinds while they are served. Nothing is polled: a Watcher that does not change costs no request.
@@ -25,9 +26,9 @@
 //
 // # What it does not do
 //
-// It does not configure the watches of runtimes, and does not run the listener. It creates no gateway, and no
-// ReferenceGrant if the Service is in another namespace than the HTTPRoute: that is a decision of the owner of the
-// gateway. It handles only Watchers in the namespace of the manager.
+// The package does not configure the watches of runtimes, and does not run the listener. The package creates no
+// gateway, and no ReferenceGrant if the Service is in another namespace than the HTTPRoute: that is a decision of the
+// owner of the gateway. The package handles only Watchers in the namespace of the manager.
 package watcher
 
 import (
@@ -132,7 +133,8 @@ func (r *Reconciler) Register(_ context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// isRelevantUpdate accepts updates of spec, labels, finalizers and deletion. It drops updates of the status.
+// isRelevantUpdate accepts updates of spec, labels, finalizers and deletion. isRelevantUpdate drops updates of the
+// status.
 func isRelevantUpdate(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetLabels(), after.GetLabels()) ||
@@ -189,7 +191,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "route", Do: n.applyRoutes})
 }
 
-// addFinalizer adds the finalizer. It keeps the Watcher until its routes are deleted.
+// addFinalizer adds the finalizer. addFinalizer keeps the Watcher until its routes are deleted.
 func (n *run) addFinalizer(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.watcher, v1beta2.FinalizerWatcher)
 }

@@ -185,8 +185,8 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 // versions one after the other.
 const versionsDelay = 10 * time.Second
 
-// followVersions updates the snapshot whenever the CRD has changed. It polls discovery while the CRD exists and the
-// preferred version of the kind is not served, because no events report the served versions.
+// followVersions updates the snapshot whenever the CRD has changed. followVersions polls discovery while the CRD exists
+// and the preferred version of the kind is not served, because no events report the served versions.
 func (w *watchClients) followVersions(
 	ctx context.Context, k *externalKind, crds cache.SharedIndexInformer, changed <-chan struct{}, notify func(),
 ) {
@@ -220,8 +220,8 @@ func (w *watchClients) followVersions(
 	}
 }
 
-// servedVersion returns the first version in the order of preference that is served. It returns "" if no version is
-// served.
+// servedVersion returns the first version in the order of preference that is served. servedVersion returns "" if no
+// version is served.
 func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (string, error) {
 	for _, version := range k.versions {
 		list := &metav1.APIResourceList{}
@@ -277,8 +277,8 @@ func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version 
 	k.onServedChange(ctx)
 }
 
-// newInformer returns an informer of the objects of a kind. It also returns a function that reports whether all events
-// of the informer's first list were handled.
+// newInformer returns an informer of the objects of a kind. newInformer also returns a function that reports whether
+// all events of the informer's first list were handled.
 func (w *watchClients) newInformer(
 	ctx context.Context, k *externalKind, gvr schema.GroupVersionResource, notify func(),
 ) (cache.SharedIndexInformer, cache.InformerSynced, error) {
@@ -344,8 +344,8 @@ func equalObjects(before, after any) bool {
 }
 
 // watchErrorHandler returns the handler for errors of a watch. If a permission is missing, which only a person can
-// grant, the handler stores the error in the snapshot. A kind that does not exist is not an error. Its CRD may have
-// been deleted, so the handler triggers a check of the CRD.
+// grant, the handler stores the error in the snapshot. A kind that does not exist is not an error. The CRD of the kind
+// may have been deleted, so the handler triggers a check of the CRD.
 func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {

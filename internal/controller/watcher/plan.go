@@ -87,8 +87,8 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 // plainPath matches paths that all components interpret in the same way.
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 
-// validate returns the reason why a Watcher is not valid and the way to fix it. It returns "" if the Watcher is valid.
-// The API server rejects most invalid Watchers, but earlier versions of the CRD accepted them.
+// validate returns the reason why a Watcher is not valid and the way to fix it. validate returns "" if the Watcher is
+// valid. The API server rejects most invalid Watchers, but earlier versions of the CRD accepted them.
 func validate(w *v1beta2.Watcher) string {
 	s, name := w.Spec.ServiceInfo, w.ManagerName()
 	switch {
@@ -249,8 +249,8 @@ func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 	return ref
 }
 
-// acceptance evaluates the status that Gateways wrote to an HTTPRoute. It reports whether a Gateway has rejected the
-// HTTPRoute. It also returns the reason why not all Gateways have accepted it, or "" if all have.
+// acceptance evaluates the status that Gateways wrote to an HTTPRoute. acceptance reports whether a Gateway has
+// rejected the HTTPRoute. acceptance also returns the reason why not all Gateways have accepted it, or "" if all have.
 func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, why string) {
 	parents, _, _ := unstructured.NestedSlice(current.Object, "status", "parents")
 	for _, p := range w.Spec.Route.ParentRefs {

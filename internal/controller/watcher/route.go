@@ -88,7 +88,7 @@ func firstFailure(errs []error) error {
 	return wait
 }
 
-// write creates or updates a route. It sends no request if the route is already in its desired state.
+// write creates or updates a route. write sends no request if the route is already in its desired state.
 func (n *run) write(ctx context.Context, r *route) error {
 	key := n.nameOf(r)
 	to := n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace)
@@ -151,8 +151,8 @@ func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 // nameOf returns a text with kind, namespace and name of a route of the Watcher.
 func (n *run) nameOf(r *route) string { return nameOf(r.kind, n.watcher.Namespace, n.watcher.Name) }
 
-// desiredObject changes an object to the desired state of a route. It keeps the labels, annotations and owners that
-// other writers have set.
+// desiredObject changes an object to the desired state of a route. desiredObject keeps the labels, annotations and
+// owners that other writers have set.
 func (n *run) desiredObject(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
 	u.SetAPIVersion(r.gvr.GroupVersion().String())
 	u.SetKind(r.kind)

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// report sets the whole status after the last step. It leaves the status unchanged if the reconcile waits for a watch
-// or has a conflict with another writer.
+// report sets the whole status after the last step. report leaves the status unchanged if the reconcile waits for a
+// watch or has a conflict with another writer.
 func (n *run) report(out loop.Outcome) {
 	s := &n.watcher.Status
 	before := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
@@ -118,7 +118,7 @@ func (n *run) whyWithoutRoute() string {
 	return strings.Join(why, ", and ")
 }
 
-// reportRoute sets the condition of a route that is requested. It removes the condition of a route that is not
+// reportRoute sets the condition of a route that is requested. reportRoute removes the condition of a route that is not
 // requested.
 func (n *run) reportRoute(r *route) {
 	yes, no := v1beta2.MessageVirtualServiceTrue, v1beta2.MessageVirtualServiceFalse

@@ -1,5 +1,5 @@
-// Package agentdelivery delivers the agent to every runtime, and keeps it up to date. It reports in the status of the
-// Kyma whether the agent is connected.
+// Package agentdelivery delivers the agent to every runtime, and keeps it up to date. The package reports in the status
+// of the Kyma whether the agent is connected.
 //
 // # Use
 //
@@ -59,12 +59,12 @@ type AgentStates interface {
 type Options struct {
 	// Delivery applies the agents. nil means that no agents are delivered.
 	Delivery *delivery.Delivery
-	// AgentStates returns which agents are connected. It is required if Delivery is set.
+	// AgentStates returns which agents are connected. AgentStates is required if Delivery is set.
 	AgentStates AgentStates
 	// HeartbeatInterval is the time between two heartbeats of an agent.
 	HeartbeatInterval time.Duration
-	// HeartbeatTimeout returns how long an agent counts as connected after its last heartbeat. It must be cheap,
-	// because every reconcile calls it. It is required if Delivery is set.
+	// HeartbeatTimeout returns how long an agent counts as connected after its last heartbeat. HeartbeatTimeout must be
+	// cheap, because every reconcile calls it. HeartbeatTimeout is required if Delivery is set.
 	HeartbeatTimeout func() time.Duration
 	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. nil means that nothing is
 	// revoked.
@@ -86,8 +86,8 @@ type Controller struct {
 	Reviews workqueue.TypedDelayingInterface[string]
 }
 
-// Agents delivers the agents of all runtimes. It is safe for concurrent use, with one condition: for each Kyma, only
-// one call of Plan or Deliver may run at a time.
+// Agents delivers the agents of all runtimes. Agents is safe for concurrent use, with one condition: for each Kyma,
+// only one call of Plan or Deliver may run at a time.
 type Agents struct {
 	Options
 	Controller
@@ -236,8 +236,8 @@ func (a *Agents) CompareAtNextDelivery(t Target) {
 	a.edit(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
 }
 
-// ReportsChanges reports whether an agent with a valid certificate reports the changes in the runtime. It uses the
-// status only.
+// ReportsChanges reports whether an agent with a valid certificate reports the changes in the runtime. ReportsChanges
+// uses the status only.
 func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 	return a.Delivery != nil && s != nil && s.Connected && now.Before(a.Delivery.RenewalTime(s))
 }

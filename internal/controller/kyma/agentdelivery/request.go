@@ -16,8 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// request returns the desired watch list and webhooks of the agent of a runtime. They come from the interests of
-// subscribers and from the Watchers.
+// request returns the desired watch list and webhooks of the agent of a runtime. Watch list and webhooks come from the
+// interests of subscribers and from the Watchers.
 func (a *Agents) request(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
 	request := delivery.Request{Kyma: k, Server: server, NotBefore: CertificatesNotBefore(k)}
 	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}

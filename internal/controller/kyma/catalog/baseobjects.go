@@ -25,7 +25,8 @@ import (
 // The base objects are the namespace, the CRDs that the admin of the runtime needs, and the pull Secret if there is
 // one. They are sent to a runtime before anything else.
 
-// baseWithSecret has the base objects including the pull Secret. It is built once for each version of the Secret.
+// baseWithSecret has the base objects including the pull Secret. baseWithSecret is built once for each version of the
+// Secret.
 type baseWithSecret struct {
 	version string // UID and resourceVersion of the Secret
 	bundle  *render.Bundle
@@ -101,8 +102,9 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	return err
 }
 
-// ResendBase makes the next SyncBase send the base objects again, because the runtime does not serve a kind. It does
-// nothing within 10 seconds after the base objects were sent or compared: the runtime will then serve the kind soon.
+// ResendBase makes the next SyncBase send the base objects again, because the runtime does not serve a kind. ResendBase
+// does nothing within 10 seconds after the base objects were sent or compared: the runtime will then serve the kind
+// soon.
 func (c *Copies) ResendBase(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })

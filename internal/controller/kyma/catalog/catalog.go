@@ -49,9 +49,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options are the dependencies and settings of Copies. They are the same for all runtimes.
+// Options are the dependencies and settings of Copies. Options are the same for all runtimes.
 type Options struct {
-	// Client reads the catalog of the control plane from the cache. It needs the indexes of [Indexes].
+	// Client reads the catalog of the control plane from the cache. Client needs the indexes of [Indexes].
 	Client client.Reader
 	// Runtimes reports the events in runtimes.
 	Runtimes *runtimes.Pool
@@ -65,7 +65,7 @@ type Options struct {
 	// PullSecret is the name of a Secret in Namespace. Every runtime gets a copy of this Secret. "" means that there is
 	// no pull Secret.
 	PullSecret string
-	// PullSecrets reads the Secret PullSecret. It is required if PullSecret is set.
+	// PullSecrets reads the Secret PullSecret. PullSecrets is required if PullSecret is set.
 	PullSecrets client.Reader
 	// AuditInterval is the time between two comparisons, field by field, of the catalog copy in a runtime that is not
 	// watched.
@@ -75,8 +75,8 @@ type Options struct {
 	Enqueue func(kyma string)
 }
 
-// Copies keeps the catalog copies of all runtimes. It is safe for concurrent use, with one condition: for each Kyma,
-// only one call of Sync or SyncBase may run at a time.
+// Copies keeps the catalog copies of all runtimes. Copies is safe for concurrent use, with one condition: for each
+// Kyma, only one call of Sync or SyncBase may run at a time.
 type Copies struct {
 	options  Options
 	contents contentsCache
@@ -273,8 +273,8 @@ func (c *Copies) isAuditDue(t Target) bool {
 	return time.Since(auditedAt) >= c.options.AuditInterval*7/8
 }
 
-// compare lists the objects in the runtime. It adds the objects that differ to suspects, and the objects that may have
-// to be deleted to extra.
+// compare lists the objects in the runtime. compare adds the objects that differ to suspects, and the objects that may
+// have to be deleted to extra.
 func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects, extra map[objectKey]bool) error {
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {

@@ -22,7 +22,7 @@ import (
 const (
 	// TemplateIndex finds ModuleTemplates by the name of their module.
 	TemplateIndex = "kyma.templates"
-	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. Its only key is v1beta2.ValueTrue.
+	// MandatoryIndex finds the ModuleReleaseMetas of mandatory modules. The only key of the index is v1beta2.ValueTrue.
 	MandatoryIndex = "kyma.mandatory"
 )
 
@@ -114,7 +114,7 @@ type contentsCache struct {
 	byAccess map[channel.Access]*contents // guarded by mu
 }
 
-// Invalidate drops all contents, because the catalog of the control plane has changed. It sends a signal to
+// Invalidate drops all contents, because the catalog of the control plane has changed. Invalidate sends a signal to
 // [Copies.Changed].
 func (c *Copies) Invalidate() {
 	c.contents.mu.Lock()
@@ -167,7 +167,8 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma) (channel.Acce
 	return access, found, err
 }
 
-// contentsOf returns the contents for an access. It computes them under the lock, so that they are computed only once.
+// contentsOf returns the contents for an access. contentsOf computes them under the lock, so that they are computed
+// only once.
 func (c *Copies) contentsOf(ctx context.Context, access channel.Access) (*contents, error) {
 	c.contents.mu.Lock()
 	defer c.contents.mu.Unlock()

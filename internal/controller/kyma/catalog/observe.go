@@ -50,8 +50,8 @@ func (c *Copies) subscribe(kyma string, replay bool) {
 	})
 }
 
-// noteEvent records the effect of an event in a runtime on the catalog copy and the CRDs. It returns whether something
-// has to be corrected. It ignores changes of the connection: the subscriber for the Kyma handles them.
+// noteEvent records the effect of an event in a runtime on the catalog copy and the CRDs. noteEvent returns whether
+// something has to be corrected. noteEvent ignores changes of the connection: the subscriber for the Kyma handles them.
 func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	switch {
 	case e.ConnectionChanged:
@@ -62,8 +62,8 @@ func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
 	return c.noteChange(kyma, e)
 }
 
-// noteMissed records that changes may have been missed, so that the CRDs or the whole catalog copy are compared. It
-// returns whether a comparison is needed.
+// noteMissed records that changes may have been missed, so that the CRDs or the whole catalog copy are compared.
+// noteMissed returns whether a comparison is needed.
 func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +87,8 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	return true
 }
 
-// noteChange adds the objects that an event shows to be changed or deleted to the suspects. It returns whether there
-// are any.
+// noteChange adds the objects that an event shows to be changed or deleted to the suspects. noteChange returns whether
+// there are any.
 func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

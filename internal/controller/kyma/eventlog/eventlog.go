@@ -65,7 +65,7 @@ type Log struct {
 	budgets  map[string]*budget // guarded by mu; by name of the Kyma, for runtimes that have got events
 }
 
-// budget is the number of events that a runtime may still get. It grows with time up to burst.
+// budget is the number of events that a runtime may still get. budget grows with time up to burst.
 type budget struct {
 	left    int
 	updated time.Time
@@ -93,7 +93,7 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 }
 
 // Publish records the events that follow from the difference between the present status of the Kyma in the runtime and
-// the status that is about to be published. It records them on remote, the Kyma in the runtime.
+// the status that is about to be published. Publish records them on remote, the Kyma in the runtime.
 func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
 	for _, e := range changelog.Events(remote.Status.Modules, after.Modules) {
 		now := time.Now()

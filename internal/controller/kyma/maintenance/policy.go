@@ -86,7 +86,7 @@ func (p *Policies) InForce() *channel.Policy {
 	return p.inForce
 }
 
-// Problem returns why the policy that was read last is not in force. It returns nil if that policy is in force.
+// Problem returns why the policy that was read last is not in force. Problem returns nil if that policy is in force.
 func (p *Policies) Problem() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,8 +157,8 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	return changed
 }
 
-// replace puts a policy in force. It does nothing if version is the version that was read last. Version "" means that
-// there is no policy. replace returns whether the version has changed, and why the policy cannot be used.
+// replace puts a policy in force. replace does nothing if version is the version that was read last. Version "" means
+// that there is no policy. replace returns whether the version has changed, and why the policy cannot be used.
 func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -132,8 +132,8 @@ func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 }
 
 // WithPermission returns a copy of the Manifest of a module with the annotation AnnotationDeleteCustomResources if the
-// user allows the deletion of custom resources, and without the annotation otherwise. It returns nil if the Manifest
-// already is as desired.
+// user allows the deletion of custom resources, and without the annotation otherwise. WithPermission returns nil if the
+// Manifest already is as desired.
 func WithPermission(m *Module) *v1beta2.Manifest {
 	has := m.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	if has == m.MayDeleteCustomResources {
@@ -155,7 +155,7 @@ func IsOurs(m *v1beta2.Manifest) bool {
 }
 
 // manifestOf returns the Manifest of a module, or nil if there is none. If a module has several Manifests, manifestOf
-// prefers a Manifest that is not being deleted. Its second preference is a Manifest for which IsMandatory returns the
+// prefers a Manifest that is not being deleted. The second preference is a Manifest for which IsMandatory returns the
 // value of mandatory.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
@@ -181,8 +181,8 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
 // If the control plane was restored from an older state, it is the version that was found in the runtime. A version
-// that somebody else has written into the spec of the Manifest is ignored. It is also ignored after the controller of
-// Manifests has copied it into the status.
+// that somebody else has written into the spec of the Manifest is ignored. Such a version is also ignored after the
+// controller of Manifests has copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -196,8 +196,9 @@ func InstalledVersion(m *v1beta2.Manifest) string {
 	return RequestedVersion(m)
 }
 
-// runtimeVersion returns the version that the runtime has according to AnnotationRuntimeVersion. It returns "" without
-// the annotation, if the version is not known, and if the runtime turned out to have no object of the module.
+// runtimeVersion returns the version that the runtime has according to AnnotationRuntimeVersion. runtimeVersion returns
+// "" without the annotation, if the version is not known, and if the runtime turned out to have no object of the
+// module.
 func runtimeVersion(m *v1beta2.Manifest) string {
 	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.HasRuntimeInventory() && len(m.Status.Synced) == 0 {
 		return ""
@@ -220,8 +221,8 @@ func installedTarget(m *v1beta2.Manifest) v1beta2.Target {
 	return m.Target()
 }
 
-// RequestedVersion returns the version that this controller has written into a Manifest. It returns "" if there is no
-// Manifest or if the Manifest is being deleted.
+// RequestedVersion returns the version that this controller has written into a Manifest. RequestedVersion returns "" if
+// there is no Manifest or if the Manifest is being deleted.
 func RequestedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
@@ -328,8 +329,9 @@ var (
 // sourceAnnotations describe the sources of a Manifest. Manifests of earlier releases do not have them.
 var sourceAnnotations = []string{v1beta2.AnnotationRequestedSources, v1beta2.AnnotationContentDigest}
 
-// WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. It returns nil if the
-// Manifest already has them. It does not change finalizers, because they belong to the controller of Manifests.
+// WithDesired returns a copy of a Manifest with the desired labels, annotations and spec. WithDesired returns nil if
+// the Manifest already has them. WithDesired does not change finalizers, because they belong to the controller of
+// Manifests.
 //
 // A missing annotation of sourceAnnotations alone is no reason to write a Manifest: Manifests of earlier releases get
 // it with their next change.

@@ -26,7 +26,7 @@ func Entries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	return entries
 }
 
-// MandatoryEntries returns entries of the mandatory modules. They have the form of status entries.
+// MandatoryEntries returns entries of the mandatory modules. The entries have the form of status entries.
 func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range modules {
@@ -253,9 +253,9 @@ func ReasonOf(m *v1beta2.Manifest) string {
 	return ""
 }
 
-// RemoteStatus returns the status for the Kyma in the runtime. It differs from the status in the control plane in three
-// ways. Generations are generations of the Kyma in the runtime. References to templates point into the runtime. Fields
-// about objects that exist only in the control plane are left out.
+// RemoteStatus returns the status for the Kyma in the runtime. The result differs from the status in the control plane
+// in three ways. Generations are generations of the Kyma in the runtime. References to templates point into the
+// runtime. Fields about objects that exist only in the control plane are left out.
 func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration, s.Agent, s.ClusterID = generation, nil, ""

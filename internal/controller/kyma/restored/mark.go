@@ -83,8 +83,8 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	return known
 }
 
-// newManifest returns a Manifest for a module whose Manifest was lost. It has nothing to install. It has the custom
-// resource of the module, so that a deletion deletes that first.
+// newManifest returns a Manifest for a module whose Manifest was lost. The new Manifest has nothing to install. The new
+// Manifest has the custom resource of the module, so that a deletion deletes that first.
 func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
 	component := cmp.Or(lost.Entry.OCMComponentName, lost.Entry.FQDN)
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{

@@ -1,5 +1,5 @@
 // Package restored finds the modules whose recorded state a control plane has lost, because it was restored from an
-// older backup, or without statuses, or without a Manifest. It marks their Manifests.
+// older backup, or without statuses, or without a Manifest. The package marks their Manifests.
 //
 // # Use
 //
@@ -19,8 +19,8 @@
 //
 // # What it does not do
 //
-// It makes no request to a runtime, and decides nothing about versions: package channel does. It does not know the
-// versions of mandatory modules, because the copy does not list them.
+// The package makes no request to a runtime, and decides nothing about versions: package channel does. The package does
+// not know the versions of mandatory modules, because the copy does not list them.
 package restored
 
 import (
@@ -38,8 +38,8 @@ type Module struct {
 	Name string
 	// Version is the version in the runtime, or v1beta2.VersionUnknown.
 	Version string
-	// Entry is the status entry of the module. It is the entry of the copy in the runtime if that entry is newer. It is
-	// nil if neither Kyma has one.
+	// Entry is the status entry of the module. It is the entry of the copy in the runtime if that entry is newer. Entry
+	// is nil if neither Kyma has one.
 	Entry *v1beta2.ModuleStatus
 	// Manifest is nil if the Manifest was lost.
 	Manifest *v1beta2.Manifest
@@ -150,7 +150,7 @@ func versionOf(e *v1beta2.ModuleStatus) string {
 	return channel.Highest(versions...)
 }
 
-// manifestOf returns the Manifest of a module, or nil if there is none. It prefers a Manifest that is not being
+// manifestOf returns the Manifest of a module, or nil if there is none. manifestOf prefers a Manifest that is not being
 // deleted.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string) *v1beta2.Manifest {
 	var found *v1beta2.Manifest

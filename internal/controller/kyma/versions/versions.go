@@ -29,9 +29,9 @@
 //
 // # What it does not do
 //
-// The package does not read the registry, and does not decide what a replaced version means: package channel does. It
-// compares only component descriptors. So charts in a chart repository, and images with a tag, are compared only by
-// their names and versions.
+// The package does not read the registry, and does not decide what a replaced version means: package channel does. The
+// package compares only component descriptors. So charts in a chart repository, and images with a tag, are compared
+// only by their names and versions.
 package versions
 
 import (
@@ -50,11 +50,11 @@ import (
 type Options struct {
 	// Client reads from the cache, and its reads include its own writes.
 	Client client.Client
-	// Live reads from the API server. It is used only after a conflict.
+	// Live reads from the API server. Live is used only after a conflict.
 	Live client.Reader
 }
 
-// Records compares versions with their records. It is safe for concurrent use.
+// Records compares versions with their records. Records is safe for concurrent use.
 type Records struct {
 	options Options
 	mu      sync.Mutex // held while a record is written, so that one of many concurrent reconciles writes it
@@ -66,8 +66,8 @@ func New(o Options) *Records { return &Records{options: o} }
 // maxTries limits the patches of one Check. Each conflict means that somebody else has changed the ModuleTemplate.
 const maxTries = 5
 
-// Check compares the content of a version with the record in its ModuleTemplate. It returns the ModuleTemplate with the
-// current record. If the record needs no change, Check makes no request.
+// Check compares the content of a version with the record in its ModuleTemplate. Check returns the ModuleTemplate with
+// the current record. If the record needs no change, Check makes no request.
 func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
 	if recordOf(t) == next(t, found) {
 		return t, nil

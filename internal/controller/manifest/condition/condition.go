@@ -13,7 +13,7 @@
 //
 // # What it does not do
 //
-// It does not decide about the state of a Manifest: package manifest does.
+// The package does not decide about the state of a Manifest: package manifest does.
 package condition
 
 import (

@@ -17,7 +17,8 @@
 //
 // # What it does not do
 //
-// It changes nothing in the runtime. It does not find objects whose label or annotation somebody has removed.
+// The package changes nothing in the runtime. The package does not find objects whose label or annotation somebody has
+// removed.
 package reclaim
 
 import (
@@ -29,7 +30,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 )
 
-// Do lists the objects of a Manifest in the runtime and sets inventory and version in the status of the Manifest. It
+// Do lists the objects of a Manifest in the runtime and sets inventory and version in the status of the Manifest. Do
 // returns the number of objects. Package apply describes the costs of the list.
 func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
 	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,

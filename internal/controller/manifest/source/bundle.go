@@ -24,7 +24,7 @@ const renderTimeout = time.Minute
 // Renderer renders sources to bundles, and caches the bundles. Manifests with equal sources and settings share one
 // bundle. The zero value has a cache of render.DefaultCacheBytes. A Renderer is safe for concurrent use.
 type Renderer struct {
-	// Bundles is the cache. Its size must be set before the first use.
+	// Bundles is the cache. The size of Bundles must be set before the first use.
 	Bundles render.Cache
 
 	loads    singleflight.Group
@@ -70,8 +70,8 @@ func (r *Renderer) Bundle(
 	})
 }
 
-// queriesOf returns the capability queries of a source. It loads the artefact of the source, once for all callers. The
-// load continues if the caller that started it is cancelled, because other callers wait for the result.
+// queriesOf returns the capability queries of a source. queriesOf loads the artefact of the source, once for all
+// callers. The load continues if the caller that started it is cancelled, because other callers wait for the result.
 func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
 	key := s.Digest()
 	r.mu.Lock()

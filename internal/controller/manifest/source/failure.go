@@ -36,8 +36,8 @@ type rememberedFailure struct {
 	at time.Time
 }
 
-// Remember records the failure of an earlier rendering. It does nothing if a failure of the same bundle is already
-// known.
+// Remember records the failure of an earlier rendering. Remember does nothing if a failure of the same bundle is
+// already known.
 func (r *Renderer) Remember(f Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,8 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 	return f.findFolder(spec.Path)
 }
 
-// findFolder reads a folder below LocalSources. It reads the whole folder, because only the content shows changes.
+// findFolder reads a folder below LocalSources. findFolder reads the whole folder, because only the content shows
+// changes.
 func (f *Finder) findFolder(path string) (Artefact, error) {
 	refuse := func(err error) error {
 		return refusal{fmt.Sprintf("the folder %q below --local-sources cannot be read: %s", path, err)}

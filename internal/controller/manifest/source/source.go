@@ -21,8 +21,8 @@
 //
 // # What it does not do
 //
-// It does not decide which modules are installed. It sends no request to a runtime: the caller passes the function that
-// requests the capabilities of the runtime.
+// The package does not decide which modules are installed. The package sends no request to a runtime: the caller passes
+// the function that requests the capabilities of the runtime.
 package source
 
 import (
@@ -65,8 +65,8 @@ const (
 type Options struct {
 	// Registry reads layers.
 	Registry *registry.Registry
-	// Secrets reads the credentials Secrets that Manifests select, and the data for InjectionModule. It should be a
-	// client without a cache.
+	// Secrets reads the credentials Secrets that Manifests select, and the data for InjectionModule. Secrets should be
+	// a client without a cache.
 	Secrets client.Reader
 	// InjectData allows InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
@@ -75,7 +75,7 @@ type Options struct {
 	LocalSources string
 }
 
-// Finder resolves the sources of all Manifests. It is safe for concurrent use.
+// Finder resolves the sources of all Manifests. Finder is safe for concurrent use.
 type Finder struct {
 	opts     Options
 	requests singleflight.Group // to chart repositories, by repository, chart and version
@@ -108,7 +108,7 @@ type Artefact struct {
 	Pinned bool
 	// Load downloads and unpacks the content.
 	Load func(context.Context) (*render.Artefact, error)
-	// Verify checks the content against the trust policy. It is nil if there is no content.
+	// Verify checks the content against the trust policy. Verify is nil if there is no content.
 	Verify func(context.Context) (trust.Signature, error)
 }
 
@@ -120,7 +120,7 @@ type Source struct {
 	CRDsOnly bool
 	// Artefact is the content.
 	Artefact Artefact
-	// Settings are the values for charts. They do not include the capabilities of a runtime.
+	// Settings are the values for charts. Settings do not include the capabilities of a runtime.
 	Settings render.Settings
 }
 
@@ -135,7 +135,7 @@ func (s Source) Digest() string {
 
 // Found is the result of resolving the sources of one Manifest.
 type Found struct {
-	// Config is the config layer. It is the zero value without spec.config.
+	// Config is the config layer. Config is the zero value without spec.config.
 	Config Artefact
 	// Sources are in the order in which they are installed.
 	Sources []Source
@@ -143,8 +143,8 @@ type Found struct {
 	Injection *render.Injection
 }
 
-// Find resolves all sources of a Manifest. It sends a request only for a source that is not pinned by a digest and not
-// cached.
+// Find resolves all sources of a Manifest. Find sends a request only for a source that is not pinned by a digest and
+// not cached.
 //
 // An error that only a change of the Manifest can fix is terminal. If a source has not answered yet, the error is
 // loop.Later.

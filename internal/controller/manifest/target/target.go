@@ -11,8 +11,9 @@
 //
 // Almost every Manifest is installed on the runtime of its Kyma. A Manifest with spec.target control-plane is installed
 // on the cluster of the manager. For this cluster there is a second pool with one connection, which all such Manifests
-// share. It needs no access Secret. Its requests are sent as another ServiceAccount, so that a module has only the
-// rights that an administrator has granted to that ServiceAccount, and none of the rights of the manager.
+// share. This pool needs no access Secret. The requests of this pool are sent as another ServiceAccount, so that a
+// module has only the rights that an administrator has granted to that ServiceAccount, and none of the rights of the
+// manager.
 //
 // A Manifest stays on its cluster: status.target shows where its objects are. If spec.target is changed while there are
 // objects, the Manifest waits. Otherwise its inventory would list objects of one cluster, and be used on another
@@ -57,7 +58,7 @@ const connectionName = "control-plane"
 
 // Cluster is the cluster of the objects of one Manifest.
 type Cluster struct {
-	// Target is TargetControlPlane or TargetRemote. It is "" in in-cluster mode.
+	// Target is TargetControlPlane or TargetRemote. Target is "" in in-cluster mode.
 	Target v1beta2.Target
 
 	pool     *runtimes.Pool // nil if no modules may be installed on the control plane
