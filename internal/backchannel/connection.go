@@ -36,7 +36,7 @@ type conn struct {
 	net.Conn
 	connLimiter *connLimiter
 	remote      netip.Addr
-	// certificate is the client certificate of the connection. It is nil until the certificate was verified.
+	// certificate is the client certificate of the connection. certificate is nil until the certificate was verified.
 	certificate atomic.Pointer[clientcert.Certificate]
 
 	unidentified *list.Element          // guarded by connLimiter.mu; nil once the client is identified
@@ -48,8 +48,8 @@ type conn struct {
 // maxReadBytes limits the bytes of one read from a connection.
 const maxReadBytes = 1 << 10
 
-// Read implements [net.Conn]. It reads at most maxReadBytes at a time. TLS keeps a buffer for the data beyond a record
-// as long as the connection is open, and small reads keep this buffer small.
+// Read implements [net.Conn]. Read reads at most maxReadBytes at a time. TLS keeps a buffer for the data beyond a
+// record as long as the connection is open, and small reads keep this buffer small.
 func (c *conn) Read(into []byte) (int, error) {
 	return c.Conn.Read(into[:min(len(into), maxReadBytes)])
 }

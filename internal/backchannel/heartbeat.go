@@ -32,7 +32,7 @@ type State struct {
 	Last time.Time
 	// Since is the time of the first heartbeat of an uninterrupted series.
 	Since time.Time
-	// Heartbeat is the heartbeat itself. Its Problem is one line of at most 300 bytes.
+	// Heartbeat is the heartbeat itself. The Problem of the heartbeat is one line of at most 300 bytes.
 	Heartbeat protocol.Heartbeat
 }
 
@@ -196,8 +196,8 @@ func (r *record) boot(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds a boot as the newest one. It reports whether there was a boot before. The process of that boot may have
-// ended before it sent all its events.
+// addBoot adds a boot as the newest one. addBoot reports whether there was a boot before. The process of that boot may
+// have ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -253,7 +253,7 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	}
 }
 
-// setStateLocked replaces the state. It reports whether Changed must be called for the change.
+// setStateLocked replaces the state. setStateLocked reports whether Changed must be called for the change.
 func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 	old := r.state
 	alive := b.isAliveLocked(r, s.Last)
@@ -337,8 +337,8 @@ func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	return heap.Pop(&b.timers).(*record), 0
 }
 
-// check checks one runtime. It sends pending notifications, detects that the runtime is lost, and removes the record if
-// there was no recent request.
+// check checks one runtime. check sends pending notifications, detects that the runtime is lost, and removes the record
+// if there was no recent request.
 func (b *tracker) check(r *record) {
 	now := time.Now()
 	r.mu.Lock()

@@ -13,7 +13,8 @@ import (
 // caller is the sender of a request.
 type caller struct {
 	*clientcert.Certificate
-	// forwarder is the instance of the listener that forwarded the request. It is "" if the request was not forwarded.
+	// forwarder is the instance of the listener that forwarded the request. forwarder is "" if the request was not
+	// forwarded.
 	forwarder string
 	// sent is the certificate chain of the connection. header is the certificate chain in the request header. One of
 	// them is empty.

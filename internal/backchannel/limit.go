@@ -2,7 +2,7 @@ package backchannel
 
 import "time"
 
-// rate is a token bucket. It allows burst calls at once, and then one call per interval.
+// rate is a token bucket. rate allows burst calls at once, and then one call per interval.
 type rate struct {
 	interval time.Duration
 	burst    int
@@ -36,7 +36,7 @@ func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	return true, 0
 }
 
-// notification is a callback with a rate limit. It is called immediately, or later if the rate is exceeded.
+// notification is a callback with a rate limit. notification is called immediately, or later if the rate is exceeded.
 type notification struct {
 	bucket  bucket
 	pending bool

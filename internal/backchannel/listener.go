@@ -28,8 +28,8 @@
 //
 // # What it does not do
 //
-// It issues no certificates (package authority does), knows no Kymas (Lookup does), and stores nothing: after a
-// restart, no runtime is known until its first heartbeat.
+// The package issues no certificates (package authority does), knows no Kymas (Lookup does), and stores nothing: after
+// a restart, no runtime is known until its first heartbeat.
 package backchannel
 
 import (
@@ -78,7 +78,7 @@ type Options struct {
 	// peer.
 	Peers []string
 
-	// Roots returns the current roots of client certificates. It is called for each request, so it must be cheap.
+	// Roots returns the current roots of client certificates. Roots is called for each request, so it must be cheap.
 	Roots func() []*x509.Certificate
 	// Certificate returns the serving certificate. Requests to other replicas use it as client certificate.
 	Certificate func() (*tls.Certificate, error)
@@ -86,29 +86,30 @@ type Options struct {
 	// Lookup returns the runtime with an identity. An error means that no runtime has the identity. The message of the
 	// error is logged. Lookup is called for each request, so it must be cheap.
 	Lookup func(id protocol.Identity) (Runtime, error)
-	// Deliver is called for each event. It is called again if the agent repeats the event. It must not block.
+	// Deliver is called for each event. Deliver is called again if the agent repeats the event. Deliver must not block.
 	Deliver func(kyma string, e protocol.Event)
-	// Missed is called when objects of a runtime may have changed without an event. It must not block. nil is a no-op.
+	// Missed is called when objects of a runtime may have changed without an event. Missed must not block. nil is a
+	// no-op.
 	Missed func(kyma string)
 	// Changed is called when State has changed: the heartbeats of a runtime begin or stop, or its agent reports another
 	// version, problem or root. For one runtime, it is called at most five times in a burst, and then at most four
-	// times a minute. It must not block. nil is a no-op.
+	// times a minute. Changed must not block. nil is a no-op.
 	Changed func(kyma string)
 	// Route returns the URL of another manager as scheme://host:port. The path of the event is appended to the URL. nil
 	// means that there is no other manager.
 	Route func(manager string) (url string, ok bool)
 	// Leader returns the address (host:port) of the listener on the replica that reconciles the runtime of a Kyma, or
-	// "" if the address is unknown. It also returns whether this replica is the one that reconciles the runtime. nil
-	// means that this replica reconciles all runtimes.
+	// "" if the address is unknown. Leader also returns whether this replica is the one that reconciles the runtime.
+	// nil means that this replica reconciles all runtimes.
 	Leader func(kyma string) (address string, me bool)
 
 	// HeartbeatTimeout is the timeout for heartbeats. A runtime without a heartbeat for this time is lost. Default 100
 	// s.
 	HeartbeatTimeout time.Duration
-	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay. It is
-	// added to HeartbeatTimeout for that runtime. If the delay is 0, the response contains none, and the runtime uses
-	// the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap. nil is the same
-	// as 0.
+	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay.
+	// NextHeartbeat is added to HeartbeatTimeout for that runtime. If the delay is 0, the response contains none, and
+	// the runtime uses the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap.
+	// nil is the same as 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
@@ -126,8 +127,8 @@ type Limits struct {
 	HeaderBytes int
 	// InFlight is the maximum number of concurrent requests. Default 1024.
 	InFlight int
-	// PerRuntime is the maximum number of open connections of one runtime. It is also the maximum number of concurrent
-	// requests of one runtime. Default 16.
+	// PerRuntime is the maximum number of open connections of one runtime. PerRuntime is also the maximum number of
+	// concurrent requests of one runtime. Default 16.
 	PerRuntime int
 	// Rate is the number of events per second that a runtime may send. Burst is the number of events that it may send
 	// at once before Rate limits it. Defaults 100 and 500.
@@ -166,7 +167,7 @@ type Listener struct {
 	logRate bucket // limits log lines about refused requests; guarded by logMu
 }
 
-// New validates the options and returns a Listener. It opens no address: Start does.
+// New validates the options and returns a Listener. New opens no address: Start does.
 func New(o Options) (*Listener, error) {
 	switch {
 	case o.Roots == nil || o.Lookup == nil || o.Deliver == nil:
@@ -236,8 +237,8 @@ func setDefault[T comparable](value *T, otherwise T) {
 // NeedLeaderElection returns false: all replicas listen.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
-// Start opens the addresses and serves requests until ctx ends. It then waits at most DrainTimeout for the requests in
-// progress. Call it once.
+// Start opens the addresses and serves requests until ctx ends. Start then waits at most DrainTimeout for the requests
+// in progress. Call it once.
 func (l *Listener) Start(ctx context.Context) error {
 	secured, plain, err := l.bind(ctx)
 	if err != nil {
@@ -280,8 +281,8 @@ func (l *Listener) Start(ctx context.Context) error {
 	return nil
 }
 
-// drain shuts the servers down. It waits at most DrainTimeout for requests in progress, and then closes the remaining
-// connections.
+// drain shuts the servers down. drain waits at most DrainTimeout for requests in progress, and then closes the
+// remaining connections.
 func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.Limits.DrainTimeout)
 	defer cancel()
@@ -297,8 +298,8 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// ServingAddress returns the host:port of Address. If the configured port is 0, it returns the actual port. It returns
-// "" while the listener does not serve TLS.
+// ServingAddress returns the host:port of Address. If the configured port is 0, it returns the actual port.
+// ServingAddress returns "" while the listener does not serve TLS.
 func (l *Listener) ServingAddress() string {
 	if address := l.serving.Load(); address != nil {
 		return *address

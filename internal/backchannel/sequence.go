@@ -55,9 +55,9 @@ func (l *sequenceLog) add(n uint64) {
 	}
 }
 
-// acknowledge records that the agent has received responses to all events up to sequence. It reports whether some of
-// these events were not received here. It then counts these events as received, so that a missed event is reported
-// once.
+// acknowledge records that the agent has received responses to all events up to sequence. acknowledge reports whether
+// some of these events were not received here. acknowledge then counts these events as received, so that a missed event
+// is reported once.
 func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {

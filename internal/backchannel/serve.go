@@ -216,8 +216,8 @@ func tooLarge(limit int64) *refusal {
 		message: fmt.Sprintf("the body has more than %d bytes", limit), closeConn: true}
 }
 
-// authorize returns the caller of a request and the name of its Kyma. It sets the forwarder of the caller even if it
-// refuses the request.
+// authorize returns the caller of a request and the name of its Kyma. authorize sets the forwarder of the caller even
+// if it refuses the request.
 func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	from, refused := l.identify(r, connOf(r))
 	if refused != nil {

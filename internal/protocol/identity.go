@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// subjectPrefix is the prefix of the URI in a certificate of our authority. It follows "urn:".
+// subjectPrefix is the prefix of the URI in a certificate of our authority. subjectPrefix follows "urn:".
 const subjectPrefix = "lifecycle-manager:kyma:"
 
 // SubjectURI returns the URI that identifies a Kyma. Certificates of our authority contain this URI as a subject

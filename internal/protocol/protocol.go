@@ -42,12 +42,13 @@ const (
 const (
 	// ManagerName is the name of the lifecycle manager in URL paths.
 	ManagerName = "lifecycle-manager"
-	// HeaderInstance is a header in every answer of our listener. It identifies the process of the listener. When the
-	// process changes, the agent repeats recent events: the former process may have ended before it acted on them.
+	// HeaderInstance is a header in every answer of our listener. HeaderInstance identifies the process of the
+	// listener. When the process changes, the agent repeats recent events: the former process may have ended before it
+	// acted on them.
 	HeaderInstance = "X-Listener-Instance"
-	// HeaderNextHeartbeat is a header in answers to heartbeats in a large fleet. It contains the number of seconds
-	// until the next heartbeat. The agent sends the next heartbeat earlier if it has another reason. Without this
-	// header, the interval in the watch list is used. Agents wait at most MaxHeartbeatInterval.
+	// HeaderNextHeartbeat is a header in answers to heartbeats in a large fleet. HeaderNextHeartbeat contains the
+	// number of seconds until the next heartbeat. The agent sends the next heartbeat earlier if it has another reason.
+	// Without this header, the interval in the watch list is used. Agents wait at most MaxHeartbeatInterval.
 	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key in the data of the ConfigMap whose value is a Watchlist as JSON.
 	WatchlistKey = "watches.json"
@@ -66,11 +67,11 @@ type Event struct {
 	// WatchedGVK is the group, version and kind of the changed object.
 	WatchedGVK metav1.GroupVersionKind `json:"watchedGvk"`
 
-	// BootID identifies the start of the agent for which Sequence is valid. It is "" in events of the Kyma project's
-	// agent.
+	// BootID identifies the start of the agent for which Sequence is valid. BootID is "" in events of the Kyma
+	// project's agent.
 	BootID string `json:"boot,omitempty"`
-	// Sequence is the number of the event. It counts the events for one manager since the agent started, from 1. An
-	// event that is sent again has the same number.
+	// Sequence is the number of the event. Sequence counts the events for one manager since the agent started, from 1.
+	// An event that is sent again has the same number.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the resource of the object.
 	Resource string `json:"resource,omitempty"`
@@ -78,21 +79,21 @@ type Event struct {
 	// Resource may have changed. Watched and Object are empty in such an event.
 	WatchStarted bool `json:"began,omitempty"`
 	// ObjectsComplete is true if Objects contains all objects of Resource that match the watch, as they were when the
-	// watch started. It is only used with WatchStarted. A receiver that remembers the state of these objects need not
-	// read them.
+	// watch started. ObjectsComplete is only used with WatchStarted. A receiver that remembers the state of these
+	// objects need not read them.
 	ObjectsComplete bool `json:"complete,omitempty"`
 	// Objects are the objects for ObjectsComplete: their names, their namespaces, and their metadata as [TrimMetadata]
 	// returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
-	// Object is the metadata of the changed object, see [TrimMetadata]. It is nil if the metadata is too large or
+	// Object is the metadata of the changed object, see [TrimMetadata]. Object is nil if the metadata is too large or
 	// unknown.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 }
 
-// Name is the name and namespace of an object. Its JSON keys begin with a capital letter, like the keys that the Kyma
-// project's agent uses.
+// Name is the name and namespace of an object. The JSON keys of Name begin with a capital letter, like the keys that
+// the Kyma project's agent uses.
 type Name struct {
 	// Namespace is empty for cluster-scoped objects.
 	Namespace string `json:"Namespace"`
@@ -114,7 +115,7 @@ type Heartbeat struct {
 	EventsLost bool `json:"lost,omitempty"`
 	// Watchlist is the Digest of the watch list that the agent currently uses.
 	Watchlist string `json:"watchlist,omitempty"`
-	// Problem is a text for people. It contains the resources that cannot be watched, and the reasons. Maximum 300
+	// Problem is a text for people. Problem contains the resources that cannot be watched, and the reasons. Maximum 300
 	// bytes. "" means that there is no problem.
 	Problem string `json:"problem,omitempty"`
 }
@@ -179,9 +180,9 @@ func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
 type Identity struct {
 	// CommonName is the runtime ID of the Kyma. If the Kyma has no runtime ID, CommonName is the name of the Kyma.
 	CommonName string
-	// UID is the UID of the Kyma. It is "" if the certificate was not issued by our authority.
+	// UID is the UID of the Kyma. UID is "" if the certificate was not issued by our authority.
 	UID string
-	// Issued is the time when our authority issued the certificate. It is zero if another authority issued the
+	// Issued is the time when our authority issued the certificate. Issued is zero if another authority issued the
 	// certificate.
 	Issued time.Time
 	// Expires is the time when the certificate expires.

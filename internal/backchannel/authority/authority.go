@@ -27,9 +27,9 @@
 // first has ended. If there are more than two roots, the listener uses the newest root that every runtime trusts, which
 // is the oldest root that a runtime connects with.
 //
-// Certificates become valid [protocol.BackdatePeriod] before they are issued. They are renewed well before they expire,
-// each at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew within one
-// hour.
+// Certificates become valid [protocol.BackdatePeriod] before they are issued. Certificates are renewed well before they
+// expire, each at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew
+// within one hour.
 //
 // If the Secret cannot be parsed, the previous roots stay in force in every replica that has read them, and
 // [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
@@ -38,9 +38,9 @@
 //
 // # What it does not do
 //
-// It does not deliver certificates, and does not store them: only the caller of Issue has the key. It has no revocation
-// list: the listener compares the time of issue with an annotation on the Kyma. It does not manage the CAs of the
-// runtimes themselves.
+// The package does not deliver certificates, and does not store them: only the caller of Issue has the key. The package
+// has no revocation list: the listener compares the time of issue with an annotation on the Kyma. The package does not
+// manage the CAs of the runtimes themselves.
 package authority
 
 import (
@@ -136,8 +136,8 @@ func Digest(ca []byte) string {
 
 // Issuer issues certificates to runtimes.
 type Issuer interface {
-	// Issue returns a certificate. It may return the same certificate (same Serial) as the previous call. Errors have a
-	// Reason.
+	// Issue returns a certificate. Issue may return the same certificate (same Serial) as the previous call. Errors
+	// have a Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
 	// Stale reports whether a certificate or its roots must be replaced, and returns the reason. A certificate that was
 	// issued before the mark must be replaced. A zero mark is ignored.
@@ -155,7 +155,7 @@ var (
 
 // Options configure an Authority. A field that is zero has its default.
 type Options struct {
-	// Client reads, watches and writes the Secret. It must not have a cache.
+	// Client reads, watches and writes the Secret. Client must not have a cache.
 	Client client.WithWatch
 	// Namespace is the namespace of the Secret.
 	Namespace string
@@ -190,8 +190,8 @@ type Options struct {
 	// while there is such a runtime.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
-	// Kymas yet. It is called once per Interval, and only while there is more than one root. nil means that there is
-	// never a result: old roots are kept until they expire.
+	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. nil means that
+	// there is never a result: old roots are kept until they expire.
 	RuntimesByRoot func() (map[string][]string, bool)
 
 	// Log receives messages about rotations and problems. The zero value discards them.
@@ -235,7 +235,7 @@ func (o Options) orDefault() (Options, error) {
 	return o, nil
 }
 
-// Authority is our own certificate authority. It is a Runnable of a controller-runtime manager.
+// Authority is our own certificate authority. Authority is a Runnable of a controller-runtime manager.
 type Authority struct {
 	Options
 	rootSet  atomic.Pointer[rootSet]          // nil until the Secret was read; immutable
@@ -289,7 +289,7 @@ type OutdatedRuntimes struct {
 	Names []string
 }
 
-// New returns an Authority that has not read its roots yet. It sends no request.
+// New returns an Authority that has not read its roots yet. New sends no request.
 func New(o Options) (*Authority, error) {
 	o, err := o.orDefault()
 	if err != nil {
@@ -304,8 +304,8 @@ func New(o Options) (*Authority, error) {
 // NeedLeaderElection returns false: every replica issues and verifies certificates.
 func (a *Authority) NeedLeaderElection() bool { return false }
 
-// Roots returns the trusted roots, newest first. It returns none until the roots were read. It is cheap. The caller
-// must not modify the result.
+// Roots returns the trusted roots, newest first. Roots returns none until the roots were read. Roots is cheap. The
+// caller must not modify the result.
 func (a *Authority) Roots() []*x509.Certificate {
 	if r := a.rootSet.Load(); r != nil {
 		return r.certificates
@@ -313,8 +313,8 @@ func (a *Authority) Roots() []*x509.Certificate {
 	return nil
 }
 
-// OutdatedRuntimes returns the runtimes whose certificate was not signed by the newest root at the last check. It
-// returns none while there is only one root.
+// OutdatedRuntimes returns the runtimes whose certificate was not signed by the newest root at the last check.
+// OutdatedRuntimes returns none while there is only one root.
 func (a *Authority) OutdatedRuntimes() OutdatedRuntimes { return *a.outdated.Load() }
 
 // LastError returns the reason why the content of the Secret is not in force, or nil if it is in force. The error has a
@@ -377,7 +377,7 @@ func (a *Authority) use(r *rootSet) {
 	}
 }
 
-// Issue implements [Issuer]. It returns a certificate that the newest root has signed, for client and server
+// Issue implements [Issuer]. Issue returns a certificate that the newest root has signed, for client and server
 // authentication. Each call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	r, err := a.roots(ctx)
@@ -439,7 +439,7 @@ func checkSubject(s Subject, hosts, reserved []string) error {
 	return nil
 }
 
-// Release implements [Issuer]. It does nothing, because no certificate is stored.
+// Release implements [Issuer]. Release does nothing, because no certificate is stored.
 func (a *Authority) Release(context.Context, string) error { return nil }
 
 // Due implements [Issuer]. The result is between RenewBefore and RenewBefore + RenewSpread before the expiry, and
@@ -453,8 +453,8 @@ func due(h Held, before, spread time.Duration) time.Time {
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))
 }
 
-// Stale implements [Issuer]. It is cheap. It returns false until the roots were read, because no certificate can be
-// issued before.
+// Stale implements [Issuer]. Stale is cheap. Stale returns false until the roots were read, because no certificate can
+// be issued before.
 func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -498,7 +498,7 @@ func isRevoked(h Held, mark, now time.Time) bool {
 }
 
 // Serving returns the certificate of the listener. Servers use it. Replicas also use it as client certificate for
-// requests to each other. It is renewed automatically. Serving is cheap, except during a renewal.
+// requests to each other. The certificate is renewed automatically. Serving is cheap, except during a renewal.
 func (a *Authority) Serving() (*tls.Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {

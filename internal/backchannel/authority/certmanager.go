@@ -45,11 +45,11 @@ var certificateKind = schema.GroupVersionKind{Group: "cert-manager.io", Version:
 
 // CertManagerOptions configure a CertManager. A field that is zero has its default.
 type CertManagerOptions struct {
-	// Client reads and writes Certificates and their Secrets. It must not have a cache.
+	// Client reads and writes Certificates and their Secrets. Client must not have a cache.
 	Client client.Client
 	// Namespace is the namespace of all objects.
 	Namespace string
-	// Issuer is the name of the cert-manager issuer. It must sign with the root in the Secret klm-watcher. Default
+	// Issuer is the name of the cert-manager issuer. Issuer must sign with the root in the Secret klm-watcher. Default
 	// klm-watcher-selfsigned.
 	Issuer string
 	// IssuerKind is the kind of the cert-manager issuer: Issuer (default) or ClusterIssuer.
@@ -71,7 +71,7 @@ type CertManagerOptions struct {
 	Now func() time.Time
 }
 
-// CertManager issues certificates with cert-manager. It is a Runnable of a controller-runtime manager.
+// CertManager issues certificates with cert-manager. CertManager is a Runnable of a controller-runtime manager.
 //
 // Each Kyma has a Certificate with the name of the Kyma and CertificateSuffix. cert-manager writes the Secret of this
 // Certificate. The certificates are signed by the root in the Secret klm-watcher, which cert-manager maintains.
@@ -99,7 +99,7 @@ type bundle struct {
 // failure wraps an error, for use in an atomic pointer.
 type failure struct{ error }
 
-// NewCertManager returns a CertManager that has not read its roots yet. It sends no request.
+// NewCertManager returns a CertManager that has not read its roots yet. NewCertManager sends no request.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	if o.Client == nil || o.Namespace == "" {
 		return nil, errors.New("building the issuer by cert-manager: it needs a client and a namespace")
@@ -133,8 +133,8 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 // NeedLeaderElection returns false: every replica verifies certificates.
 func (c *CertManager) NeedLeaderElection() bool { return false }
 
-// Start synchronises the roots and the certificate of the listener until ctx ends. It never returns an error. Problems
-// are retried, logged, and returned by LastError.
+// Start synchronises the roots and the certificate of the listener until ctx ends. Start never returns an error.
+// Problems are retried, logged, and returned by LastError.
 func (c *CertManager) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -177,8 +177,8 @@ func (c *CertManager) Ready(*http.Request) error {
 		Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
 }
 
-// Roots returns the trusted roots, newest first. It returns none until the roots were read. It is cheap. The caller
-// must not modify the result.
+// Roots returns the trusted roots, newest first. Roots returns none until the roots were read. Roots is cheap. The
+// caller must not modify the result.
 func (c *CertManager) Roots() []*x509.Certificate {
 	if b := c.trust.Load(); b != nil {
 		return b.trusted
@@ -186,7 +186,7 @@ func (c *CertManager) Roots() []*x509.Certificate {
 	return nil
 }
 
-// Serving returns the certificate of the listener. It is cheap.
+// Serving returns the certificate of the listener. Serving is cheap.
 func (c *CertManager) Serving() (*tls.Certificate, error) {
 	if s := c.serving.Load(); s != nil {
 		return s, nil
@@ -285,9 +285,9 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 	return all
 }
 
-// Issue implements [Issuer]. It applies the Certificate of the Kyma and returns the certificate that cert-manager has
-// issued for it. This may be the same certificate as before. If the certificate is signed by an old root, or is older
-// than s.NotBefore, Issue triggers a renewal.
+// Issue implements [Issuer]. Issue applies the Certificate of the Kyma and returns the certificate that cert-manager
+// has issued for it. This may be the same certificate as before. If the certificate is signed by an old root, or is
+// older than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	issued, err := c.issue(ctx, s)
 	if err != nil {
@@ -411,7 +411,8 @@ func toAny(from []string) []any {
 	return all
 }
 
-// conditionOf reports whether a condition is true for the current spec. It also returns the message of the condition.
+// conditionOf reports whether a condition is true for the current spec. conditionOf also returns the message of the
+// condition.
 func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message string) {
 	for _, c := range conditionsOf(o) {
 		if c.Type != kind {
@@ -437,8 +438,8 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew triggers a renewal by cert-manager, unless a renewal is in progress. It uses the same mechanism as the command
-// line of cert-manager. It always returns an error, which explains why the caller must wait.
+// renew triggers a renewal by cert-manager, unless a renewal is in progress. renew uses the same mechanism as the
+// command line of cert-manager. renew always returns an error, which explains why the caller must wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReady("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {
@@ -479,7 +480,7 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 	return s, nil
 }
 
-// Stale implements [Issuer]. It is cheap. It returns false until the roots were read.
+// Stale implements [Issuer]. Stale is cheap. Stale returns false until the roots were read.
 func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	b := c.trust.Load()
 	if b == nil {
@@ -494,8 +495,8 @@ func (c *CertManager) Due(h Held) time.Time {
 	return due(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
 }
 
-// Release implements [Issuer]. It deletes the Certificate of the Kyma and its Secret, because cert-manager would keep
-// the Secret.
+// Release implements [Issuer]. Release deletes the Certificate of the Kyma and its Secret, because cert-manager would
+// keep the Secret.
 func (c *CertManager) Release(ctx context.Context, kyma string) error {
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(certificateKind)

@@ -33,7 +33,7 @@ type root struct {
 	fingerprint string
 }
 
-// newRoot creates a root that is valid until now+lifetime. Its validity begins earlier than the validity of each
+// newRoot creates a root that is valid until now+lifetime. The validity begins earlier than the validity of each
 // certificate that it may sign, even if the clock of the signing replica is behind.
 func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -25,7 +25,7 @@ const (
 	KeyRootKeys = "ca.key"
 )
 
-// rootSet is the content of the Secret. It is immutable.
+// rootSet is the content of the Secret. rootSet is immutable.
 type rootSet struct {
 	roots    []root    // newest first, at least one
 	listener string    // the fingerprint of the root in roots that signs the certificate of the listener

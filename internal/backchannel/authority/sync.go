@@ -25,8 +25,8 @@ const (
 	attempts      = 5               // maximum attempts of one sync, if other replicas write the Secret at the same time
 )
 
-// Start synchronises the roots with the Secret until ctx ends. It never returns an error. Problems are retried, logged,
-// and returned by LastError.
+// Start synchronises the roots with the Secret until ctx ends. Start never returns an error. Problems are retried,
+// logged, and returned by LastError.
 func (a *Authority) Start(ctx context.Context) error {
 	changed := a.watchSecret(ctx)
 	timer := time.NewTimer(0)
@@ -51,8 +51,8 @@ func (a *Authority) Start(ctx context.Context) error {
 	}
 }
 
-// watchSecret returns a channel that signals changes of the Secret. It watches only metadata, so that it creates no
-// other copy of the keys.
+// watchSecret returns a channel that signals changes of the Secret. watchSecret watches only metadata, so that it
+// creates no other copy of the keys.
 func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	signal := func() {
@@ -94,8 +94,8 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// sync reads the Secret and decides whether the roots must change. If so, it writes the Secret. It then puts the roots
-// in force.
+// sync reads the Secret and decides whether the roots must change. If so, it writes the Secret. sync then puts the
+// roots in force.
 func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		again, err := a.trySync(ctx)
@@ -145,8 +145,8 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// rotationInput returns the input of the next decision. It calls RuntimesByRoot only if there is more than one root, or
-// will be.
+// rotationInput returns the input of the next decision. rotationInput calls RuntimesByRoot only if there is more than
+// one root, or will be.
 func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
 	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
 		request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
@@ -174,7 +174,7 @@ func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSe
 	return a.Client.Update(ctx, secret)
 }
 
-// noteBroken records that the Secret cannot be parsed. It returns an error only if the problem is new.
+// noteBroken records that the Secret cannot be parsed. noteBroken returns an error only if the problem is new.
 func (a *Authority) noteBroken(key client.ObjectKey, cause error) error {
 	e := &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf(
 		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it "+

@@ -17,7 +17,7 @@ const Header = "X-Forwarded-Client-Cert"
 
 // ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy. The header has elements that are
 // separated by commas. An element has pairs key=value that are separated by semicolons. Values may be quoted.
-// ParseHeader uses the first Cert in the header. It is a PEM block in URL encoding. Chain has the intermediate
+// ParseHeader uses the first Cert in the header. This Cert is a PEM block in URL encoding. Chain has the intermediate
 // certificates, and may also contain the client certificate.
 func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {

@@ -14,7 +14,7 @@
 //
 // # What it does not do
 //
-// It does not decide which runtime an identity belongs to, nor from whom a header is accepted.
+// The package does not decide which runtime an identity belongs to, nor from whom a header is accepted.
 package clientcert
 
 import (
@@ -75,16 +75,16 @@ func (c *Certificate) Check(now time.Time) *Error {
 	return nil
 }
 
-// Verifier verifies client certificates with roots that may change. It is safe for concurrent use.
+// Verifier verifies client certificates with roots that may change. Verifier is safe for concurrent use.
 type Verifier struct {
 	roots   func() []*x509.Certificate
 	current atomic.Pointer[Roots]
 }
 
-// NewVerifier returns a Verifier. The function roots returns the current roots. It is called for each request.
+// NewVerifier returns a Verifier. The function roots returns the current roots. roots is called for each request.
 func NewVerifier(roots func() []*x509.Certificate) *Verifier { return &Verifier{roots: roots} }
 
-// Current returns the current roots. It returns the same value as long as the roots do not change.
+// Current returns the current roots. Current returns the same value as long as the roots do not change.
 func (v *Verifier) Current() *Roots {
 	roots := v.roots()
 	r := v.current.Load()
@@ -102,7 +102,8 @@ func (v *Verifier) Current() *Roots {
 	return fresh
 }
 
-// Roots is one set of roots, together with the certificates that were verified with it. It is safe for concurrent use.
+// Roots is one set of roots, together with the certificates that were verified with it. Roots is safe for concurrent
+// use.
 type Roots struct {
 	// Pool is the pool of the root certificates.
 	Pool *x509.CertPool
@@ -232,8 +233,9 @@ func BadHeader(why string) *Error {
 	return &Error{"bad_header", "the header " + Header + " does not identify the sender: " + why}
 }
 
-// LimitChain refuses certificate chains that are too long. It is called during the handshake, because a chain occupies
-// memory as long as the connection is open. It has the signature of VerifyPeerCertificate in [crypto/tls.Config].
+// LimitChain refuses certificate chains that are too long. LimitChain is called during the handshake, because a chain
+// occupies memory as long as the connection is open. LimitChain has the signature of VerifyPeerCertificate in
+// [crypto/tls.Config].
 func LimitChain(raw [][]byte, _ [][]*x509.Certificate) error {
 	n := 0
 	for _, c := range raw {

@@ -16,7 +16,7 @@
 //
 // # What it does not do
 //
-// It does not check whether the agent is connected: the listener, which receives the heartbeats, does.
+// The package does not check whether the agent is connected: the listener, which receives the heartbeats, does.
 package delivery
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options configure a Delivery. They are the same for all runtimes.
+// Options configure a Delivery. Options are the same for all runtimes.
 type Options struct {
 	// Issuer issues certificates.
 	Issuer authority.Issuer
@@ -114,8 +114,8 @@ type Plan struct {
 // Digest returns a digest of the objects in the plan, without the certificate.
 func (p Plan) Digest() string { return p.bundle.Digest }
 
-// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the desired ones. It has no effect
-// if the last comparison was within the period.
+// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the desired ones.
+// CompareUnlessDoneWithin has no effect if the last comparison was within the period.
 func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
 	if time.Since(m.audited) >= period {
 		m.audited = time.Time{}
@@ -153,7 +153,7 @@ func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) 
 	return s.Digest == bundle.Digest, nil
 }
 
-// bundleFor returns the bundle for a request. It uses the cache if possible.
+// bundleFor returns the bundle for a request. bundleFor uses the cache if possible.
 func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
 	key := d.bundleKey(r)
 	d.mu.Lock()
@@ -185,7 +185,7 @@ func (d *Delivery) bundleKey(r Request) string {
 }
 
 // Deliver applies the plan to the runtime and issues a certificate if necessary. If nothing has changed, it sends no
-// request, except for one comparison per AuditInterval. It returns the reason why the caller must wait, or "" if
+// request, except for one comparison per AuditInterval. Deliver returns the reason why the caller must wait, or "" if
 // everything is delivered.
 func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (
 	waitsFor string, err error) {
@@ -300,7 +300,8 @@ func held(s *v1beta2.AgentStatus) authority.Held {
 		Issued: c.Issued.Time, NotAfter: c.NotAfter.Time}
 }
 
-// RenewalTime returns the time at which the certificate must be renewed. It returns zero if there is no certificate.
+// RenewalTime returns the time at which the certificate must be renewed. RenewalTime returns zero if there is no
+// certificate.
 func (d *Delivery) RenewalTime(s *v1beta2.AgentStatus) time.Time {
 	if s.Certificate == nil {
 		return time.Time{}
@@ -326,8 +327,8 @@ func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
 	return names
 }
 
-// CommonName returns the common name in the certificate of a runtime. It is the runtime ID, or the name of the Kyma if
-// there is no runtime ID.
+// CommonName returns the common name in the certificate of a runtime. The common name is the runtime ID, or the name of
+// the Kyma if there is no runtime ID.
 func CommonName(k *v1beta2.Kyma) string {
 	if id := k.Labels[v1beta2.LabelRuntimeID]; id != "" {
 		return id

@@ -163,7 +163,7 @@ func rulesFor(list protocol.Watchlist) []any {
 // Webhook describes a resource whose changes the API server of the runtime reports to the agent. The agent does not
 // watch this resource.
 type Webhook struct {
-	// Name is the name of the webhook. It is unique among webhooks and has at least two dots.
+	// Name is the name of the webhook. Name is unique among webhooks and has at least two dots.
 	Name string
 	// Manager is the name of the manager that receives the events.
 	Manager string
