@@ -18,7 +18,7 @@
 //	recovery                   platform team: klm backup, klm restore
 //	supportdump                all of them
 //
-// They use console (the frame of commands, output, errors), connection (clusters), fleetlist (lists of Kymas),
+// The commands use console (the frame of commands, output, errors), connection (clusters), fleetlist (lists of Kymas),
 // diagnosis (the state of one runtime) and ocmaccess (registries and archives).
 //
 // A command reads objects, builds a report and prints it in the format of -o. Decisions are made by other packages:
@@ -27,13 +27,13 @@
 //
 // klm finds its cluster as kubectl does, and asks the API server which kinds of our API group it serves: a cluster with
 // Manifests is a control plane, a cluster without them is a runtime. Commands that list a fleet read it page by page
-// and keep only the fields that they show. A command that changes an object checks the change first. It then writes
-// only the field in question, with the resource version of the checked object, and waits until the status shows that
-// the change is done.
+// and keep only the fields that they show. A command that changes an object checks the change first. The command then
+// writes only the field in question, with the resource version of the checked object, and waits until the status shows
+// that the change is done.
 //
 // # What it does not do
 //
-// It needs no server of its own and keeps nothing on disk. It never removes finalizers, and never changes fields of
+// klm needs no server of its own and keeps nothing on disk. klm never removes finalizers, and never changes fields of
 // other field managers.
 package cli
 

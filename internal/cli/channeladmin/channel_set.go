@@ -117,7 +117,7 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 	return nil
 }
 
-// withAssignment returns a copy of the catalog s that contains the change. It does not change s.
+// withAssignment returns a copy of the catalog s that contains the change. withAssignment does not change s.
 func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
@@ -218,7 +218,7 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	return e
 }
 
-// saveAssignment writes the version of a channel into the ModuleReleaseMeta. It returns an error if the
+// saveAssignment writes the version of a channel into the ModuleReleaseMeta. saveAssignment returns an error if the
 // ModuleReleaseMeta no longer has the resource version that was checked.
 func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, seen string) error {
 	doing := "changing ModuleReleaseMeta " + o.module

@@ -6,12 +6,12 @@
 //
 // # How it works
 //
-// For every runtime of the channel, klm channel set determines the effect of the change with package channel. It shows
-// the effects, and then writes one field of the ModuleReleaseMeta.
+// For every runtime of the channel, klm channel set determines the effect of the change with package channel. klm
+// channel set shows the effects, and then writes one field of the ModuleReleaseMeta.
 //
 // # What it does not do
 //
-// It publishes no versions: see package moduleauthor.
+// The package publishes no versions: see package moduleauthor.
 package channeladmin
 
 import (

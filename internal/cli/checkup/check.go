@@ -126,7 +126,7 @@ type checker struct {
 	deployment *appsv1.Deployment // set by checkManager; nil if the manager is not installed
 }
 
-// check checks a control plane. It returns an error if the cluster does not answer.
+// check checks a control plane. check returns an error if the cluster does not answer.
 func check(ctx context.Context, c *connection.Cluster, now func() time.Time) (checkReport, error) {
 	r := &checker{Cluster: c, now: now}
 	if err := r.checkCluster(ctx); err != nil {

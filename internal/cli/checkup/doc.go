@@ -13,8 +13,8 @@
 //
 // # What it does not do
 //
-// It writes nothing; a review of the user's own permissions stores no object. It does not check runtimes: klm runtime
-// add and klm why do.
+// The package writes nothing; a review of the user's own permissions stores no object. The package does not check
+// runtimes: klm runtime add and klm why do.
 package checkup
 
 import (

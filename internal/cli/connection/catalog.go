@@ -54,8 +54,8 @@ func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.Module
 }
 
 // ForResolve returns the catalog in the form that [channel.Resolve] needs. A flag of the manager lists the restricted
-// modules, and klm cannot read this flag. It treats each module with a selector as restricted, because only restricted
-// modules have selectors.
+// modules, and klm cannot read this flag. ForResolve treats each module with a selector as restricted, because only
+// restricted modules have selectors.
 func (s *Catalog) ForResolve() channel.Catalog {
 	c := channel.Catalog{
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
@@ -149,8 +149,8 @@ func (s *Catalog) VersionsOf(module string) []string {
 	return all
 }
 
-// CompareVersions returns -1, 0 or +1 if version a is lower than, equal to or higher than version b. It also returns 0
-// if a or b is not a semantic version.
+// CompareVersions returns -1, 0 or +1 if version a is lower than, equal to or higher than version b. CompareVersions
+// also returns 0 if a or b is not a semantic version.
 func CompareVersions(a, b string) int {
 	va, errA := semver.StrictNewVersion(a)
 	vb, errB := semver.StrictNewVersion(b)

@@ -38,7 +38,7 @@ type Cluster struct {
 	http    *http.Client
 	// Namespace is the namespace of the Kymas and the catalog.
 	Namespace string
-	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. It is set only by the
+	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. OwnKyma is set only by the
 	// function Runtime.
 	OwnKyma string
 	// Serves has the resources of our API group that the cluster serves, such as kymas.
@@ -139,7 +139,7 @@ func connect(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, c.DetectKinds(ctx)
 }
 
-// Open finds the cluster in the kubeconfig, as kubectl does. It sends no requests.
+// Open finds the cluster in the kubeconfig, as kubectl does. Open sends no requests.
 func Open(a *console.App) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Config.Kubeconfig
@@ -170,7 +170,7 @@ func Open(a *console.App) (*Cluster, error) {
 	return New(config, current, a.Config.Namespace)
 }
 
-// New returns a cluster for a client configuration. It sends no requests, so Serves is empty.
+// New returns a cluster for a client configuration. New sends no requests, so Serves is empty.
 func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	config.WarningHandler = rest.NoWarnings{}
 	c := &Cluster{Config: config, Context: context, Namespace: namespace}
@@ -227,8 +227,8 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	return kinds, mapper, nil
 }
 
-// DetectKinds requests the list of the kinds of our API group that the cluster serves. It returns an error if kinds
-// that klm needs are missing.
+// DetectKinds requests the list of the kinds of our API group that the cluster serves. DetectKinds returns an error if
+// kinds that klm needs are missing.
 func (c *Cluster) DetectKinds(ctx context.Context) error {
 	list := &metav1.APIResourceList{}
 	err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.String(), list)
@@ -282,8 +282,8 @@ func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(body).Decode(into)
 }
 
-// GetJSONDated is GetJSON, and returns the time of the response by the clock of the API server, in seconds. It returns
-// the time of this computer if the response has no time.
+// GetJSONDated is GetJSON, and returns the time of the response by the clock of the API server, in seconds.
+// GetJSONDated returns the time of this computer if the response has no time.
 func (c *Cluster) GetJSONDated(ctx context.Context, path string, into any) (time.Time, error) {
 	response, err := c.get(ctx, path)
 	if err != nil {
@@ -337,10 +337,10 @@ func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.Parti
 	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: name})
 }
 
-// FieldOwner is the field manager of everything that klm writes. It is also the user agent of klm.
+// FieldOwner is the field manager of everything that klm writes. FieldOwner is also the user agent of klm.
 const FieldOwner = "klm"
 
-// AnyKind returns a client for objects of all kinds. It sends no requests.
+// AnyKind returns a client for objects of all kinds. AnyKind sends no requests.
 func (c *Cluster) AnyKind() (*apply.Cluster, error) {
 	objects, err := apply.New(c.Config, c.http, apply.ClusterOptions{RequestTimeout: c.Config.Timeout})
 	if err != nil {

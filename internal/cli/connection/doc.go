@@ -15,5 +15,5 @@
 //
 // # What it does not do
 //
-// It lists no fleets: see package fleetlist.
+// The package lists no fleets: see package fleetlist.
 package connection

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// RuntimeCluster returns the cluster of a runtime, by RuntimeConfig. It sends no request to the runtime.
+// RuntimeCluster returns the cluster of a runtime, by RuntimeConfig. RuntimeCluster sends no request to the runtime.
 func (c *Cluster) RuntimeCluster(ctx context.Context, a *console.App, name, context string) (*Cluster, error) {
 	config, err := c.RuntimeConfig(ctx, a, name, context)
 	if err != nil {
@@ -21,8 +21,8 @@ func (c *Cluster) RuntimeCluster(ctx context.Context, a *console.App, name, cont
 	return New(config, name, v1beta2.RuntimeNamespace)
 }
 
-// RuntimeConfig returns the client configuration for a runtime. It comes from the access Secret of the runtime or from
-// --runtime-context.
+// RuntimeConfig returns the client configuration for a runtime. The configuration comes from the access Secret of the
+// runtime or from --runtime-context.
 func (c *Cluster) RuntimeConfig(ctx context.Context, a *console.App, name, context string) (*rest.Config, error) {
 	if context != "" {
 		other := *a

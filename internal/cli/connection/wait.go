@@ -16,15 +16,16 @@ import (
 // Progress is the progress of a change of a Kyma.
 type Progress struct {
 	Done bool
-	// Blocked is the error that ends the wait, because more time does not help. It is nil if the change is not blocked.
+	// Blocked is the error that ends the wait, because more time does not help. Blocked is nil if the change is not
+	// blocked.
 	Blocked error
 	// Text describes the state or event that the change waits for.
 	Text string
 }
 
 // WaitForKyma calls check each time a Kyma has changed. The argument of check is nil if the Kyma does not exist.
-// WaitForKyma returns when check reports that the change is done or blocked, or at the timeout. It prints the text of
-// the progress each time the text has changed.
+// WaitForKyma returns when check reports that the change is done or blocked, or at the timeout. WaitForKyma prints the
+// text of the progress each time the text has changed.
 func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	check func(*v1beta2.Kyma) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end

@@ -33,7 +33,8 @@ func CompleteArguments(sources ...NameSource) Completion {
 	}
 }
 
-// CompleteFlag completes a flag of the command from a source. It panics if the command does not have the flag.
+// CompleteFlag completes a flag of the command from a source. CompleteFlag panics if the command does not have the
+// flag.
 func CompleteFlag(cmd *cobra.Command, flag string, source NameSource) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, _ string) (
 		[]string, cobra.ShellCompDirective) {

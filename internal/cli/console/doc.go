@@ -15,5 +15,5 @@
 //
 // # What it does not do
 //
-// It sends no requests: see package connection.
+// The package sends no requests: see package connection.
 package console

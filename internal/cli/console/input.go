@@ -6,7 +6,7 @@ import (
 )
 
 // ReadInput reads at most 1 MiB from a file, or from standard input if file is "-". flag is the flag with the name of
-// the file. It is used in errors.
+// the file. The flag is used in errors.
 func (a *App) ReadInput(flag, file string) ([]byte, error) {
 	const limit = 1 << 20
 	from := a.In

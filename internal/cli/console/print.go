@@ -133,7 +133,7 @@ func (p *Page) Wrap(indent, text string) {
 	p.Line("%s", line)
 }
 
-// Since returns the time that has passed since t, as a suffix such as ", for 5m". It returns "" for the zero time.
+// Since returns the time that has passed since t, as a suffix such as ", for 5m". Since returns "" for the zero time.
 func (p *Page) Since(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -163,7 +163,7 @@ func (p *Page) Red(text string) string {
 	return "\x1b[31m" + text + "\x1b[0m"
 }
 
-// Clip joins a text into one line. It cuts the line after limit characters, unless the page is wide.
+// Clip joins a text into one line. Clip cuts the line after limit characters, unless the page is wide.
 func (p *Page) Clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if p.Wide || utf8.RuneCountInString(text) <= limit {
@@ -172,7 +172,7 @@ func (p *Page) Clip(text string, limit int) string {
 	return string([]rune(text)[:limit-1]) + "…"
 }
 
-// Ago returns the time that has passed since t, such as 5m. It returns "-" for the zero time.
+// Ago returns the time that has passed since t, such as 5m. Ago returns "-" for the zero time.
 func (p *Page) Ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -11,10 +11,10 @@
 //
 // [Read] reads the Kyma, its Manifests, its access Secrets, events, and the part of the catalog that the Kyma
 // requests. [Facts.Report] decides nothing itself: which version a module gets is decided by package channel, and the
-// rest is in the status of the objects. It serves the platform team (klm why, klm runtime show), and the admin of a
-// runtime (klm module why), whose report contains only data of the runtime.
+// rest is in the status of the objects. The report serves the platform team (klm why, klm runtime show), and the admin
+// of a runtime (klm module why), whose report contains only data of the runtime.
 //
 // # What it does not do
 //
-// It changes nothing, and does not connect to the runtime from the control plane.
+// The package changes nothing, and does not connect to the runtime from the control plane.
 package diagnosis

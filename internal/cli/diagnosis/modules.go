@@ -28,7 +28,7 @@ type ModuleRow struct {
 }
 
 // ListModules returns the modules that a runtime requests, and the modules that it does not request any more but still
-// has. They are sorted by name.
+// has. The modules are sorted by name.
 func ListModules(k *v1beta2.Kyma) ModuleList {
 	all := ModuleList{}
 	for _, name := range connection.ModuleNames(k) {

@@ -81,7 +81,7 @@ var triggers = map[string]trigger{
 
 // NextTry is the time or the event at which the manager tries again, as far as klm can know it.
 type NextTry struct {
-	// AtLatest is the latest time of the next try. It is zero if the manager waits for an event.
+	// AtLatest is the latest time of the next try. AtLatest is zero if the manager waits for an event.
 	AtLatest time.Time `json:"atLatest,omitzero"`
 	// When is a text about the time or the event.
 	When string `json:"when"`
@@ -100,7 +100,7 @@ func (f *Facts) nextTry(reason string, state v1beta2.State, since time.Time) *Ne
 }
 
 // nextTry returns the time or the event at which the manager tries again to resolve a blocker of an object in a state.
-// It returns nil if nothing is known.
+// nextTry returns nil if nothing is known.
 func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry {
 	on, listed := triggers[reason]
 	switch {

@@ -192,7 +192,8 @@ func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version stri
 // installed.
 func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
-// Agent returns a text about whether the agent of the runtime is connected, and since when. It returns "" in a runtime.
+// Agent returns a text about whether the agent of the runtime is connected, and since when. Agent returns "" in a
+// runtime.
 func (f *Facts) Agent() string {
 	if f.Cluster.OwnKyma != "" {
 		return ""
@@ -213,8 +214,8 @@ func (f *Facts) Agent() string {
 	return "not connected for" + since(s.Since)
 }
 
-// Access returns the names of the access Secrets of the runtime. It returns "" in a runtime, and if the Secrets cannot
-// be read.
+// Access returns the names of the access Secrets of the runtime. Access returns "" in a runtime, and if the Secrets
+// cannot be read.
 func (f *Facts) Access() string {
 	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(
 		f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
@@ -316,7 +317,7 @@ func (f *Facts) moduleBlockers() []blocker {
 }
 
 // since returns the time since which a module has been blocked for a reason. The time is from the Manifest of the
-// module, otherwise from an event, otherwise from the Kyma. It is zero if none of them has it.
+// module, otherwise from an event, otherwise from the Kyma. The time is zero if none of them has it.
 func (f *Facts) since(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {

@@ -132,8 +132,8 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	return a.Print(d)
 }
 
-// versionToCompare returns the version that klm diff compares with the installed one. It is the value of --to, or the
-// version of a channel.
+// versionToCompare returns the version that klm diff compares with the installed one. The version is the value of --to,
+// or the version of a channel.
 func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (string, error) {
 	all := s.VersionsOf(o.module)
 	if o.to != "" {

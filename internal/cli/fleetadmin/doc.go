@@ -6,12 +6,12 @@
 //
 // # How it works
 //
-// There is one file for each command. A command that changes an object first checks the change. It then writes only
-// the field in question, and waits until the status shows that the change is done.
+// There is one file for each command. A command that changes an object first checks the change. The command then writes
+// only the field in question, and waits until the status shows that the change is done.
 //
 // # What it does not do
 //
-// It never removes finalizers, and does not change fields of other field managers.
+// The commands never remove finalizers, and do not change fields of other field managers.
 package fleetadmin
 
 import (

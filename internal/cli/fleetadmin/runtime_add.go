@@ -67,7 +67,7 @@ type addOptions struct {
 	wait                console.WaitFlags
 }
 
-// parse checks the options without sending a request. It returns the labels of the Kyma.
+// parse checks the options without sending a request. parse returns the labels of the Kyma.
 func (o *addOptions) parse() (map[string]string, error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:
@@ -267,8 +267,8 @@ var neededRights = []authorizationv1.ResourceAttributes{
 	{Verb: "patch", Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"},
 }
 
-// missingRights returns the needed permissions that the user of a cluster does not have. It also returns whether the
-// user has all possible permissions.
+// missingRights returns the needed permissions that the user of a cluster does not have. missingRights also returns
+// whether the user has all possible permissions.
 func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, all bool, err error) {
 	may := func(ctx context.Context, r authorizationv1.ResourceAttributes) (bool, error) {
 		review := &authorizationv1.SelfSubjectAccessReview{
@@ -299,7 +299,8 @@ func missingRights(ctx context.Context, c *connection.Cluster) (missing []string
 	return missing, false, nil
 }
 
-// addProgress returns the progress of adding a runtime. It is done when the control plane has connected to the runtime.
+// addProgress returns the progress of adding a runtime. The change is done when the control plane has connected to the
+// runtime.
 func addProgress(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,

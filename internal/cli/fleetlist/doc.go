@@ -13,5 +13,5 @@
 //
 // # What it does not do
 //
-// It stores no Kymas: the caller stores those that it shows.
+// The package stores no Kymas: the caller stores those that it shows.
 package fleetlist

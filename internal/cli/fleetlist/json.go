@@ -56,7 +56,7 @@ func splitList(data []byte) (s listPage, err error) {
 }
 
 // nextField returns the next key of a JSON object after index i, and the index at which its value begins. The key
-// includes its quotes. It is nil at the end of the object.
+// includes its quotes. The key is nil at the end of the object.
 func nextField(data []byte, i int) (key []byte, value int, ok bool) {
 	if i = skipSpace(data, i); i < len(data) && data[i] == ',' {
 		i = skipSpace(data, i+1)
@@ -96,8 +96,8 @@ func splitArray(data []byte) (all [][]byte, ok bool) {
 	}
 }
 
-// endOfValue returns the index after the JSON value that begins at index i, or -1 if the value is not complete. It does
-// not check the syntax within the value.
+// endOfValue returns the index after the JSON value that begins at index i, or -1 if the value is not complete.
+// endOfValue does not check the syntax within the value.
 func endOfValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
@@ -153,9 +153,9 @@ func skipSpace(data []byte, i int) int {
 
 var managedFields = []byte(`"managedFields":[`)
 
-// withoutManagedFields returns an object without its managedFields, which are often half of its size. It may change its
-// argument. It searches for the key with its quotes. The search cannot find text within a string, because quotes within
-// a string have a backslash before them.
+// withoutManagedFields returns an object without its managedFields, which are often half of its size.
+// withoutManagedFields may change its argument. withoutManagedFields searches for the key with its quotes. The search
+// cannot find text within a string, because quotes within a string have a backslash before them.
 func withoutManagedFields(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {

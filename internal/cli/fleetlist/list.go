@@ -75,10 +75,10 @@ type MemberCondition struct {
 	Message string `json:"message"`
 }
 
-// State returns the state of the Kyma. It is console.StateNew if the Kyma has no state.
+// State returns the state of the Kyma. The result is console.StateNew if the Kyma has no state.
 func (m *Member) State() v1beta2.State { return cmp.Or(m.Status.State, console.StateNew) }
 
-// Since returns the time of the last operation. It is zero if the time is unknown.
+// Since returns the time of the last operation. The result is zero if the time is unknown.
 func (m *Member) Since() time.Time { return ParseTime(m.Status.LastOperation.LastUpdateTime) }
 
 // IsPaused reports whether the whole runtime is paused.
@@ -221,7 +221,7 @@ func pathOf(c *connection.Cluster, resource string, query url.Values) string {
 		resource + "?" + query.Encode()
 }
 
-// ParseTime parses a time in an object. It returns zero if the text is not a time.
+// ParseTime parses a time in an object. ParseTime returns zero if the text is not a time.
 func ParseTime(text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {

@@ -23,7 +23,7 @@ type Change struct {
 	Listed  bool // all members of the list were sent
 }
 
-// Watch sends the Kymas that match the label selector, and then their changes. It returns when ctx ends, or when the
+// Watch sends the Kymas that match the label selector, and then their changes. Watch returns when ctx ends, or when the
 // Kymas cannot be listed or watched. The receiver may keep the members that it receives.
 func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<- Change) error {
 	send := func(ch Change) {

@@ -13,5 +13,5 @@
 //
 // # What it does not do
 //
-// It writes nothing into a runtime.
+// The package writes nothing into a runtime.
 package handover

@@ -6,12 +6,12 @@
 //
 // # How it works
 //
-// The objects are those of deploy/chart. They are applied with package apply, and listed in a ConfigMap beside the
-// manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see inventory.go.
+// The objects are those of deploy/chart. The objects are applied with package apply, and listed in a ConfigMap beside
+// the manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see inventory.go.
 //
 // # What it does not do
 //
-// It removes neither CRDs nor namespaces, and touches nothing that Helm has installed.
+// The package removes neither CRDs nor namespaces, and touches nothing that Helm has installed.
 package installer
 
 import (

@@ -249,7 +249,7 @@ func writeObjects(a *console.App, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// findKind returns the first object of a kind. It panics if there is none.
+// findKind returns the first object of a kind. findKind panics if there is none.
 func findKind(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
 	return objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })]
 }
@@ -277,7 +277,7 @@ type installer struct {
 	stale []apply.Ref
 }
 
-// newInstaller returns an installer for the objects. It sends no request.
+// newInstaller returns an installer for the objects. newInstaller sends no request.
 func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (*installer, error) {
 	bundle, err := render.Build(objects, render.Options{})
 	if err != nil {
@@ -292,7 +292,7 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 }
 
 // prepare finds out which kinds the cluster serves and which objects were installed before. If permissions are missing,
-// it returns one error with all of them. It writes nothing.
+// it returns one error with all of them. prepare writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
@@ -409,8 +409,8 @@ func (in *installer) finish(ctx context.Context, report func(string)) error {
 	return in.writeInventory(ctx, in.refs)
 }
 
-// waitReady waits until all objects are ready. It returns an error early if an object cannot become ready without a
-// change by a person.
+// waitReady waits until all objects are ready. waitReady returns an error early if an object cannot become ready
+// without a change by a person.
 func (in *installer) waitReady(ctx context.Context, report func(string)) error {
 	reported := ""
 	for {

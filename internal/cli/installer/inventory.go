@@ -47,8 +47,8 @@ func withoutKept(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), isKept)
 }
 
-// encodeInventory encodes the objects that klm may delete. decodeInventory is the reverse function. It leaves out kept
-// objects that somebody has added to the inventory.
+// encodeInventory encodes the objects that klm may delete. decodeInventory is the reverse function. decodeInventory
+// leaves out kept objects that somebody has added to the inventory.
 func encodeInventory(refs []apply.Ref) (string, error) {
 	all := []v1beta2.Resource{}
 	for _, r := range withoutKept(refs) {
@@ -144,8 +144,8 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 // helmRelease returns the name of the Helm release that an object belongs to, or "" if the object belongs to none.
 func helmRelease(o client.Object) string { return o.GetAnnotations()["meta.helm.sh/release-name"] }
 
-// managerRelease returns the name of the Helm release of the manager in the cluster. It returns "" if there is no
-// manager, or if the manager belongs to no release.
+// managerRelease returns the name of the Helm release of the manager in the cluster. managerRelease returns "" if there
+// is no manager, or if the manager belongs to no release.
 func (in *installer) managerRelease(ctx context.Context) (string, error) {
 	manager := &unstructured.Unstructured{}
 	manager.SetAPIVersion("apps/v1")

@@ -104,8 +104,8 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 		Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
 }
 
-// objectsToUninstall returns the objects that exist and must be deleted. It returns an error if there are none, or if
-// the manager was installed by Helm.
+// objectsToUninstall returns the objects that exist and must be deleted. objectsToUninstall returns an error if there
+// are none, or if the manager was installed by Helm.
 func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
 	if release, err := in.managerRelease(ctx); err != nil {
 		return nil, err
@@ -153,8 +153,8 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	}
 }
 
-// removeAll deletes the manager first. It waits until the pods of the manager have stopped, so that the manager can
-// release its leases. Then it deletes the other objects.
+// removeAll deletes the manager first. removeAll waits until the pods of the manager have stopped, so that the manager
+// can release its leases. Then it deletes the other objects.
 func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }
@@ -179,7 +179,7 @@ func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report fun
 	return in.remove(ctx, inventory, report) // last, so that the next call can finish an interrupted call
 }
 
-// waitStopped waits until no pod of the manager exists. It does not wait if the user may not list pods.
+// waitStopped waits until no pod of the manager exists. waitStopped does not wait if the user may not list pods.
 func (in *installer) waitStopped(ctx context.Context, report func(string)) error {
 	reported := ""
 	for {

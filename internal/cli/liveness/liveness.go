@@ -15,8 +15,8 @@
 //
 // # What it does not do
 //
-// It connects to no manager. A manager with --leader-elect=false has no Lease, so it is reported as unknown and never
-// as not working: see the table at [Heard.Report].
+// The package connects to no manager. A manager with --leader-elect=false has no Lease, so it is reported as unknown
+// and never as not working: see the table at [Heard.Report].
 package liveness
 
 import (
@@ -66,7 +66,7 @@ type Heard struct {
 	problem    string             // why the Leases cannot be read; "" if they were read
 }
 
-// Read reads the Leases and the Deployment in the namespace of the Kymas, where the manager runs. It does not fail: a
+// Read reads the Leases and the Deployment in the namespace of the Kymas, where the manager runs. Read does not fail: a
 // problem becomes part of the report.
 func Read(ctx context.Context, c *connection.Cluster) *Heard {
 	h := &Heard{namespace: c.Namespace}
@@ -88,15 +88,15 @@ func Read(ctx context.Context, c *connection.Cluster) *Heard {
 // Report is the report about the managers.
 type Report struct {
 	State State `json:"state"`
-	// Version is the version of the leader. It is "" if the leader has not written one.
+	// Version is the version of the leader. Version is "" if the leader has not written one.
 	Version string `json:"version,omitempty"`
 	// Leader is the pod that holds the Lease of leader election, or that held it last.
 	Leader string `json:"leader,omitempty"`
 	// LastHeard is the time of the last renewal of a Lease.
 	LastHeard time.Time `json:"lastHeard,omitzero"`
-	// Replicas are the replicas that share the runtimes. It is empty without --shards.
+	// Replicas are the replicas that share the runtimes. Replicas is empty without --shards.
 	Replicas []Replica `json:"replicas,omitempty"`
-	// UnheldShards is the number of shards that no live replica holds. It is 0 without --shards.
+	// UnheldShards is the number of shards that no live replica holds. UnheldShards is 0 without --shards.
 	UnheldShards int `json:"unheldShards,omitempty"`
 	// Pods has the pods of the Deployment of the manager; nil if there is none, or if it may not be read.
 	Pods *Pods `json:"pods,omitempty"`
@@ -195,8 +195,8 @@ func (h *Heard) leader(r *Report) (ended time.Time) {
 	return endOf(l)
 }
 
-// replicas sets the fields about the replicas that share the runtimes. It returns the time at which the last of their
-// Leases ends, and whether one is still valid.
+// replicas sets the fields about the replicas that share the runtimes. replicas returns the time at which the last of
+// their Leases ends, and whether one is still valid.
 func (h *Heard) replicas(r *Report) (ended time.Time, live bool) {
 	held := map[string]int{}
 	for i := range h.leases {
@@ -261,7 +261,7 @@ func endOf(l *coordinationv1.Lease) time.Time {
 
 func (r *Report) ago(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
 
-// AsOf returns how old the states in a report of klm are, such as "as of 4m ago". It returns "" unless no manager
+// AsOf returns how old the states in a report of klm are, such as "as of 4m ago". AsOf returns "" unless no manager
 // works.
 func (r *Report) AsOf() string {
 	if r == nil || r.State != NotWorking {

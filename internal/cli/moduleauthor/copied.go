@@ -17,7 +17,7 @@ func (l findingList) Show(p *console.Page) {
 	}
 }
 
-// printFindings prints findings that do not stop a command. They are printed to Err, like progress.
+// printFindings prints findings that do not stop a command. The findings are printed to Err, like progress.
 func printFindings(a *console.App, findings []content.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(a.Err, "  %s: %s\n", f.Level, f)

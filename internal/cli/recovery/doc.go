@@ -16,8 +16,8 @@
 //
 // # What it does not do
 //
-// It reads no runtime: the runtimes keep their modules. It saves neither the manager itself, which klm install
-// installs, nor its CRDs, Leases and events.
+// The package reads no runtime: the runtimes keep their modules. The package saves neither the manager itself, which
+// klm install installs, nor its CRDs, Leases and events.
 package recovery
 
 import (

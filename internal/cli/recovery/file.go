@@ -58,8 +58,8 @@ func isSaved(o *unstructured.Unstructured) bool {
 	return true
 }
 
-// portable returns a copy of an object that can be created in another cluster. Its metadata has only the fields that
-// users and controllers set. The observed generations in the status are those that a new object has.
+// portable returns a copy of an object that can be created in another cluster. The metadata of the copy has only the
+// fields that users and controllers set. The observed generations in the status are those that a new object has.
 func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
 	all, _ := o.Object["metadata"].(map[string]any)
@@ -101,8 +101,8 @@ func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// finalizersOf returns the finalizers of an object. It leaves out the finalizers that a request for the deletion has
-// set.
+// finalizersOf returns the finalizers of an object. finalizersOf leaves out the finalizers that a request for the
+// deletion has set.
 func finalizersOf(o *unstructured.Unstructured) []any {
 	var kept []any
 	for _, f := range o.GetFinalizers() {
@@ -152,7 +152,7 @@ type document struct {
 	deleting bool // it was being deleted
 }
 
-// read calls visit for each object of a backup. It stops at the first error.
+// read calls visit for each object of a backup. read stops at the first error.
 func read(f io.ReadSeeker, visit func(document) error) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("reading the backup: %w", err)

@@ -174,8 +174,8 @@ func (p *plan) total(a action) int {
 	return n
 }
 
-// newPlan compares the backup with the cluster. It checks that the objects are in one namespace and that the cluster
-// serves their kinds.
+// newPlan compares the backup with the cluster. newPlan checks that the objects are in one namespace and that the
+// cluster serves their kinds.
 func newPlan(ctx context.Context, c *connection.Cluster, f io.ReadSeeker, namespace string,
 	isReplacing bool) (*plan, *survey, error) {
 	s, err := look(ctx, c, namespace)

@@ -18,6 +18,6 @@
 //
 // # What it does not do
 //
-// It deletes nothing. It does not look into the namespaces that a module contains: if there are other objects in them,
-// the removal waits, and the status names these objects.
+// The package deletes nothing. The package does not look into the namespaces that a module contains: if there are other
+// objects in them, the removal waits, and the status names these objects.
 package removal

@@ -21,7 +21,7 @@ import (
 
 // Found has the numbers of objects that a removal would delete.
 type Found struct {
-	// Deleted are the objects of the modules that would be deleted. They do not include default custom resources.
+	// Deleted are the objects of the modules that would be deleted. Deleted does not include default custom resources.
 	Deleted []apply.Ref
 	// Staying is the number of objects of the modules that would stay.
 	Staying int

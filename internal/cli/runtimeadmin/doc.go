@@ -11,7 +11,7 @@
 //
 // # What it does not do
 //
-// It does not connect to the control plane.
+// The package does not connect to the control plane.
 package runtimeadmin
 
 import (

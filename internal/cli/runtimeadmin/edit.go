@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is the content of spec.modules of a Kyma during a change. It is unstructured, so that fields that this version
+// edit is the content of spec.modules of a Kyma during a change. edit is unstructured, so that fields that this version
 // of klm does not have are kept.
 type edit struct {
 	kyma    *v1beta2.Kyma
@@ -65,7 +65,7 @@ func (w *edit) module(name string) *v1beta2.Module {
 }
 
 // editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. The function change checks
-// and changes the edit. It is called again if another client has changed the Kyma in the meantime.
+// and changes the edit. change is called again if another client has changed the Kyma in the meantime.
 func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) error) (*v1beta2.Kyma, error) {
 	doing := "changing Kyma " + c.OwnKyma
 	key := client.ObjectKey{Namespace: c.Namespace, Name: c.OwnKyma}
@@ -136,8 +136,8 @@ func modulesPatch(before []byte, version string, modules []any) (patch []byte, s
 	return patch, false, err
 }
 
-// checkCatalog returns the version that a module will get. It returns an error if the catalog does not have the
-// requested version or channel. The error suggests versions or channels of the catalog.
+// checkCatalog returns the version that a module will get. checkCatalog returns an error if the catalog does not have
+// the requested version or channel. The error suggests versions or channels of the catalog.
 func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module string, now time.Time) (string, error) {
 	if err := s.RequireModule(module, c); err != nil {
 		return "", err

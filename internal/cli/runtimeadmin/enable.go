@@ -94,8 +94,8 @@ func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	return fmt.Sprintf("%s and policy %s", from, m.Policy())
 }
 
-// changeModule changes the request for one module and waits until the change is done. It checks the request against the
-// catalog first, unless force is set.
+// changeModule changes the request for one module and waits until the change is done. changeModule checks the request
+// against the catalog first, unless force is set.
 func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags,
 	change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)

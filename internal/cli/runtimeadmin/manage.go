@@ -58,7 +58,7 @@ klm module unmanage sample`,
 	return c
 }
 
-// existingEntry returns the entry of a module. It returns an error if the module is not enabled.
+// existingEntry returns the entry of a module. existingEntry returns an error if the module is not enabled.
 func (w *edit) existingEntry(module string) (map[string]any, error) {
 	if entry := w.entry(module); entry != nil {
 		return entry, nil

@@ -11,5 +11,5 @@
 //
 // # What it does not do
 //
-// It reads no logs.
+// The package reads no logs.
 package supportdump

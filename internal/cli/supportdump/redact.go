@@ -10,7 +10,7 @@ import (
 const hidden = "(redacted)"
 
 var (
-	// secretKey matches keys whose values are secret. It does not match keys of names of Secrets.
+	// secretKey matches keys whose values are secret. secretKey does not match keys of names of Secrets.
 	secretKey = regexp.MustCompile(
 		`(?i)(passw(or)?d|passphrase|token|kubeconfig|credentials?|authorization|(api|access|private|secret|client|encryption|signing)[-_. ]?(key|secret)([-_. ]?data)?)$|^(secret|auth|pwd)$|\.dockerconfigjson$`)
 	// secretValue matches values whose form shows that they are secret: keys, tokens and kubeconfigs.
