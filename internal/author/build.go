@@ -31,12 +31,12 @@ type Source struct {
 	// Commit is the Git commit of the source code. Empty means the checked-out commit of the Git repository that
 	// contains File.
 	Commit string
-	// Home is the base URL of the repository context in the descriptor. It is the registry to which the module is
+	// Home is the base URL of the repository context in the descriptor. Home is the registry to which the module is
 	// pushed first. If Home is empty, the first push sets the repository context.
 	Home string
 }
 
-// Module is one version of a module. It is either built or loaded.
+// Module is one version of a module. Module is either built or loaded.
 type Module struct {
 	// Config is the module-config; nil if the module was loaded.
 	Config *Config
@@ -188,7 +188,7 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 	return objects, text.Bytes(), nil
 }
 
-// chartSettings returns the chart settings of the config. They include the content of the values file.
+// chartSettings returns the chart settings of the config. The settings include the content of the values file.
 func (c *Config) chartSettings() (s render.Settings, err error) {
 	s.Release, s.Namespace = cmp.Or(c.Chart.Release, c.ShortName()), cmp.Or(c.Chart.Namespace, v1beta2.RuntimeNamespace)
 	if c.Chart.Values != "" {

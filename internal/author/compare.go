@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// compareCRDs returns the changes of CRDs that break existing custom resources. It does not report removed CRDs,
-// because they are reported as removed objects.
+// compareCRDs returns the changes of CRDs that break existing custom resources. compareCRDs does not report removed
+// CRDs, because they are reported as removed objects.
 func compareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {

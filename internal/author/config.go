@@ -26,7 +26,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// problemsOf returns the findings with level Error as Problems. It returns nil if there are no such findings.
+// problemsOf returns the findings with level Error as Problems. problemsOf returns nil if there are no such findings.
 func problemsOf(findings []content.Finding) error {
 	var p Problems
 	for _, f := range findings {
@@ -42,15 +42,15 @@ func problemsOf(findings []content.Finding) error {
 
 // Config is the content of a module-config file.
 type Config struct {
-	// Name is the name of the component. It consists of a domain and a path.
+	// Name is the name of the component. Name consists of a domain and a path.
 	Name string
-	// Version is the version of the module. It consists of three numbers and at most one pre-release identifier.
+	// Version is the version of the module. Version consists of three numbers and at most one pre-release identifier.
 	Version string
-	// Manifest is the location of the manifest. It is the path of a file, a chart or a Kustomize directory, relative to
-	// the config, or the https URL of a file.
+	// Manifest is the location of the manifest. Manifest is the path of a file, a chart or a Kustomize directory,
+	// relative to the config, or the https URL of a file.
 	Manifest string
-	// DefaultCR is the path or URL of a file with the default custom resource. It is empty if the module has no default
-	// custom resource.
+	// DefaultCR is the path or URL of a file with the default custom resource. DefaultCR is empty if the module has no
+	// default custom resource.
 	DefaultCR string
 	// Repository, Documentation and Team describe the origin of the module.
 	Repository, Documentation, Team string
@@ -186,7 +186,7 @@ func (r *configParser) fields() map[string]any {
 	}
 }
 
-// each calls visit for every entry of a map. It reports duplicate keys as errors.
+// each calls visit for every entry of a map. each reports duplicate keys as errors.
 func (r *configParser) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {

@@ -1,5 +1,5 @@
-// Package author builds and checks modules for module authors. It converts a module-config file into a component
-// version.
+// Package author builds and checks modules for module authors. The package converts a module-config file into a
+// component version.
 //
 //	m, err := author.Build(ctx, author.Source{File: "module-config.yaml"})
 //	for _, f := range m.Findings { … }                          // warnings and notes about the config and the manifest
@@ -18,13 +18,13 @@
 // these into one YAML file, because every client of module artefacts can read such a file. The images in that file
 // become resources of the component descriptor.
 //
-// Lint checks the module against the rules for modules. It also compares the CRDs and objects of the module with those
-// of the previous version.
+// Lint checks the module against the rules for modules. Lint also compares the CRDs and objects of the module with
+// those of the previous version.
 //
 // # What it does not do
 //
-// It does not connect to a cluster. Only Load connects to a registry. It does not build images, and does not follow
-// component references.
+// The package does not connect to a cluster. Only Load connects to a registry. The package does not build images, and
+// does not follow component references.
 //
 // [content]: github.com/kyma-fleet/lifecycle-manager/internal/author/content [storage]:
 // github.com/kyma-fleet/lifecycle-manager/internal/author/storage [trial]:

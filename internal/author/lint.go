@@ -30,7 +30,7 @@ const (
 )
 
 // Lint returns the problems of the module. If previous is not nil, Lint also returns the problems of the upgrade from
-// previous. It does not connect to a cluster. Findings are sorted by level. Findings of the same level have the order
+// previous. Lint does not connect to a cluster. Findings are sorted by level. Findings of the same level have the order
 // of the artefact.
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)

@@ -59,7 +59,7 @@ func (r role) grants() []grant {
 	return all
 }
 
-// lintRights reports the permissions of a module. It marks the permissions that are close to full access.
+// lintRights reports the permissions of a module. lintRights marks the permissions that are close to full access.
 func (m *Module) lintRights() []content.Finding {
 	var findings []content.Finding
 	for _, r := range rolesOf(m.Objects) {
@@ -106,7 +106,7 @@ func ruleText(rule rbacv1.PolicyRule) string {
 	return text
 }
 
-// dangerOf returns the reason why a permission is close to full access. It returns "" for any other permission.
+// dangerOf returns the reason why a permission is close to full access. dangerOf returns "" for any other permission.
 func dangerOf(g grant) string {
 	resource, _, _ := strings.Cut(g.resource, ".")
 	reads := slices.Contains([]string{"get", "list", "watch", "*"}, g.verb)

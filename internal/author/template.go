@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// template returns the ModuleTemplate as YAML. Its keys are in a readable order.
+// template returns the ModuleTemplate as YAML. The keys of the YAML are in a readable order.
 func (m *Module) template() ([]byte, error) {
 	c := m.Config
 	labels := maps.Clone(c.Labels)
@@ -123,7 +123,7 @@ func (f fields) MarshalYAML() (any, error) {
 	return node, nil
 }
 
-// nodeOf returns an object as a YAML node with sorted keys. It does not change the format of numbers.
+// nodeOf returns an object as a YAML node with sorted keys. nodeOf does not change the format of numbers.
 func nodeOf(o *unstructured.Unstructured) (*yaml.Node, error) {
 	text, err := yamlOf(o)
 	if err != nil {

@@ -33,8 +33,8 @@ func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error)
 	})
 }
 
-// Artifact reads the artifact of a tag or a digest with all its blobs. It compares each blob with the digest of the
-// blob. repository has the format of ocm.Artifact.Repository. An index of manifests has no blobs.
+// Artifact reads the artifact of a tag or a digest with all its blobs. Artifact compares each blob with the digest of
+// the blob. repository has the format of ocm.Artifact.Repository. An index of manifests has no blobs.
 //
 // Errors are those of Fetch.
 func (r *Registry) Artifact(ctx context.Context, repository, reference string) (*ocm.Artifact, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 )
 
-// cache stores values up to a maximum total cost. It evicts the least recently used values first.
+// cache stores values up to a maximum total cost. cache evicts the least recently used values first.
 type cache[V any] struct {
 	limit int64
 	now   func() time.Time

@@ -34,12 +34,13 @@ type Component struct {
 	// Order has the names of Layers and Charts in the order of the descriptor.
 	Order []string
 	// Content is the digest of everything that the component installs: the digests of its layers, the versions of its
-	// charts and the references of its images. It stays the same when the component is signed, or copied to another
-	// registry.
+	// charts and the references of its images. Content stays the same when the component is signed, or copied to
+	// another registry.
 	Content string
 	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
 	Images []string
-	// Signature is the result of the trust policy. It is the zero value if the policy does not require a signature.
+	// Signature is the result of the trust policy. Signature is the zero value if the policy does not require a
+	// signature.
 	Signature trust.Signature
 }
 

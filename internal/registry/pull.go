@@ -68,8 +68,8 @@ func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(request)
 }
 
-// checkRedirect allows some redirects, for example to the blob storage of a registry. The transport checks where they
-// lead.
+// checkRedirect allows at most five redirects, for example to the blob storage of a registry. The transport checks the
+// target of each redirect.
 func checkRedirect(_ *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than 5 redirects")
@@ -104,8 +104,8 @@ func (s *session) refTo(tag string) string {
 	return s.Name() + ":" + tag
 }
 
-// ManifestBytes reads a manifest or a list of manifests. It compares the bytes with the digest in the request, or with
-// the digest that the registry reports.
+// ManifestBytes reads a manifest or a list of manifests. ManifestBytes compares the bytes with the digest in the
+// request, or with the digest that the registry reports.
 func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
 	data, header, err := s.get(ctx, ref, path, maxManifest)
 	if err != nil {

@@ -49,10 +49,10 @@
 //
 // # What it does not do
 //
-// The package does not write to a disk. It does not interpret the content of layers; package render does. It does not
-// follow component references. It ignores repository contexts in descriptors: the blobs of a component are read from
-// the registry of the component's descriptor. The package does not detect that the tag of an image that is not a
-// component version was moved to another image with a signature by the same key.
+// The package does not write to a disk. The package does not interpret the content of layers; package render does. The
+// package does not follow component references. The package ignores repository contexts in descriptors: the blobs of a
+// component are read from the registry of the component's descriptor. The package does not detect that the tag of an
+// image that is not a component version was moved to another image with a signature by the same key.
 package registry
 
 import (
@@ -92,7 +92,7 @@ const (
 
 // Options configures a Registry. Only Host is required.
 type Options struct {
-	// Host is host[:port] with an optional path. It has no scheme, or begins with https:// or http://. http:// means
+	// Host is host[:port] with an optional path. Host has no scheme, or begins with https:// or http://. http:// means
 	// plain HTTP for all requests to the host. For loopback and private addresses without a scheme, HTTPS is tried
 	// first and plain HTTP second.
 	Host string
@@ -107,7 +107,7 @@ type Options struct {
 	// CacheBytes is the maximum size of all cached layers together; 0 means 128 MiB. A negative number disables the
 	// cache.
 	CacheBytes int64
-	// Trust is the trust policy. It defines which artefacts must be signed and by which keys. nil means that no
+	// Trust is the trust policy. Trust defines which artefacts must be signed and by which keys. nil means that no
 	// artefact must be signed.
 	Trust *trust.Policy
 	// Transport sends the requests; nil means an egress.Transport for which Host is configured, and which refuses
@@ -147,9 +147,9 @@ type Layer struct {
 	// Component is the name of the component. The repository of the layer is <Repo>/component-descriptors/<Component>.
 	// If this repository does not exist, the repository of the layer is <Repo>/<Component>.
 	Component string
-	// Version is the version of the component. It is needed only if the trust policy requires a signature and Ref is a
-	// digest. Layers have no signature. In this case, the signature of the component version that references the layer
-	// is verified.
+	// Version is the version of the component. Version is needed only if the trust policy requires a signature and Ref
+	// is a digest. Layers have no signature. In this case, the signature of the component version that references the
+	// layer is verified.
 	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
 	// whose annotation is the resource Name.
@@ -158,7 +158,7 @@ type Layer struct {
 	Type string
 }
 
-// New returns a Registry. It sends no request. The error has reason InvalidReference.
+// New returns a Registry. New sends no request. The error has reason InvalidReference.
 func New(opts Options) (*Registry, error) {
 	return newRegistry(opts, time.Now)
 }
@@ -254,8 +254,8 @@ func checkTag(p place, tag string) error {
 	return nil
 }
 
-// placement lists the repositories that may contain a layer. It also contains the digest of the layer if the digest is
-// known without a request.
+// placement lists the repositories that may contain a layer. placement also contains the digest of the layer if the
+// digest is known without a request.
 type placement struct {
 	base   string
 	plain  bool

@@ -11,10 +11,11 @@
 //
 // [Load] returns one [Part] for each layer that is installed, in the order of installation: crds first, then
 // raw-manifest. Package render renders each part with the settings for this part in the config layer, as in the
-// manager. [ImagesOf] returns the images of all containers. It also returns the images in environment variables whose
-// name or value identifies an image. A [Finding] is a note to the module author about one file or object.
+// manager. [ImagesOf] returns the images of all containers. [ImagesOf] also returns the images in environment variables
+// whose name or value identifies an image. A [Finding] is a note to the module author about one file or object.
 //
 // # What it does not do
 //
-// It does not apply objects to a cluster. It does not verify signatures, because the registry client verifies them.
+// The package does not apply objects to a cluster. The package does not verify signatures, because the registry client
+// verifies them.
 package content

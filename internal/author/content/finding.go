@@ -17,7 +17,7 @@ const (
 type Finding struct {
 	// Level is Error, Warning or Info.
 	Level Level `json:"level"`
-	// Where is the location of the problem: file:line or an object. It is never empty.
+	// Where is the location of the problem: file:line or an object. Where is never empty.
 	Where string `json:"where"`
 	// What describes the problem and its solution.
 	What string `json:"what"`

@@ -37,9 +37,10 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 	return all
 }
 
-// ImagesOf returns the images of all workloads, sorted and without duplicates. It includes the images of containers and
-// the images in environment variables. The value of a variable is an image if the name of the variable ends in IMAGE.
-// It is also an image if the value has a path and a tag or digest; localhost:8080, for example, is not an image.
+// ImagesOf returns the images of all workloads, sorted and without duplicates. The result includes the images of
+// containers and the images in environment variables. The value of a variable is an image if the name of the variable
+// ends in IMAGE. The value is also an image if the value has a path and a tag or digest; localhost:8080, for example,
+// is not an image.
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {
@@ -105,8 +106,8 @@ func isMoving(tag string) bool {
 	return strings.EqualFold(tag, "latest") || strings.EqualFold(tag, "main")
 }
 
-// imageProblem returns a description of the problem of an image reference. It returns "" if the reference has no
-// problem.
+// imageProblem returns a description of the problem of an image reference. imageProblem returns "" if the reference has
+// no problem.
 func imageProblem(image string) string {
 	if image == "" {
 		return "it is missing"

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Installation is the content of a component version that the manager installs. It has one part for each layer. A
-// scenario test compares Installation with the manager: the preview of an installed version has no changes.
+// Installation is the content of a component version that the manager installs. Installation has one part for each
+// layer. A scenario test compares Installation with the manager: the preview of an installed version has no changes.
 type Installation struct {
 	// Name is the name of the component, and Version is its version.
 	Name, Version string

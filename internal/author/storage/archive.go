@@ -66,8 +66,8 @@ func newArchive(path string) *Archive {
 	return &Archive{path: path, blobs: map[string]blob{}, uploads: map[string]blob{}}
 }
 
-// OpenArchive reads an archive and compares every blob with its digest. It returns an error if a blob is missing, so
-// that an incomplete copy is never used. If the path does not exist, the error wraps [os.ErrNotExist].
+// OpenArchive reads an archive and compares every blob with its digest. OpenArchive returns an error if a blob is
+// missing, so that an incomplete copy is never used. If the path does not exist, the error wraps [os.ErrNotExist].
 func OpenArchive(path string) (*Archive, error) {
 	a := newArchive(path)
 	info, err := os.Stat(path)
@@ -294,7 +294,7 @@ func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	return nil
 }
 
-// find returns the position of the entry with the same name in the index. It returns -1 if there is no such entry.
+// find returns the position of the entry with the same name in the index. find returns -1 if there is no such entry.
 func (a *Archive) find(e entry) int {
 	return slices.IndexFunc(a.entries, func(o entry) bool {
 		return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)

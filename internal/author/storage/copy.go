@@ -15,7 +15,7 @@ type Copied struct {
 	Version string `json:"version"`
 	// Digest is the digest of the manifest in the target.
 	Digest string `json:"digest"`
-	// Was is the digest of the manifest in the source if the copy has a changed manifest. It is empty if the manifest
+	// Was is the digest of the manifest in the source if the copy has a changed manifest. Was is empty if the manifest
 	// was copied byte for byte.
 	Was string `json:"was,omitempty"`
 	// Signatures is the number of copied signatures.

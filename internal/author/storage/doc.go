@@ -1,5 +1,5 @@
-// Package storage stores component versions in registries and in archives (Common Transport Format). It also copies,
-// signs and verifies component versions.
+// Package storage stores component versions in registries and in archives (Common Transport Format). The package also
+// copies, signs and verifies component versions.
 //
 //	from, err := storage.Open("./sample.ctf", storage.Access{}, false)
 //	to, err := storage.Open("registry.example.com/modules", storage.Access{}, false)
@@ -13,11 +13,12 @@
 // and answers the requests of the client, see [Archive.RoundTrip]. So there is only one implementation of reading,
 // verifying and copying. Large blobs of an archive, such as layers of images, are never completely in memory.
 //
-// [Copy] derives the repository of a copied image from the original name of the image. It does not change the manifests
-// of the module. The component descriptor contains the new locations of the images, and the manager replaces the images
-// in workloads during the installation. Copy reports an image that the manager will not replace as an [OldName].
+// [Copy] derives the repository of a copied image from the original name of the image. [Copy] does not change the
+// manifests of the module. The component descriptor contains the new locations of the images, and the manager replaces
+// the images in workloads during the installation. Copy reports an image that the manager will not replace as an
+// [OldName].
 //
 // # What it does not do
 //
-// It does not copy signatures of images, and does not follow component references.
+// The package does not copy signatures of images, and does not follow component references.
 package storage

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// writeImage writes an image or an index. It writes the blobs first and the manifest last.
+// writeImage writes an image or an index. writeImage writes the blobs first and the manifest last.
 func writeImage(target name.Reference, found *remote.Descriptor, options []remote.Option) error {
 	if found.MediaType.IsIndex() {
 		index, err := found.ImageIndex()
@@ -34,7 +34,7 @@ func writeImage(target name.Reference, found *remote.Descriptor, options []remot
 	return remote.Write(target, image, options...)
 }
 
-// digestAt returns the digest of a reference. It returns "" if the reference does not exist.
+// digestAt returns the digest of a reference. digestAt returns "" if the reference does not exist.
 func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	d, err := remote.Head(ref, options...)
 	if err == nil {
@@ -172,8 +172,8 @@ func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []re
 		remote.WithUserAgent("lifecycle-manager")}
 }
 
-// relocateImages returns a component version whose descriptor contains the new locations of the images. It does not
-// change the content that a signature in the descriptor covers.
+// relocateImages returns a component version whose descriptor contains the new locations of the images. relocateImages
+// does not change the content that a signature in the descriptor covers.
 func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
 	at, moved := map[string]string{}, false
 	for _, i := range images {
@@ -195,7 +195,7 @@ type OldName struct {
 	// Object is the object that contains the reference. Image is the reference.
 	Object string `json:"object"`
 	Image  string `json:"image"`
-	// At is the new reference of the copied image. It is empty if the image is not a resource of the component and was
+	// At is the new reference of the copied image. At is empty if the image is not a resource of the component and was
 	// therefore not copied.
 	At string `json:"at,omitempty"`
 }

@@ -75,8 +75,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// parseReference sets Component and Version. It returns the rest of the reference and the kind of the place, which is
-// "archive" or "registry".
+// parseReference sets Component and Version. parseReference returns the rest of the reference and the kind of the
+// place, which is "archive" or "registry".
 func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
@@ -171,8 +171,8 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	return found, nil
 }
 
-// NotFound is the error for a component version that does not exist in a place. Its message lists the existing
-// versions.
+// NotFound is the error for a component version that does not exist in a place. The message of the error lists the
+// existing versions.
 type NotFound struct{ message string }
 
 // Error returns the message.
@@ -206,7 +206,7 @@ func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// One returns the component version that the reference selects. It returns an error if the reference selects more than
+// One returns the component version that the reference selects. One returns an error if the reference selects more than
 // one.
 func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	all, err := p.Select(ctx)
@@ -224,8 +224,8 @@ func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	return all[0], nil
 }
 
-// Installation reads the component version of the reference in the same way as the manager. It returns an error if the
-// reference selects more than one component version.
+// Installation reads the component version of the reference in the same way as the manager. Installation returns an
+// error if the reference selects more than one component version.
 func (p *Place) Installation(ctx context.Context) (*content.Installation, error) {
 	a, err := p.One(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// RoundTrip answers the requests of a registry client from the archive, for any host. It adds the artifacts that the
-// client writes to the archive. [Archive.Save] writes the archive to disk.
+// RoundTrip answers the requests of a registry client from the archive, for any host. RoundTrip adds the artifacts that
+// the client writes to the archive. [Archive.Save] writes the archive to disk.
 //
 // RoundTrip implements the part of the distribution specification that the clients in this project use. Deletion is not
 // supported.

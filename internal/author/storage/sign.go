@@ -125,7 +125,7 @@ type Verified struct {
 	// is required.
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// Problem is the reason why no signature could be verified. It is set only if the policy allows this with a
+	// Problem is the reason why no signature could be verified. Problem is set only if the policy allows this with a
 	// warning.
 	Problem string `json:"problem,omitempty"`
 	// Images are the checked images, each with its digest.

@@ -65,9 +65,9 @@ type Request struct {
 	Resource *unstructured.Unstructured
 }
 
-// Preview returns the changes that the installation of a component version would make in a runtime. It renders all
-// layers as the manager does and sends each object as a dry run of server-side apply. It does not change the runtime.
-// same is the number of unchanged objects.
+// Preview returns the changes that the installation of a component version would make in a runtime. Preview renders all
+// layers as the manager does and sends each object as a dry run of server-side apply. Preview does not change the
+// runtime. same is the number of unchanged objects.
 //
 // If the installation creates the CRD or the namespace of an object, the object cannot be sent as a dry run. Preview
 // reports such an object as created.
@@ -278,8 +278,8 @@ func (p *preview) options(ctx context.Context, i *content.Installation, w Reques
 	}, nil
 }
 
-// pullSecret returns the name of the pull secret that the operator of the module uses. It reads the name from an
-// environment variable of the workload w. It returns "" if the workload or the variable does not exist.
+// pullSecret returns the name of the pull secret that the operator of the module uses. pullSecret reads the name from
+// an environment variable of the workload w. pullSecret returns "" if the workload or the variable does not exist.
 func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
@@ -300,8 +300,8 @@ func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, e
 	return "", nil
 }
 
-// changeOf returns the change of one object if the field manager owner applied want. It returns nil if the object would
-// not change.
+// changeOf returns the change of one object if the field manager owner applied want. changeOf returns nil if the object
+// would not change.
 func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string,
 	served bool) (*Change, error) {
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
@@ -338,8 +338,8 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
 }
 
-// changedFields returns the fields in which two states of an object differ. It omits the fields that the API server
-// maintains.
+// changedFields returns the fields in which two states of an object differ. changedFields omits the fields that the API
+// server maintains.
 func changedFields(before, after *unstructured.Unstructured, ignored []string) []FieldChange {
 	was, is := map[string]any{}, map[string]any{}
 	for o, into := range map[*unstructured.Unstructured]map[string]any{before: was, after: is} {

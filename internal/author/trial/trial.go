@@ -103,7 +103,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	return steps, err
 }
 
-// prepare creates the namespace for modules. It returns an error if the cluster already has a CRD of the module.
+// prepare creates the namespace for modules. prepare returns an error if the cluster already has a CRD of the module.
 func (t *Trial) prepare(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
@@ -231,8 +231,8 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// notReadyReason returns the reason why the default custom resource is not ready. It returns "" if the resource is
-// ready.
+// notReadyReason returns the reason why the default custom resource is not ready. notReadyReason returns "" if the
+// resource is ready.
 func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	if r.uid == "" || r.Simulated {
 		return "", nil
@@ -251,7 +251,7 @@ func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s is %s: %s", r.cr, v.State, v.Message), nil
 }
 
-// upgrade applies the next version. It checks that the upgrade does not delete the custom resource.
+// upgrade applies the next version. upgrade checks that the upgrade does not delete the custom resource.
 func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	if err := r.install(ctx, m); err != nil {
 		return err
@@ -325,8 +325,8 @@ func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err
 var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true,
 	"ControllerRevision": true, "ComponentStatus": true}
 
-// createdByCluster reports whether the cluster itself creates the object in each namespace. It may do so some time
-// after it has created the namespace, so the object may be missing when the trial starts.
+// createdByCluster reports whether the cluster itself creates the object in each namespace. The cluster may do so some
+// time after it has created the namespace, so the object may be missing when the trial starts.
 func createdByCluster(r apply.Ref) bool {
 	return r.Group == "" && (r.Kind == "ConfigMap" && r.Name == "kube-root-ca.crt" ||
 		r.Kind == "ServiceAccount" && r.Name == "default")
@@ -371,8 +371,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// checkLeftovers waits until the cluster contains only objects that are also in before. It has to wait because garbage
-// collection is asynchronous.
+// checkLeftovers waits until the cluster contains only objects that are also in before. checkLeftovers has to wait
+// because garbage collection is asynchronous.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))

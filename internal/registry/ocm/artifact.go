@@ -38,7 +38,7 @@ func TagOf(version string) string { return strings.ReplaceAll(version, "+", ".bu
 // Digest returns the digest of the manifest.
 func (a *Artifact) Digest() string { return DigestOf(a.Manifest) }
 
-// Name returns the name of the component. It is "" if the artifact is not in the repository of a component.
+// Name returns the name of the component. The name is "" if the artifact is not in the repository of a component.
 func (a *Artifact) Name() string {
 	component, ok := strings.CutPrefix(a.Repository, "component-descriptors/")
 	if !ok {

@@ -56,8 +56,8 @@ const (
 	TrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
-// Error contains the artefact that could not be read or written, the cause, and the correction. Its text is one line
-// without credentials.
+// Error contains the artefact that could not be read or written, the cause, and the correction. The text of an Error is
+// one line without credentials.
 type Error struct {
 	// Ref is the reference of the artefact: host/repository:tag or host/repository@digest.
 	Ref string

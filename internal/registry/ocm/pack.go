@@ -32,7 +32,7 @@ type Archive struct {
 	Provider string
 	// Labels are the labels of the component, in this order.
 	Labels []Label
-	// RawManifest is the YAML with the objects of the module. It is required.
+	// RawManifest is the YAML with the objects of the module. RawManifest is required.
 	RawManifest []byte
 	// Tar defines the layers of RawManifest and DefaultCR. If Tar is true, each layer is a tar archive with one file,
 	// as in modulectl. If Tar is false, each layer is the file.
@@ -46,8 +46,8 @@ type Archive struct {
 	DefaultCRFile string
 	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means no ModuleTemplate.
 	Template []byte
-	// Images are the references of the images that the module uses. They become resources of the component, in this
-	// order.
+	// Images are the references of the images that the module uses. The images become resources of the component, in
+	// this order.
 	Images []string
 	// Source is the location of the module's source code; nil means that the component has no source.
 	Source *Source
@@ -208,8 +208,8 @@ func imageResource(image string) map[string]any {
 	}
 }
 
-// makeNamesUnique changes the names of image resources that have the same name and version. It appends the first part
-// of the digest of the image reference.
+// makeNamesUnique changes the names of image resources that have the same name and version. makeNamesUnique appends the
+// first part of the digest of the image reference.
 func makeNamesUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {

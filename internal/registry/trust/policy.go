@@ -66,8 +66,8 @@ func (m *Mode) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("mode %q is neither enforce, warn nor off", text)
 }
 
-// Policy is a trust policy. It defines which artefacts must be signed and by which keys. [Load] and [Parse] create a
-// Policy. A Policy is safe for concurrent use.
+// Policy is a trust policy. Policy defines which artefacts must be signed and by which keys. [Load] and [Parse] create
+// a Policy. A Policy is safe for concurrent use.
 type Policy struct {
 	path    string // empty if the policy never changes
 	changed func(version string, err error)
@@ -93,7 +93,7 @@ func Load(path string, changed func(version string, err error)) (*Policy, error)
 	return LoadWithClock(path, changed, time.Now)
 }
 
-// LoadWithClock is the same as Load, but with another clock. It is for tests.
+// LoadWithClock is the same as Load, but with another clock. LoadWithClock is for tests.
 func LoadWithClock(path string, changed func(version string, err error), now func() time.Time) (*Policy, error) {
 	data, err := readPolicy(path)
 	if err != nil {

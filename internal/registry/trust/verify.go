@@ -30,7 +30,7 @@ type Signature struct {
 	Key string
 	// Kind is KindOCM or KindCosign.
 	Kind string
-	// Problem is one sentence with the reason why no signature could be verified. It is set only in mode Warn.
+	// Problem is one sentence with the reason why no signature could be verified. Problem is set only in mode Warn.
 	Problem string
 }
 
