@@ -122,7 +122,8 @@ func equal(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(values[0], values[1])
 }
 
-// ServeHTTP answers calls of the admission webhook. It allows every request at once. Events are sent after the answer.
+// ServeHTTP answers calls of the admission webhook. ServeHTTP allows every request at once. Events are sent after the
+// answer.
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	a.metrics.admissions.Inc()
@@ -162,8 +163,8 @@ type admission struct {
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a webhook call if the verdict is to report it. It returns the message
-// for the answer.
+// queueEvent queues an event about the object of a webhook call if the verdict is to report it. queueEvent returns the
+// message for the answer.
 func (a *admission) queueEvent(manager string, v *review) string {
 	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

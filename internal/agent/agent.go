@@ -25,7 +25,7 @@
 // # What it does not do
 //
 // The agent changes nothing in the runtime. Apart from its ConfigMap, the agent reads only the metadata of objects. The
-// agent does not depend on the purpose of an event. It uses neither controller-runtime nor the typed clients and
+// agent does not depend on the purpose of an event. The agent uses neither controller-runtime nor the typed clients and
 // informers of client-go: these would need more memory than the rest of the agent.
 package agent
 

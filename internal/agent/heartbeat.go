@@ -59,7 +59,8 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-// sendHeartbeat sends one heartbeat. It returns true if the next heartbeat may be sent after the usual interval.
+// sendHeartbeat sends one heartbeat. sendHeartbeat returns true if the next heartbeat may be sent after the usual
+// interval.
 func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{

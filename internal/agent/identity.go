@@ -25,7 +25,7 @@ type material struct {
 // use sets the certificate and the trusted roots of a Poster.
 func (m *material) use(p *outbox.Poster) { p.UseCertificate(m.roots, &m.certificate) }
 
-// identity holds the content of the certificate files. It reads the files again when they change.
+// identity holds the content of the certificate files. identity reads the files again when they change.
 type identity struct {
 	ca, certificate, key string // paths
 	log                  logr.Logger

@@ -15,7 +15,7 @@ const (
 	reasonAddress     = "missing-address-or-contract"
 )
 
-// metrics are the metrics of the agent. Their names are the names of the metrics of the Kyma project's agent, because
+// metrics are the metrics of the agent. The names of the metrics are those of the Kyma project's agent, because
 // dashboards use these names.
 type metrics struct {
 	registry        *prometheus.Registry

@@ -22,7 +22,7 @@ type query struct {
 // scope limits a resource to some of its objects.
 type scope struct{ namespace, name, selector string }
 
-// target is one entry of the watch list. It contains a manager, and the selection of changes for which that manager
+// target is one entry of the watch list. target contains a manager, and the selection of changes for which that manager
 // gets events.
 type target struct {
 	manager       string

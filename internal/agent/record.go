@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// record is the stored state of an object. It is sufficient to detect whether the spec or the status of the object has
-// changed.
+// record is the stored state of an object. record is sufficient to detect whether the spec or the status of the object
+// has changed.
 type record struct {
 	uid, version uint64 // hashes
 	generation   int64

@@ -31,7 +31,7 @@ const (
 	defaultWatchTimeout = 20 * time.Minute // a watch ends at a random time between half and all of it
 )
 
-// stream is the watch of one resource. It keeps a record of each object of that resource.
+// stream is the watch of one resource. stream keeps a record of each object of that resource.
 type stream struct {
 	*streams
 	plan     plan
@@ -113,8 +113,9 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// reportRemovedResource reports, when the CRD of a resource was deleted, that any object may have changed. It reports
-// this once. If the CRD is created again, the stream compares the next list with its records.
+// reportRemovedResource reports, when the CRD of a resource was deleted, that any object may have changed.
+// reportRemovedResource reports this once. If the CRD is created again, the stream compares the next list with its
+// records.
 func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +173,8 @@ func (s *stream) openWatch(ctx context.Context, o metav1.ListOptions) (apiwatch.
 	return client.Watch(ctx, o)
 }
 
-// addPage records the objects of a page of a list. It also records which of these objects differ from the former list.
+// addPage records the objects of a page of a list. addPage also records which of these objects differ from the former
+// list.
 func (s *stream) addPage(items []metav1.PartialObjectMetadata, first bool) {
 	if first {
 		s.beginList()
@@ -236,8 +238,8 @@ func (s *stream) endList(complete bool) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// introduction is the metadata of all objects of a resource at the start of its watch. It is used only if it fits into
-// one event.
+// introduction is the metadata of all objects of a resource at the start of its watch. introduction is used only if it
+// fits into one event.
 type introduction struct {
 	objects  []metav1.ObjectMeta
 	bytes    int
@@ -374,7 +376,7 @@ func (s *stream) addresseeLocked(t target) addressee {
 	return to
 }
 
-// ifSmall returns metadata unchanged if it fits into an event. It returns nil for larger metadata.
+// ifSmall returns metadata unchanged if it fits into an event. ifSmall returns nil for larger metadata.
 func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if size(o) > maxMetadataBytes {
 		return nil

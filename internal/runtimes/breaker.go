@@ -71,8 +71,8 @@ func (e *Error) Reason() string { return e.Code }
 
 // breaker is the circuit breaker of one runtime. All requests to the runtime go through it. While the breaker is
 // closed, it checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no connection,
-// no answer in time, or 401. While the breaker is open, requests fail at once with the reason. It then sends one probe
-// at a time, with a growing delay, and closes after a successful probe.
+// no answer in time, or 401. While the breaker is open, requests fail at once with the reason. breaker then sends one
+// probe at a time, with a growing delay, and closes after a successful probe.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
@@ -110,7 +110,8 @@ func (b *breaker) err() error {
 	return nil
 }
 
-// errorOf returns the Error for an answer that shows a problem of the whole runtime. It returns nil for other answers.
+// errorOf returns the Error for an answer that shows a problem of the whole runtime. errorOf returns nil for other
+// answers.
 func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
@@ -190,13 +191,14 @@ func (b *breaker) probeNow() {
 	b.timer = time.AfterFunc(0, b.probe)
 }
 
-// request sends one small request to the runtime. It returns the reason why the runtime cannot be reconciled, or nil.
+// request sends one small request to the runtime. request returns the reason why the runtime cannot be reconciled, or
+// nil.
 func (b *breaker) request() *Error {
 	_, bad := b.send(http.MethodGet, "/api", "")
 	return bad
 }
 
-// send sends a small request to the runtime, even while the breaker is open. It returns the answer, which is empty
+// send sends a small request to the runtime, even while the breaker is open. send returns the answer, which is empty
 // unless the request succeeded, or the reason why the runtime cannot be reconciled.
 func (b *breaker) send(method, path, body string) ([]byte, *Error) {
 	req, err := http.NewRequest(method, b.base+path, strings.NewReader(body))

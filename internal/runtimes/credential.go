@@ -113,8 +113,8 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 
 // ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. ParseKubeconfig refuses
 // exec plugins, auth providers and references to files, because these would run programs or read files in the manager.
-// It also refuses insecure-skip-tls-verify. tls-server-name, proxy-url and impersonation work as in kubectl.
-// A kubeconfig without a current context, a server or credentials is also an error. The error is an [Error].
+// ParseKubeconfig also refuses insecure-skip-tls-verify. tls-server-name, proxy-url and impersonation work as in
+// kubectl. A kubeconfig without a current context, a server or credentials is also an error. The error is an [Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: KubeconfigInvalid, Message: fmt.Sprintf(format, args...)}
@@ -191,8 +191,8 @@ func oneLine(err error) string {
 	return s
 }
 
-// newTransport returns the HTTP transport for a runtime. It does not use the transports of client-go, because client-go
-// keeps every transport in a global cache forever.
+// newTransport returns the HTTP transport for a runtime. newTransport does not use the transports of client-go, because
+// client-go keeps every transport in a global cache forever.
 func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {

@@ -15,7 +15,7 @@ const checkInterval = time.Hour
 
 // checkCredential starts the checks that notice an expired or withdrawn credential even if nothing else is requested
 // from the runtime: a probe after the end of the credential, and a review in each interval. Without a review, only the
-// probe is sent. It must be called before the first request.
+// probe is sent. checkCredential must be called before the first request.
 func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -28,7 +28,7 @@ func (b *breaker) checkCredential(end time.Time, interval time.Duration, review 
 	}
 }
 
-// check sends a request, and opens the breaker if the runtime refuses the credential or does not answer. It sends no
+// check sends a request, and opens the breaker if the runtime refuses the credential or does not answer. check sends no
 // request while the breaker is open. After the interval, it runs again.
 func (b *breaker) check(interval time.Duration, send func() *Error) {
 	if b.err() == nil {

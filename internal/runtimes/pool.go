@@ -24,9 +24,9 @@
 //
 // # What it does not do
 //
-// The pool never decides that a cluster was deleted. It reports a missing access Secret as AccessSecretNotFound, and a
-// missing answer as RuntimeUnreachable. It also does not decide which Kyma owns a runtime: see owner.go. The pool does
-// not cache the objects of a runtime.
+// The pool never decides that a cluster was deleted. The pool reports a missing access Secret as AccessSecretNotFound,
+// and a missing answer as RuntimeUnreachable. The pool also does not decide which Kyma owns a runtime: see owner.go.
+// The pool does not cache the objects of a runtime.
 package runtimes
 
 import (
@@ -51,7 +51,8 @@ import (
 
 // Options are the options of a Pool.
 type Options struct {
-	// Cache reads the metadata of access Secrets. It needs the index of [IndexByKyma]. Cache is not needed with Self.
+	// Cache reads the metadata of access Secrets. Cache needs the index of [IndexByKyma]. Cache is not needed with
+	// Self.
 	Cache client.Reader
 	// Live reads an access Secret from the API server when a connection is made. Live is not needed with Self.
 	Live client.Reader
@@ -65,11 +66,11 @@ type Options struct {
 	// Agents is true if agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers are
 	// notified only of changes of the connection.
 	Agents bool
-	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must
-	// not block.
+	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed.
+	// InterestsChanged must not block.
 	InterestsChanged func(kyma string)
-	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see Connect. It must not block. If it
-	// is nil, and also with Self, every connection counts as verified.
+	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see Connect. VerifyOwner must not
+	// block. If it is nil, and also with Self, every connection counts as verified.
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
@@ -166,7 +167,7 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
-// breaker is open, Get returns the reason as an error. It also returns an error until the owner of the runtime is
+// breaker is open, Get returns the reason as an error. Get also returns an error until the owner of the runtime is
 // verified, and if the runtime belongs to another owner.
 //
 // Errors: an [Error] with a reason code, or an error of reading the control plane, which is not a problem of the
@@ -184,8 +185,8 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 }
 
 // GetIfOpen is like Get, for callers that do not need a connection. Where agents report changes and there is no
-// connection yet, GetIfOpen returns nil, nil. It does not make the first connection, because that needs a read of the
-// access Secret. GetIfOpen returns the same errors as Get.
+// connection yet, GetIfOpen returns nil, nil. GetIfOpen does not make the first connection, because that needs a read
+// of the access Secret. GetIfOpen returns the same errors as Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)

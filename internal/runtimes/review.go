@@ -60,7 +60,7 @@ type reviews struct {
 	stopped bool
 }
 
-// review sends one request and records the rights in the answer. It returns the reason why the runtime cannot be
+// review sends one request and records the rights in the answer. review returns the reason why the runtime cannot be
 // reconciled, or nil. An answer without rights changes nothing: the API server may not allow reviews.
 func (r *reviews) review() *Error {
 	r.sending.Lock()
@@ -83,7 +83,7 @@ func (r *reviews) review() *Error {
 	return nil
 }
 
-// begin sends the first review, unless it was answered before. Its caller reads the rights afterwards.
+// begin sends the first review, unless it was answered before. The caller of begin reads the rights afterwards.
 func (r *reviews) begin() {
 	r.mu.Lock()
 	begun := r.begun

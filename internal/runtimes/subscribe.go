@@ -20,7 +20,7 @@ type Subscriber struct {
 	// has interests for the first time, and an event was published before that, the subscriber receives a Missed event
 	// for each interest.
 	ReplayMissed bool
-	// Notify receives events. It must not block and may be called at any time from any goroutine.
+	// Notify receives events. Notify must not block and may be called at any time from any goroutine.
 	Notify func(Event)
 }
 

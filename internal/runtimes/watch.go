@@ -172,7 +172,7 @@ type objectList struct {
 	incomplete bool // objects were left out, because bytes would exceed maxListBytes
 }
 
-// add adds the objects of a page. It leaves out the contents of managedFields, which are not needed.
+// add adds the objects of a page. add leaves out the contents of managedFields, which are not needed.
 func (l *objectList) add(items []metav1.PartialObjectMetadata) {
 	for n := range items {
 		fields := items[n].ManagedFields

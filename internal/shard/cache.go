@@ -94,7 +94,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// informerOf returns the informer of the kind of an object or list. It returns nil if the kind is not sharded.
+// informerOf returns the informer of the kind of an object or list. informerOf returns nil if the kind is not sharded.
 func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	gvk, err := apiutil.GVKForObject(o, c.Scheme)
 	if err != nil {

@@ -71,8 +71,8 @@ func CheckHeld(ctx context.Context) error {
 	return errShardLost
 }
 
-// shardOf returns the shard of the reconcile to which a context belongs. It returns -1 if the context belongs to no
-// reconcile.
+// shardOf returns the shard of the reconcile to which a context belongs. shardOf returns -1 if the context belongs to
+// no reconcile.
 func shardOf(ctx context.Context) int {
 	if h, in := ctx.Value(fenceKey{}).(fence); in {
 		return h.tenure.shard
@@ -80,9 +80,9 @@ func shardOf(ctx context.Context) int {
 	return -1
 }
 
-// isLeaseValid reports whether the last renewal is recent enough for this replica to act. It measures the time since
-// the start of the last renewal, with two clocks: the monotonic clock, which stops while a machine is suspended, and
-// the wall clock, which can be set.
+// isLeaseValid reports whether the last renewal is recent enough for this replica to act. isLeaseValid measures the
+// time since the start of the last renewal, with two clocks: the monotonic clock, which stops while a machine is
+// suspended, and the wall clock, which can be set.
 func (k *Keeper) isLeaseValid() bool {
 	sent := k.renewedAt.Load()
 	if sent == nil {

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer is the informer of a sharded kind. It adds its handlers to the informers of all open shards, and to the
-// informers of shards that are opened later. It always counts as synced. The objects of a shard that is opened later
-// are passed to the handlers as the initial list of that shard.
+// informer is the informer of a sharded kind. informer adds its handlers to the informers of all open shards, and to
+// the informers of shards that are opened later. informer always counts as synced. The objects of a shard that is
+// opened later are passed to the handlers as the initial list of that shard.
 type informer struct {
 	cache *Cache
 	kind  client.Object
@@ -99,8 +99,8 @@ func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistrat
 	return nil
 }
 
-// AddIndexers implements [cache.Informer]. It always returns an error: use IndexField instead, which also adds indexes
-// to shards that are opened later.
+// AddIndexers implements [cache.Informer]. AddIndexers always returns an error: use IndexField instead, which also adds
+// indexes to shards that are opened later.
 func (i *informer) AddIndexers(toolscache.Indexers) error {
 	return errors.New("adding an index to a sharded kind: use IndexField of the cache")
 }
@@ -132,8 +132,8 @@ func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Ob
 	return items
 }
 
-// replayedInformer is the informer of a kind of Base. Its handlers receive objects again when a shard is opened or
-// closed.
+// replayedInformer is the informer of a kind of Base. The handlers of replayedInformer receive objects again when a
+// shard is opened or closed.
 type replayedInformer struct {
 	cache.Informer
 	informer *informer

@@ -156,7 +156,7 @@ func (k *Keeper) OnOpened(f func(shard int)) {
 	k.onOpened = append(k.onOpened, f)
 }
 
-// Start acquires and releases shards until ctx ends. It then releases all shards. Start may be called only once.
+// Start acquires and releases shards until ctx ends. Start then releases all shards. Start may be called only once.
 func (k *Keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		k.runMembership(ctx)
@@ -196,7 +196,8 @@ func (k *Keeper) triggerAssign() {
 	}
 }
 
-// assignLoop acquires and releases shards until the membership ends. It also deletes the Leases of dead replicas.
+// assignLoop acquires and releases shards until the membership ends. assignLoop also deletes the Leases of dead
+// replicas.
 func (k *Keeper) assignLoop(membership context.Context, tasks *sync.WaitGroup) {
 	may := false
 	for {
@@ -339,8 +340,8 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 	k.triggerAssign()
 }
 
-// releaseWithoutLease closes a shard at the end of a membership. It does not write the Lease of the shard: the shard
-// becomes free when the Lease of this replica is deleted.
+// releaseWithoutLease closes a shard at the end of a membership. releaseWithoutLease does not write the Lease of the
+// shard: the shard becomes free when the Lease of this replica is deleted.
 func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.mu.Lock()
 	t := k.holdings[shard]
@@ -399,7 +400,7 @@ func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	return address, false
 }
 
-// sleep waits for d. It returns false if ctx ends first.
+// sleep waits for d. sleep returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

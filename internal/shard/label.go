@@ -48,10 +48,10 @@ type LabelerOptions struct {
 	Keeper *Keeper
 	// Cache contains the objects of the shards of this replica.
 	Cache *Cache
-	// Unassigned contains the metadata of the Kymas and Manifests that UnassignedSelector selects. It must not be
-	// started before NewLabeler is called.
+	// Unassigned contains the metadata of the Kymas and Manifests that UnassignedSelector selects. Unassigned must not
+	// be started before NewLabeler is called.
 	Unassigned cache.Cache
-	// Client writes labels. It has no cache.
+	// Client writes labels. Client has no cache.
 	Client client.Client
 	// Log receives a line for each object that cannot be labelled.
 	Log logr.Logger
@@ -246,8 +246,8 @@ func (l *Labeler) label(ctx context.Context, u labelTask) error {
 	return l.patchLabel(ctx, u)
 }
 
-// patchLabel writes the label of an object. It does nothing if another object with the same name has replaced the
-// object.
+// patchLabel writes the label of an object. patchLabel does nothing if another object with the same name has replaced
+// the object.
 func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid,
 		"labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})

@@ -29,7 +29,7 @@ const (
 
 func shardLeaseName(shard int) string { return fmt.Sprintf("%s%02d", shardPrefix, shard) }
 
-// holderOf returns the holder of a Lease. It returns "" if the Lease has no holder or is nil.
+// holderOf returns the holder of a Lease. holderOf returns "" if the Lease has no holder or is nil.
 func holderOf(l *coordinationv1.Lease) string {
 	if l == nil || l.Spec.HolderIdentity == nil {
 		return ""
@@ -62,8 +62,8 @@ func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
 	return found
 }
 
-// createReplicaLease creates the Lease of this replica under a name that was never used before. It returns false if ctx
-// ends first.
+// createReplicaLease creates the Lease of this replica under a name that was never used before. createReplicaLease
+// returns false if ctx ends first.
 func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 	for {
 		unique := strings.ToLower(rand.Text()[:12])

@@ -43,7 +43,7 @@
 // A shard moves in two steps. First, its holder starts no more reconciles, cancels the running reconciles, waits until
 // they have ended, drops the cache of the shard, and clears the holder in the Lease of the shard. Then the next holder
 // receives this change, writes itself into the Lease, and fills its cache. A replica that shuts down ends its
-// reconciles in the same way. It then deletes its own Lease, which frees all its shards at once.
+// reconciles in the same way. The replica then deletes its own Lease, which frees all its shards at once.
 //
 // [Cache] and [Client] limit a controller-runtime manager to the shards of its replica. Kymas and Manifests are in one
 // small cache for each shard, selected by label. [Labeler] writes this label on objects that do not have it.
@@ -61,8 +61,8 @@ import (
 	"strconv"
 )
 
-// Count is the number of shards. It is the same in all replicas and must never change, because labels and Leases depend
-// on it.
+// Count is the number of shards. Count is the same in all replicas and must never change, because labels and Leases
+// depend on it.
 const Count = 64
 
 // Of returns the number of the shard of the Kyma with this name.

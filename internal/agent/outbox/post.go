@@ -32,8 +32,8 @@ type Poster struct {
 	client atomic.Pointer[http.Client] // uses the current certificate; nil before the first certificate
 }
 
-// NewPoster returns a Poster. It cannot send requests before UseCertificate is called. The function answered is called
-// with the name of the listener process that answered.
+// NewPoster returns a Poster. The Poster cannot send requests before UseCertificate is called. The function answered is
+// called with the name of the listener process that answered.
 func NewPoster(address, contract string, log logr.Logger, m Metrics, answered func(instance string)) *Poster {
 	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered}
 }

@@ -143,8 +143,8 @@ type delivery struct {
 	deleted  bool
 }
 
-// logged is an element of the log of deliveries. It is obsolete if another event about the same object was delivered
-// later.
+// logged is an element of the log of deliveries. logged is obsolete if another event about the same object was
+// delivered later.
 type logged struct {
 	key key
 	at  time.Time
@@ -165,7 +165,7 @@ func keyOf(e protocol.Event) key {
 	return key{kind: e.WatchedGVK, resource: e.Resource, namespace: e.Watched.Namespace, name: e.Watched.Name}
 }
 
-// Add queues an event for a manager. It never blocks.
+// Add queues an event for a manager. Add never blocks.
 func (q *Queue) Add(manager string, c Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,8 +178,8 @@ func (q *Queue) Add(manager string, c Change) {
 	q.dispatchSoon()
 }
 
-// laneLocked returns the lane of a manager. If there is no lane, laneLocked makes one. It returns nil if there are too
-// many lanes.
+// laneLocked returns the lane of a manager. If there is no lane, laneLocked makes one. laneLocked returns nil if there
+// are too many lanes.
 func (q *Queue) laneLocked(manager string) *lane {
 	l := q.lanes[manager]
 	if l == nil && len(q.lanes) < maxLanes {
@@ -276,8 +276,8 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 }
 
 // collapseLocked makes room in a lane: one event about a resource replaces the entries of all objects of that resource.
-// It chooses the resource of the key. If that resource has no entries, it chooses the resource with the most entries.
-// collapseLocked reports whether there is room for an event about the resource of the key.
+// collapseLocked chooses the resource of the key. If that resource has no entries, it chooses the resource with the
+// most entries. collapseLocked reports whether there is room for an event about the resource of the key.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
@@ -314,7 +314,8 @@ func (q *Queue) collapseLocked(l *lane, k key) bool {
 	return true
 }
 
-// dropLocked removes the waiting entries of all objects of a resource. It returns the number of removed entries.
+// dropLocked removes the waiting entries of all objects of a resource. dropLocked returns the number of removed
+// entries.
 func (q *Queue) dropLocked(l *lane, whole key) int {
 	var kept schedule
 	dropped := 0
@@ -365,8 +366,8 @@ func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manag
 	}
 }
 
-// dispatch starts requests for the events that are due. It returns the time when the next event is due, or zero if
-// there is none.
+// dispatch starts requests for the events that are due. dispatch returns the time when the next event is due, or zero
+// if there is none.
 func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
 	q.mu.Lock()
@@ -391,8 +392,9 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	return due, q.pending
 }
 
-// requestLimitLocked returns the maximum number of concurrent requests of a lane. It is half of the requests that the
-// other lanes do not use. The other half stays available for another lane. After a failure the limit is one request.
+// requestLimitLocked returns the maximum number of concurrent requests of a lane. The maximum is half of the requests
+// that the other lanes do not use. The other half stays available for another lane. After a failure the limit is one
+// request.
 func (q *Queue) requestLimitLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
@@ -478,8 +480,8 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// HeartbeatDelivered records that a heartbeat that reported this number of lost events was delivered. It also ends the
-// pause of the lane, because the control plane can be reached.
+// HeartbeatDelivered records that a heartbeat that reported this number of lost events was delivered.
+// HeartbeatDelivered also ends the pause of the lane, because the control plane can be reached.
 func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -82,7 +82,7 @@ func (q *Queue) HasUndeliveredOrRecent() bool {
 	return false
 }
 
-// redeliverLocked queues recently delivered events again. It skips objects that have a pending event.
+// redeliverLocked queues recently delivered events again. redeliverLocked skips objects that have a pending event.
 func (q *Queue) redeliverLocked(l *lane) {
 	now := time.Now()
 	for k := range l.forgotten {
