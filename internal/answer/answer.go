@@ -1,5 +1,5 @@
-// Package answer limits the memory that the answers of an API server need. It is for API servers that the manager does
-// not trust: their administrators determine the content of the answers.
+// Package answer limits the memory that the answers of an API server need. The package is for API servers that the
+// manager does not trust: their administrators determine the content of the answers.
 //
 // # Use
 //
@@ -21,7 +21,8 @@
 //
 // # What it does not do
 //
-// Transport does not limit what the caller keeps after it has closed the body. It does not limit the number of answers.
+// Transport does not limit what the caller keeps after it has closed the body. Transport does not limit the number of
+// answers.
 package answer
 
 import (
@@ -213,7 +214,7 @@ func (s *scanner) countValue() {
 	}
 }
 
-// scan reads text up to the end of an object or list that is not part of another one, or all of it. It returns the
+// scan reads text up to the end of an object or list that is not part of another one, or all of it. scan returns the
 // number of bytes, and whether the document has ended.
 func (s *scanner) scan(text []byte) (n int, ended bool) {
 	for i, c := range text {

@@ -19,7 +19,7 @@
 //
 // # What it does not do
 //
-// The package records no event. It does not record a failure to reach the runtime as a failure of its modules.
+// The package records no event. The package does not record a failure to reach the runtime as a failure of its modules.
 package changelog
 
 import (
@@ -38,7 +38,7 @@ const Limit = 10
 type Observation struct {
 	// Version is the version that is being installed, or that is installed.
 	Version string
-	// Installed is the version that was installed completely before. It equals Version if nothing changes.
+	// Installed is the version that was installed completely before. Installed equals Version if nothing changes.
 	Installed string
 	// IsInstalled reports whether a version was installed completely before, even if its name is not known.
 	IsInstalled bool

@@ -16,7 +16,7 @@ type Event struct {
 	Type string
 	// Reason is one of the constants Event… of package v1beta2.
 	Reason string
-	// Note is the text for people. It has no times, so equal events have equal notes.
+	// Note is the text for people. Note has no times, so equal events have equal notes.
 	Note string
 }
 

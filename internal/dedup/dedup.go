@@ -34,8 +34,8 @@ import (
 )
 
 // Transform returns a transformation for the cache of the control plane. The transformation removes the managedFields
-// of all objects. It also replaces values of Manifests and Kymas by shared equal values. Objects from such a cache must
-// not be changed.
+// of all objects. The transformation also replaces values of Manifests and Kymas by shared equal values. Objects from
+// such a cache must not be changed.
 func Transform() toolscache.TransformFunc {
 	removeManagedFields := cache.TransformStripManagedFields()
 	var values Values

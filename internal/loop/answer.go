@@ -216,7 +216,7 @@ type visibleError struct {
 // Error implements error.
 func (e *visibleError) Error() string { return e.text }
 
-// Is compares target with the errors that visibleError wraps. It returns false for the mark of a terminal error.
+// Is compares target with the errors that visibleError wraps. Is returns false for the mark of a terminal error.
 func (e *visibleError) Is(target error) bool {
 	return !isTerminalMark(target) && errors.Is(e.err, target)
 }

@@ -28,7 +28,8 @@ func SpecChanged(ignoredAnnotations ...string) predicate.Predicate {
 	}}
 }
 
-// without returns a map without some keys. It does not change m. It copies m only if m contains one of these keys.
+// without returns a map without some keys. without does not change m. without copies m only if m contains one of these
+// keys.
 func without(m map[string]string, keys []string) map[string]string {
 	if !slices.ContainsFunc(keys, func(key string) bool { _, exists := m[key]; return exists }) {
 		return m

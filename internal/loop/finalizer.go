@@ -16,17 +16,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// AddFinalizers adds finalizers to an object of the control plane. It sends one request, or no request if the object
-// has all these finalizers. If another writer has changed the object since it was read, AddFinalizers returns the
-// conflict error of the API server, and the runner reconciles the object again. So no finalizer of another writer is
-// lost.
+// AddFinalizers adds finalizers to an object of the control plane. AddFinalizers sends one request, or no request if
+// the object has all these finalizers. If another writer has changed the object since it was read, AddFinalizers
+// returns the conflict error of the API server, and the runner reconciles the object again. So no finalizer of another
+// writer is lost.
 func AddFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers ...string) error {
 	return PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) { AppendFinalizers(m, finalizers...) })
 }
 
-// RemoveFinalizers removes finalizers from an object of the control plane. It sends one request, or no request if the
-// object has none of these finalizers. Conflicts are handled as in [AddFinalizers]. If the object no longer exists,
-// RemoveFinalizers returns no error.
+// RemoveFinalizers removes finalizers from an object of the control plane. RemoveFinalizers sends one request, or no
+// request if the object has none of these finalizers. Conflicts are handled as in [AddFinalizers]. If the object no
+// longer exists, RemoveFinalizers returns no error.
 func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, finalizers []string,
 	opts ...client.PatchOption) error {
 	err := PatchMetadata(ctx, c, o, func(m *metav1.ObjectMeta) {
@@ -38,7 +38,7 @@ func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, fin
 	return err
 }
 
-// AppendFinalizers appends the finalizers that are missing in m. It is for use in [PatchMetadata].
+// AppendFinalizers appends the finalizers that are missing in m. AppendFinalizers is for use in [PatchMetadata].
 func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 	for _, f := range finalizers {
 		if !slices.Contains(m.Finalizers, f) {

@@ -28,9 +28,9 @@
 //
 // # How it works
 //
-// The runner copies the object before the first step and runs the steps in order until one step stops it. It then calls
-// Report, which derives the status from the results of the steps. It clips the texts in the status and sends the
-// difference as one merge patch. If there is no difference, it sends no request.
+// The runner copies the object before the first step and runs the steps in order until one step stops it. The runner
+// then calls Report, which derives the status from the results of the steps. The runner clips the texts in the status
+// and sends the difference as one merge patch. If there is no difference, it sends no request.
 //
 // After a step with Save, the runner saves the status before the next step starts. So an inventory is saved before the
 // objects in it are created. Report is called in every reconcile, also after a failure. So a state in the status never
@@ -65,7 +65,7 @@ import (
 
 // Step is one step of a reconciler.
 type Step struct {
-	// Name is a verb. It is the name of the step in metrics and log.
+	// Name is a verb. Name is the name of the step in metrics and log.
 	Name string
 	// Do performs the step. See the package comment for the meaning of its error.
 	Do func(context.Context) error
@@ -81,18 +81,19 @@ type Options struct {
 	Controller string
 	// Object is the object as it was read. Steps may change only its status in memory.
 	Object client.Object
-	// Report derives the status of Object from the results of the steps. It is called once, after the last step.
+	// Report derives the status of Object from the results of the steps. Report is called once, after the last step.
 	Report func(Outcome)
 	// DeferSave, if set, is called after Report if no step failed. If it returns true, the change of the status does
 	// not matter to any reader yet: the status is neither saved nor published in this reconcile. The controller has to
 	// make sure that a later reconcile saves the status. DeferSave does not revert a status that was already saved for
 	// a step.
 	DeferSave func() bool
-	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before. It is
-	// also called if the object no longer exists: then it is the last time.
+	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
+	// AfterSave is also called if the object no longer exists: then it is the last time.
 	AfterSave func(before client.Object)
-	// Publish, if set, copies the status to another place. It is called after the status was saved, also if a step
-	// failed. An error of Publish counts like the error of a last step. It never hides the error of an earlier step.
+	// Publish, if set, copies the status to another place. Publish is called after the status was saved, also if a step
+	// failed. An error of Publish counts like the error of a last step. Publish never hides the error of an earlier
+	// step.
 	Publish func(context.Context) error
 	// AfterStep, if set, is called after each step that ran, with the name of the step, also if the step failed. If the
 	// step has Save, AfterStep is called after the status was saved. Publish counts as a step with the name "publish".
@@ -102,19 +103,19 @@ type Options struct {
 
 // Outcome is the result of the steps of a reconcile.
 type Outcome struct {
-	// Step is the name of the step that stopped the runner. It is "" if all steps ran.
+	// Step is the name of the step that stopped the runner. Step is "" if all steps ran.
 	Step string
-	// Err is the failure of that step. It is nil if there is no failure. Waiting is not a failure, see the field
+	// Err is the failure of that step. Err is nil if there is no failure. Waiting is not a failure, see the field
 	// Waiting.
 	Err error
-	// Waiting is the text that names what the step waits for. It is "" if the step does not wait.
+	// Waiting is the text that names what the step waits for. Waiting is "" if the step does not wait.
 	Waiting string
 	// Terminal is true if Err is terminal: trying again cannot succeed.
 	Terminal bool
 }
 
-// Reason returns the stable reason code of Err. It is the result of the method Reason() string of the first error in
-// the chain of Err that has this method. If there is no such error, Reason returns "".
+// Reason returns the stable reason code of Err. The code is the result of the method Reason() string of the first error
+// in the chain of Err that has this method. If there is no such error, Reason returns "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
 
 // Reason returns the stable reason code of err, or "" if err has no reason code.
@@ -128,8 +129,8 @@ func Reason(err error) string {
 	return ""
 }
 
-// Run reconciles an object once. It runs the steps, calls Report, sends one status patch if the status has changed, and
-// calls Publish. See the package comment.
+// Run reconciles an object once. Run runs the steps, calls Report, sends one status patch if the status has changed,
+// and calls Publish. See the package comment.
 func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result, err error) {
 	ctx, end := startTrace(ctx, o)
 	defer func() { err = end(err) }()

@@ -82,7 +82,8 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// printable maps a tab to a space. It removes characters that are invisible or change how other characters are shown.
+// printable maps a tab to a space. printable removes characters that are invisible or change how other characters are
+// shown.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':

@@ -12,7 +12,7 @@ import (
 )
 
 // startTrace adds the runtime, module and version of the object to the log lines and the trace of a reconcile. The
-// returned function ends the trace. It also adds these values to the error of the reconcile.
+// returned function ends the trace. The returned function also adds these values to the error of the reconcile.
 func startTrace(ctx context.Context, o Options) (context.Context, func(error) error) {
 	about := aboutOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))

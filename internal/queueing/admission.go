@@ -90,7 +90,8 @@ func (a *Admission) release(name string, withdraw bool) {
 	a.notify(next)
 }
 
-// admitWaitingLocked admits waiting runtimes while there are free places. It returns the admitted runtimes.
+// admitWaitingLocked admits waiting runtimes while there are free places. admitWaitingLocked returns the admitted
+// runtimes.
 func (a *Admission) admitWaitingLocked() []string {
 	n := min(max(a.limit-len(a.admitted), 0), len(a.waiting))
 	next := slices.Clone(a.waiting[:n])

@@ -46,8 +46,8 @@
 //
 // # What it does not do
 //
-// The package does not reconcile, and does not read or write objects. It keeps no order across replicas: each replica
-// orders the runtimes of its own shards.
+// The package does not reconcile, and does not read or write objects. The package keeps no order across replicas: each
+// replica orders the runtimes of its own shards.
 package queueing
 
 import (
@@ -119,8 +119,8 @@ func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	q.AddAfter(item, after)
 }
 
-// RolloutLimit returns how many runtimes a controller changes at the same time in a rollout to the fleet. It is half of
-// the workers of the controller, so that the other workers are free for other classes. It is at least 1.
+// RolloutLimit returns how many runtimes a controller changes at the same time in a rollout to the fleet. The limit is
+// half of the workers of the controller, so that the other workers are free for other classes. The limit is at least 1.
 func RolloutLimit(workers int) int { return max(1, workers/2) }
 
 // Trigger adds requests to the queue of a controller from outside of the event handlers of that controller. The zero
@@ -146,7 +146,7 @@ func (t *Trigger) Add(class Class, after time.Duration, item reconcile.Request) 
 	}
 }
 
-// Queue returns the queue of the controller. It returns nil if the controller has not started yet.
+// Queue returns the queue of the controller. Queue returns nil if the controller has not started yet.
 func (t *Trigger) Queue() Queue {
 	if q := t.queue.Load(); q != nil {
 		return *q

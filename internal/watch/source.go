@@ -97,7 +97,7 @@ func receivedOf[T any](e apiwatch.Event) (Received[T], error) {
 }
 
 // JSONSource returns a Source that decodes the JSON of an API server into T. The function get requests the collection
-// with a query. It returns the response body if the status is 200, and an API error for any other status.
+// with a query. get returns the response body if the status is 200, and an API error for any other status.
 func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadCloser, error)) Source[T] {
 	return Source[T]{
 		List: func(ctx context.Context, o metav1.ListOptions) (Page[T], error) {

@@ -1,5 +1,5 @@
-// Package watch follows the changes of one collection of objects of an API server. It lists the collection and watches
-// it. When the watch ends, it opens a new watch. If needed, it lists the collection again before that.
+// Package watch follows the changes of one collection of objects of an API server. The package lists the collection and
+// watches it. When the watch ends, it opens a new watch. If needed, it lists the collection again before that.
 //
 // # Use
 //
@@ -12,7 +12,7 @@
 //
 // # How it works
 //
-// Run stores no objects. It stores only the resourceVersion up to which it has reported all changes. Run calls all
+// Run stores no objects. Run stores only the resourceVersion up to which it has reported all changes. Run calls all
 // callbacks itself, one at a time.
 //
 //	reason for the end of a watch                           next action
@@ -148,7 +148,8 @@ func (w *watcher[T]) setDefaults() {
 	w.HealthyAfter = cmp.Or(w.HealthyAfter, 5*time.Second)
 }
 
-// attempt lists the collection if needed, and watches it until the watch ends. It returns how long the watch was open.
+// attempt lists the collection if needed, and watches it until the watch ends. attempt returns how long the watch was
+// open.
 func (w *watcher[T]) attempt(ctx context.Context) (lifetime time.Duration, err error) {
 	if w.version == "" {
 		err = w.list(ctx)
