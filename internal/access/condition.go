@@ -17,8 +17,8 @@ type Finding struct {
 	Secret string
 	// Lifetime is the lifetime of the credential.
 	Lifetime Lifetime
-	// Had are all rights that the credential has had since the connection was made, and Has are the present ones. They
-	// are unknown if there are no reviews.
+	// Had are all rights that the credential has had since the connection was made, and Has are the present ones. Had
+	// and Has are unknown if there are no reviews.
 	Had, Has Rights
 	// IsFirst is true if the connection is the first one of this process. Then rights may have been lost before.
 	IsFirst bool

@@ -12,16 +12,16 @@
 // # How it works
 //
 // A client certificate and a token of a ServiceAccount contain their expiry and the name of their account, so neither
-// needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. They are kept as one
-// text, which runtimes with the same rights share.
+// needs a request. The rights are the answer of the API server to one SelfSubjectRulesReview. The rights are kept as
+// one text, which runtimes with the same rights share.
 //
 // Every function is pure.
 //
 // # What it does not do
 //
-// The package sends no request, and does not decide when the rights are reviewed: package runtimes does. It verifies
-// neither certificates nor tokens. Rights for single objects, and rights in another namespace than that of the review,
-// are not known here. Their loss is noticed when a request that needs them fails.
+// The package sends no request, and does not decide when the rights are reviewed: package runtimes does. The package
+// verifies neither certificates nor tokens. Rights for single objects, and rights in another namespace than that of the
+// review, are not known here. The loss of such a right is noticed when a request that needs the right fails.
 package access
 
 import (
@@ -65,8 +65,8 @@ func LifetimeOf(cfg *rest.Config) (life Lifetime) {
 	return life
 }
 
-// WarningTime returns the time at which users are warned that a credential expires. It is zero if the lifetime is not
-// known.
+// WarningTime returns the time at which users are warned that a credential expires. The result is zero if the lifetime
+// is not known.
 func (l Lifetime) WarningTime() time.Time {
 	if l.Begins.IsZero() || !l.Begins.Before(l.Ends) {
 		return time.Time{}
@@ -90,8 +90,8 @@ type claims struct {
 	Expires int64  `json:"exp"`
 }
 
-// claimsOf returns the claims of the token in a kubeconfig. They are empty if there is no token, if it is in a file, or
-// if it is no JWT.
+// claimsOf returns the claims of the token in a kubeconfig. The claims are empty if there is no token, if the token is
+// in a file, or if the token is no JWT.
 func claimsOf(cfg *rest.Config) (t claims) {
 	parts := strings.Split(cfg.BearerToken, ".")
 	if cfg.BearerTokenFile != "" || len(parts) != 3 {

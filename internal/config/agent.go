@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Agent is the configuration of cmd/runtime-watcher. It reads the environment variables of the Kyma project's agent; a
-// flag overrides its variable.
+// Agent is the configuration of cmd/runtime-watcher. Agent reads the environment variables of the Kyma project's agent;
+// a flag overrides its variable.
 type Agent struct {
 	// CACert, TLSCert and TLSKey are paths of files. CACert contains the root certificates with which the agent
 	// verifies the listener. TLSCert contains the certificate of the agent, and TLSKey its private key. The agent reads
@@ -34,7 +34,7 @@ type Agent struct {
 	// BindAddress is the IP address on which the webhook port and the metrics port listen. Default: $POD_IP, else all
 	// addresses.
 	BindAddress string
-	// PodName is the name of the pod. It is used only in the log. Default $POD_NAME.
+	// PodName is the name of the pod. PodName is used only in the log. Default $POD_NAME.
 	PodName string
 	// Kubeconfig is the path of the kubeconfig of the watched runtime. Default: $KUBECONFIG, else the service account
 	// of the pod.

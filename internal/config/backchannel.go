@@ -58,8 +58,8 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 // CertManager is the value of --cert-management with which cert-manager issues the certificates.
 const CertManager = "cert-manager.io/v1"
 
-// validateBackChannel sets the defaults that depend on other fields. It also validates the fields whose flags
-// registerBackChannel adds.
+// validateBackChannel sets the defaults that depend on other fields. validateBackChannel also validates the fields
+// whose flags registerBackChannel adds.
 func (m *Manager) validateBackChannel(check func(ok bool, flag, format string, args ...any)) {
 	if m.WatchMode == "" {
 		m.WatchMode = WatchHub

@@ -28,7 +28,7 @@ import (
 const (
 	// ModeControlPlane manages runtimes that the manager reaches with access Secrets.
 	ModeControlPlane = "control-plane"
-	// ModeInCluster manages the cluster that the manager runs on. It needs no access Secret.
+	// ModeInCluster manages the cluster that the manager runs on. ModeInCluster needs no access Secret.
 	ModeInCluster = "in-cluster"
 )
 
@@ -44,7 +44,7 @@ const (
 	WatchPoll = "poll"
 )
 
-// AllShards is the value of --shards with which all replicas reconcile. It is also the number of shards.
+// AllShards is the value of --shards with which all replicas reconcile. AllShards is also the number of shards.
 const AllShards = 64
 
 // Manager is the configuration of cmd/lifecycle-manager.
@@ -55,7 +55,8 @@ type Manager struct {
 	// with ModeInCluster.
 	Namespace string
 	// WatchNamespaces are further namespaces that are served like Namespace, each with Kymas, a catalog and access
-	// Secrets of its own. Limits apply to each namespace. Their runtimes have no agents. Default none.
+	// Secrets of its own. Limits apply to each namespace. The runtimes in these namespaces have no agents. Default
+	// none.
 	WatchNamespaces []string
 	// Kubeconfig is the path of the kubeconfig for the cluster with the Kymas. Default: $KUBECONFIG, else the service
 	// account of the pod.
@@ -98,8 +99,8 @@ type Manager struct {
 	// WebhookService is the name of the Service in Namespace through which API servers call the webhook, on port 443.
 	// Default lifecycle-manager-webhook.
 	WebhookService string
-	// WebhookURL is the URL of the webhook, https://HOST[:PORT]/convert. It replaces WebhookService if the manager runs
-	// outside the cluster.
+	// WebhookURL is the URL of the webhook, https://HOST[:PORT]/convert. WebhookURL replaces WebhookService if the
+	// manager runs outside the cluster.
 	WebhookURL string
 
 	// Version is true if the program only prints its version and exits.
@@ -144,14 +145,14 @@ type Manager struct {
 	// MaxControlPlaneWrites is the maximum number of concurrent writes to the control plane. Writes for a runtime for
 	// which a user waits are not counted. Default 16.
 	MaxControlPlaneWrites int
-	// MaxControlPlaneWritesWhileUrgent replaces MaxControlPlaneWrites while a user waits for any runtime. It is at most
-	// MaxControlPlaneWrites. Default 2.
+	// MaxControlPlaneWritesWhileUrgent replaces MaxControlPlaneWrites while a user waits for any runtime.
+	// MaxControlPlaneWritesWhileUrgent is at most MaxControlPlaneWrites. Default 2.
 	MaxControlPlaneWritesWhileUrgent int
 
 	// OCIRegistryHost is the registry of modules: host[:port]. The prefix http:// selects plain HTTP.
 	OCIRegistryHost string
-	// OCIRegistryCredSecret is the name of a Secret in Namespace of type kubernetes.io/dockerconfigjson. Its only entry
-	// contains the registry and the credentials.
+	// OCIRegistryCredSecret is the name of a Secret in Namespace of type kubernetes.io/dockerconfigjson. The only entry
+	// of the Secret contains the registry and the credentials.
 	OCIRegistryCredSecret string
 	// ModulesRepositorySubpath is the path between the registry and the path segment component-descriptors. Default
 	// empty.
@@ -191,15 +192,15 @@ type Manager struct {
 
 	// ControlPlaneServiceAccount is the name of a ServiceAccount in Namespace. Modules with target control-plane are
 	// installed on the control plane with the rights of this ServiceAccount, which the manager impersonates. This is
-	// only for Kymas in Namespace, not for those in WatchNamespaces. It is not allowed with ModeInCluster. Default
-	// empty: such modules are not installed.
+	// only for Kymas in Namespace, not for those in WatchNamespaces. ControlPlaneServiceAccount is not allowed with
+	// ModeInCluster. Default empty: such modules are not installed.
 	ControlPlaneServiceAccount string
 
 	// RestrictedDefaultModules are the names of modules that are installed only for selected Kymas. The field
 	// spec.kymaSelector of the ModuleReleaseMeta selects these Kymas. Default none.
 	RestrictedDefaultModules []string
-	// MaintenancePolicyConfigmap is the name of a ConfigMap in Namespace. Its key policy.json contains the maintenance
-	// policy. Default empty: the manager reads MaintenancePolicyFile instead.
+	// MaintenancePolicyConfigmap is the name of a ConfigMap in Namespace. The key policy.json of the ConfigMap contains
+	// the maintenance policy. Default empty: the manager reads MaintenancePolicyFile instead.
 	MaintenancePolicyConfigmap string
 	// MaintenancePolicyFile is the path of the file with the maintenance policy. The manager reads the file again when
 	// the file changes. Without the file, updates with a downtime wait until a user requests an immediate start.
@@ -214,9 +215,9 @@ type Manager struct {
 	// workers is available for them. Default 30 s.
 	CatalogSpread time.Duration
 
-	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. It starts with the
-	// deletion of the modules. After it, the manager purges the remaining objects from the runtime, and with them
-	// custom resources of users. 0 (default) means that the manager never purges, and that the deletion waits.
+	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. PurgeGracePeriod starts
+	// with the deletion of the modules. After it, the manager purges the remaining objects from the runtime, and with
+	// them custom resources of users. 0 (default) means that the manager never purges, and that the deletion waits.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
 	// s. After it, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again, the
@@ -264,7 +265,7 @@ type Manager struct {
 	// listener. Default :8445.
 	ListenerBindAddress string
 	// KymaSkrListenerBindAddress is the address on which the listener serves plain HTTP behind an ingress that
-	// terminates TLS. It requires ListenerForwardedFrom. Default "0": disabled.
+	// terminates TLS. KymaSkrListenerBindAddress requires ListenerForwardedFrom. Default "0": disabled.
 	KymaSkrListenerBindAddress string
 	// ListenerForwardedFrom are the networks of the ingress that terminates TLS, in CIDR notation. The listener rejects
 	// a forwarded client certificate from any other network.
@@ -311,9 +312,9 @@ type Manager struct {
 	// LeaderElectionLeaseDuration. Default: $POD_NAME, else a unique name.
 	PodName string
 
-	// ExitAfterStep is a hidden setting for tests of process failures. Its form is CONTROLLER/STEP[:N], where the
-	// controller is kyma or manifest. The process exits at once, as after SIGKILL, when the step has run N times
-	// (default 1). Default empty: the process does not exit.
+	// ExitAfterStep is a hidden setting for tests of process failures. The form of the setting is CONTROLLER/STEP[:N],
+	// where the controller is kyma or manifest. The process exits at once, as after SIGKILL, when the step has run N
+	// times (default 1). Default empty: the process does not exit.
 	ExitAfterStep string
 }
 
@@ -539,7 +540,7 @@ var endpoint = regexp.MustCompile(`^https?://[^/@\s]+:[0-9]+$`)
 
 var stepName = regexp.MustCompile(`^(kyma|manifest)/[a-z]+(:[1-9][0-9]*)?$`)
 
-// Validate sets the defaults that depend on other fields. It returns all errors, each with the name of its flag.
+// Validate sets the defaults that depend on other fields. Validate returns all errors, each with the name of its flag.
 func (m *Manager) Validate() error {
 	if m.Namespace == "" {
 		m.Namespace = "kcp-system"

@@ -20,7 +20,7 @@ func VersionLabel() string {
 // Build describes how a program was built.
 type Build struct {
 	Version string `json:"version"`
-	// Commit is the commit of the sources. It is "" if the program was built outside of a repository.
+	// Commit is the commit of the sources. Commit is "" if the program was built outside of a repository.
 	Commit string `json:"commit,omitempty"`
 	// Modified is true if the sources had changes that were not committed.
 	Modified bool `json:"modified,omitempty"`

@@ -22,8 +22,8 @@
 //     serve v1alpha1.
 //
 // A replica writes only differences. A replica starts to use a new certificate one interval after the new CA was
-// written to the CRDs. Therefore API servers trust the new CA before they receive the new certificate. They still trust
-// the former CA while other replicas use the former certificate.
+// written to the CRDs. Therefore API servers trust the new CA before they receive the new certificate. API servers
+// still trust the former CA while other replicas use the former certificate.
 //
 // The generated CRDs do not serve v1alpha1. Without this webhook, an API server would store v1alpha1 objects as v1beta2
 // and drop unknown fields. Therefore the webhook enables v1alpha1 in the same patch that sets the conversion webhook.
@@ -35,8 +35,8 @@
 //
 // # What it does not do
 //
-// The package does not validate objects and has no admission webhooks. It does not install CRDs. It does not
-// authenticate callers, because a response contains only data from the request.
+// The package does not validate objects and has no admission webhooks. The package does not install CRDs. The package
+// does not authenticate callers, because a response contains only data from the request.
 package conversion
 
 import (
@@ -94,7 +94,7 @@ type Options struct {
 	interval time.Duration    // the default is syncInterval; tests can replace it
 }
 
-// Webhook is the conversion webhook. It is a runnable of a controller-runtime manager.
+// Webhook is the conversion webhook. Webhook is a runnable of a controller-runtime manager.
 type Webhook struct {
 	Options
 	host    string                      // host name in the certificate

@@ -73,7 +73,7 @@ func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle
 	return json.Marshal(patch)
 }
 
-// conversionSpec returns spec.conversion of a CRD for this webhook. It includes the defaults of the API server.
+// conversionSpec returns spec.conversion of a CRD for this webhook. The result includes the defaults of the API server.
 func (w *Webhook) conversionSpec(bundle []byte) *apiextensionsv1.CustomResourceConversion {
 	c := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {

@@ -24,8 +24,8 @@
 //
 // # What it does not do
 //
-// It does not delete custom resources that another module has applied, even if the user allows a deletion: that module
-// would create them again. They are reported until that module is removed.
+// The package does not delete custom resources that another module has applied, even if the user allows a deletion:
+// that module would create them again. Such custom resources are reported until that module is removed.
 package customresource
 
 import (
@@ -42,8 +42,8 @@ import (
 
 // Question is about the CRDs of one module.
 type Question struct {
-	// Manifests returns the Manifests of the runtime, which may include that of the module. It is called only if there
-	// are custom resources.
+	// Manifests returns the Manifests of the runtime, which may include that of the module. Manifests is called only if
+	// there are custom resources.
 	Manifests func(context.Context) ([]v1beta2.Manifest, error)
 	// Runtime is the cluster of the module.
 	Runtime *apply.Cluster
@@ -83,8 +83,8 @@ const (
 )
 
 // ResourceRef returns the default custom resource of a Manifest as it is identified in the runtime: the namespace of a
-// cluster-scoped kind is left out, although spec.resource has one. It returns the zero Ref if the module has no default
-// custom resource.
+// cluster-scoped kind is left out, although spec.resource has one. ResourceRef returns the zero Ref if the module has
+// no default custom resource.
 func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest) (apply.Ref, error) {
 	if m.Spec.Resource == nil {
 		return apply.Ref{}, nil

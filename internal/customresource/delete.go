@@ -11,9 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until none is left. It
-// returns those whose deletion the API server has accepted now. Custom resources that are already being deleted wait
-// for their finalizers, which the operator of the module removes.
+// Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until none is left.
+// Delete returns those whose deletion the API server has accepted now. Custom resources that are already being deleted
+// wait for their finalizers, which the operator of the module removes.
 func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 	for _, k := range f.Kinds {
 		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, "")
@@ -46,7 +46,8 @@ func (f Found) isAllowed() bool {
 	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 }
 
-// DeleteIfAllowed calls Delete if the user allows the deletion. It records an event about the deleted custom resources.
+// DeleteIfAllowed calls Delete if the user allows the deletion. DeleteIfAllowed records an event about the deleted
+// custom resources.
 func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
 	if !f.isAllowed() {
 		return nil

@@ -86,7 +86,7 @@ func (w *ownership) countOf(kind schema.GroupKind) int {
 	return n
 }
 
-// keeps reports whether the module keeps a custom resource of a kind. Its CRD is then kept, too.
+// keeps reports whether the module keeps a custom resource of a kind. The CRD of such a custom resource is kept, too.
 func (w *ownership) keeps(kind schema.GroupKind) bool {
 	return slices.ContainsFunc(w.inventory, func(r apply.Ref) bool { return r.Keep && r.GVK().GroupKind() == kind })
 }

@@ -98,8 +98,8 @@ func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 }
 
 // runtimesByRoot returns, for each root certificate, the names of the Kymas whose agents use a certificate of that
-// root. The key is the fingerprint of the root. It returns false if this replica is not the leader or the Kymas cannot
-// be read.
+// root. The key is the fingerprint of the root. runtimesByRoot returns false if this replica is not the leader or the
+// Kymas cannot be read.
 func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, bool) {
 	select {
 	case <-f.manager.Elected():

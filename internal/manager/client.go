@@ -20,7 +20,7 @@ const ownWriteTimeout = 5 * time.Second
 // broke before the event was sent. The next list of the API server then does not contain the object. In an idle control
 // plane, each Get of that object would wait until somebody changes another object of the kind.
 //
-// List does not wait. It would have to wait for all current writes of the kind. In a rollout, there are hundreds of
+// List does not wait. List would have to wait for all current writes of the kind. In a rollout, there are hundreds of
 // these writes. The lookup of an agent's identity would wait for all of them, and so would a reconcile for a person
 // that lists its Manifests. A caller that needs its own writes in a list has to use the answers of these writes.
 type boundedClient struct {

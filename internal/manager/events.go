@@ -10,9 +10,9 @@ import (
 )
 
 // recorder records Kubernetes events. The recorder of client-go merges two events if they are about the same object,
-// have the same reason and action, and occur within six minutes. It then drops the note of the second event. Therefore
-// recorder adds a hash of the note to the action. So events with the same note are merged and counted, and an event
-// with another note is recorded.
+// have the same reason and action, and occur within six minutes. The recorder of client-go then drops the note of the
+// second event. Therefore recorder adds a hash of the note to the action. So events with the same note are merged and
+// counted, and an event with another note is recorded.
 type recorder struct{ events.EventRecorder }
 
 func newRecorder(mgr ctrl.Manager) events.EventRecorder {

@@ -61,8 +61,8 @@ func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
 	}
 }
 
-// leaseValidPeriod is the time for which the address is used before the Lease is read again. It is also the timeout of
-// that read.
+// leaseValidPeriod is the time for which the address is used before the Lease is read again. leaseValidPeriod is also
+// the timeout of that read.
 const leaseValidPeriod = 2 * time.Second
 
 // find returns the address of the leader's listener, or "" if it is unknown. If this replica is the leader, me is true.

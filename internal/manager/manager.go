@@ -5,9 +5,9 @@
 //	mgr, err := manager.New(ctx, cfg, rest)
 //	err = mgr.Start(ctx) // until ctx ends
 //
-// How it works: [New] makes one manager for each served namespace. They share the registry, and nothing else: each has
-// its own Lease, caches and connections. For each of them, build makes the parts one after the other. Each part is
-// complete when it is made, and gets earlier parts as values:
+// How it works: [New] makes one manager for each served namespace. The managers share the registry, and nothing else:
+// each has its own Lease, caches and connections. For each of them, build makes the parts one after the other. Each
+// part is complete when it is made, and gets earlier parts as values:
 //
 //	 1 urgent      the set of runtimes that a person waits for
 //	 2 transport   the configuration of all requests to the control plane: limit of writes, retries of caches during an outage
@@ -230,8 +230,8 @@ func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, erro
 	return runtimes.New(ctx, poolOptions(f, r))
 }
 
-// newControlPlane returns the pool with the connection to the control plane. It returns nil if no modules may be
-// installed there.
+// newControlPlane returns the pool with the connection to the control plane. newControlPlane returns nil if no modules
+// may be installed there.
 func newControlPlane(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	name := f.config.ControlPlaneServiceAccount
 	if name == "" {

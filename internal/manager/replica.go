@@ -128,15 +128,15 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 	}, nil
 }
 
-// leaseLabels returns the labels of the Leases that this process renews. They are sent with each renewal, so they cost
-// no request.
+// leaseLabels returns the labels of the Leases that this process renews. The labels are sent with each renewal, so they
+// cost no request.
 func leaseLabels() map[string]string {
 	return map[string]string{v1beta2.LabelVersion: config.VersionLabel()}
 }
 
-// leadingEvents records the events of leader election. Its recorder is set later, because controller-runtime needs the
-// lock before it can make event recorders. Events before that are dropped. There are no events before the manager
-// starts.
+// leadingEvents records the events of leader election. The recorder of leadingEvents is set later, because
+// controller-runtime needs the lock before it can make event recorders. Events before that are dropped. There are no
+// events before the manager starts.
 type leadingEvents struct {
 	recorder atomic.Pointer[events.EventRecorder]
 }
@@ -208,7 +208,8 @@ func newShardedClient(cfg *rest.Config, o client.Options, sharded *shard.Cache) 
 	return shard.NewClient(sharded, others, live), nil
 }
 
-// addTo sets the event recorder of leader election. It also adds the Keeper and the Labeler of shards to the manager.
+// addTo sets the event recorder of leader election. addTo also adds the Keeper and the Labeler of shards to the
+// manager.
 func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager, live client.Client) error {
 	if r.leading != nil {
 		var recorder events.EventRecorder = mgr.GetEventRecorder("lifecycle-manager")
@@ -257,8 +258,8 @@ func stripMetadata(raw any) (any, error) {
 	return raw, nil
 }
 
-// listenerAddress returns the address at which other replicas reach the listener of this replica. It returns "" if
-// there is no listener address.
+// listenerAddress returns the address at which other replicas reach the listener of this replica. listenerAddress
+// returns "" if there is no listener address.
 func listenerAddress(c *config.Manager) (string, error) {
 	if c.WatchMode != config.WatchAgent || c.ListenerBindAddress == "0" {
 		return "", nil

@@ -189,8 +189,8 @@ var (
 		Help: "How often a module of a Kyma was blocked from reaching its desired state.",
 	}, []string{"module", "reason"})
 
-	// MaintenancePolicyValid is 1 if the latest maintenance policy is valid and in use. It is 0 if the policy is
-	// missing or invalid.
+	// MaintenancePolicyValid is 1 if the latest maintenance policy is valid and in use. MaintenancePolicyValid is 0 if
+	// the policy is missing or invalid.
 	MaintenancePolicyValid = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_maintenance_window_config_read_success",
 		Help: "1 if the maintenance policy that was read last is in force.",
@@ -230,7 +230,7 @@ var (
 	})
 
 	// AuthorityOutdatedRuntimes is the number of runtimes that do not yet use a certificate of the newest root
-	// certificate. It is 0 while there is only one root certificate.
+	// certificate. AuthorityOutdatedRuntimes is 0 while there is only one root certificate.
 	AuthorityOutdatedRuntimes = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_stragglers",
 		Help: "Runtimes that do not use a certificate of the newest root yet, during a rotation.",
@@ -352,7 +352,7 @@ var (
 		Help: "Time of the last heartbeat of an agent that is not connected any more, in seconds since 1970.",
 	}, []string{"kyma_name"})
 
-	// Shards is the number of shards that this replica holds. It stays 0 with --shards=0.
+	// Shards is the number of shards that this replica holds. Shards stays 0 with --shards=0.
 	Shards = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_shards",
 		Help: "Shards of the fleet that this replica holds; over all replicas there are 64.",
@@ -387,7 +387,7 @@ var (
 	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})
 )
 
-// Sources contains functions that return the values of metrics. They are called at each scrape.
+// Sources contains functions that return the values of metrics. These functions are called at each scrape.
 type Sources struct {
 	// MandatoryModules returns the number of mandatory modules, or NaN if the number is not known.
 	MandatoryModules func() float64

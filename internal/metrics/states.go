@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// States is a gauge that has one series with value 1 for each current state, and no series for other states. It stores
-// only the label values of each series, because a GaugeVec needs a kilobyte for each series. For ten thousand runtimes
-// with five modules each, a GaugeVec needed as much memory as the cached objects of these runtimes. States is safe for
-// concurrent use.
+// States is a gauge that has one series with value 1 for each current state, and no series for other states. States
+// stores only the label values of each series, because a GaugeVec needs a kilobyte for each series. For ten thousand
+// runtimes with five modules each, a GaugeVec needed as much memory as the cached objects of these runtimes. States is
+// safe for concurrent use.
 type States struct {
 	desc *prometheus.Desc
 
@@ -19,7 +19,8 @@ type States struct {
 	series map[string][]string // guarded by mu: joined label values, by owner
 }
 
-// separator separates label values that are joined. It cannot occur in a label value, because it is not valid UTF-8.
+// separator separates label values that are joined. separator cannot occur in a label value, because it is not valid
+// UTF-8.
 const separator = "\xff"
 
 // NewStates returns a gauge with the given labels and without series.

@@ -9,15 +9,15 @@
 // # How it works
 //
 // A cluster is identified by the UID of its Namespace kube-system. The owner of a runtime is a Kyma in a control plane.
-// Its record is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime, which every reconcile reads
-// anyway. The record contains the cluster, too. [Decide] compares the record with the claim of a Kyma by a table.
+// The record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime, which every reconcile
+// reads anyway. The record contains the cluster, too. [Decide] compares the record with the claim of a Kyma by a table.
 // Namespace kube-system of the runtime is read only if the table needs it: if there is no complete record, or if the
 // runtime is taken over.
 //
 // # What it does not do
 //
-// The package writes nothing. It does not detect that a cluster is a copy of another cluster with the same Namespace
-// kube-system.
+// The package writes nothing. The package does not detect that a cluster is a copy of another cluster with the same
+// Namespace kube-system.
 package ownership
 
 import (
@@ -75,8 +75,8 @@ func Decode(text string) (Owner, error) {
 
 // Seen has the data in a runtime that identifies its owner.
 type Seen struct {
-	// Annotations are the annotations of the Kyma in the runtime. They are nil if this Kyma does not exist, and also if
-	// it has no annotations, which makes no difference.
+	// Annotations are the annotations of the Kyma in the runtime. Annotations are nil if this Kyma does not exist, and
+	// also if it has no annotations, which makes no difference.
 	Annotations map[string]string
 	// Cluster is the UID of Namespace kube-system in the runtime. "" means that it was not read.
 	Cluster string
@@ -84,7 +84,7 @@ type Seen struct {
 
 // Claim is the Kyma that wants to use a runtime.
 type Claim struct {
-	// Me is the Kyma as an owner. Its Cluster is the cluster that the Kyma used last, or "" if that is not known.
+	// Me is the Kyma as an owner. Cluster of Me is the cluster that the Kyma used last, or "" if that is not known.
 	Me Owner
 	// Server is the address of the runtime, for messages.
 	Server string

@@ -59,10 +59,11 @@ func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
 
 // KymasIn has the facts about the Kymas in a runtime that a deletion needs.
 type KymasIn struct {
-	// Own has the metadata of the runtime's Kyma. It is nil if this Kyma was not found. If there are several other
+	// Own has the metadata of the runtime's Kyma. Own is nil if this Kyma was not found. If there are several other
 	// Kymas, the runtime's Kyma may exist although Own is nil.
 	Own *apply.ObjectMetadata
-	// Other is the namespace/name of another Kyma. It is "" if there is none. The cluster then is a control plane, too.
+	// Other is the namespace/name of another Kyma. Other is "" if there is none. The cluster then is a control plane,
+	// too.
 	Other string
 }
 

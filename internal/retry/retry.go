@@ -19,7 +19,7 @@
 //
 // # What it does not do
 //
-// It does not retry anything itself, and does not know what can fail.
+// The package does not retry anything itself, and does not know what can fail.
 package retry
 
 import (
@@ -38,14 +38,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// keepPeriod is the period after a request in which older answers are not used. It is longer than the time for which
-// any cache stores a failure; see the caches that call IsOutdated.
+// keepPeriod is the period after a request in which older answers are not used. keepPeriod is longer than the time for
+// which any cache stores a failure; see the caches that call IsOutdated.
 const keepPeriod = 15 * time.Second
 
 // Queue is the queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Requests has the recent requests of one controller. The zero value is empty and ready to use. It is safe for
+// Requests has the recent requests of one controller. The zero value is empty and ready to use. Requests is safe for
 // concurrent use.
 type Requests struct {
 	mu sync.Mutex

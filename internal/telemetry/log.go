@@ -52,8 +52,8 @@ func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	return &limited{Handler: next, limit: &limit{perMinute: float64(perMinute), runtimes: map[string]*allowance{}}}
 }
 
-// limited is a handler that limits the log records about each runtime. It stores the attributes that all its records
-// have.
+// limited is a handler that limits the log records about each runtime. limited stores the attributes that all its
+// records have.
 type limited struct {
 	slog.Handler // next handler
 	limit        *limit
@@ -162,8 +162,8 @@ func (l *limit) refillLocked(a *allowance, now time.Time) {
 	}
 }
 
-// forgetLocked deletes the runtimes with a full allowance and without suppressed records. Their state equals the state
-// of a new runtime.
+// forgetLocked deletes the runtimes with a full allowance and without suppressed records. The state of these runtimes
+// equals the state of a new runtime.
 func (l *limit) forgetLocked(now time.Time) {
 	for name, a := range l.runtimes {
 		if l.refillLocked(a, now); a.left >= l.perMinute && a.suppressed == 0 {

@@ -20,8 +20,8 @@
 //
 // # What it does not do
 //
-// It does not trace single requests. It does not continue the trace of a caller either, because a change of an object
-// starts a reconcile, not a call.
+// The package does not trace single requests. The package does not continue the trace of a caller either, because a
+// change of an object starts a reconcile, not a call.
 package telemetry
 
 import (

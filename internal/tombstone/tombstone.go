@@ -46,7 +46,7 @@ type Tombstone struct {
 	// Kyma and UID are the name and the UID of the deleted Kyma.
 	Kyma string    `json:"kyma"`
 	UID  types.UID `json:"uid"`
-	// ClusterID is the UID of Namespace kube-system in the runtime. It is "" if it is not known.
+	// ClusterID is the UID of Namespace kube-system in the runtime. ClusterID is "" if it is not known.
 	ClusterID string `json:"clusterID,omitempty"`
 	// DeletedAt is the time at which the Kyma was deleted.
 	DeletedAt metav1.Time `json:"deletedAt"`
@@ -68,7 +68,7 @@ type Tombstone struct {
 type Module struct {
 	Name     string `json:"name"`
 	Manifest string `json:"manifest"`
-	// Resource is the module's own custom resource, which is deleted first. It is nil if the module has no custom
+	// Resource is the module's own custom resource, which is deleted first. Resource is nil if the module has no custom
 	// resource, or if the custom resource belongs to the user.
 	Resource *v1beta2.Resource `json:"resource,omitempty"`
 	// Objects is the inventory of the module. The custom resources of CRDs in the inventory are deleted before the

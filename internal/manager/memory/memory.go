@@ -33,8 +33,8 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// Adjust lets the heap grow so that the process uses up to target bytes of memory, which saves
-// processor time. It runs until the context ends; see config.Manager.MemoryTarget. If target is 0, it does nothing.
+// Adjust lets the heap grow so that the process uses up to target bytes of memory, which saves processor time. Adjust
+// runs until the context ends; see config.Manager.MemoryTarget. If target is 0, it does nothing.
 func Adjust(ctx context.Context, target int64) {
 	if target <= 0 {
 		return

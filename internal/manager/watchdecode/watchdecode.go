@@ -123,8 +123,9 @@ func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader
 // Close implements [watch.Decoder].
 func (e *eventReader) Close() { _ = e.body.Close() } // ignored: nothing was written
 
-// Decode implements [watch.Decoder]. It returns the next event. The API server ends each event with a line feed, and
-// there is no other line feed in an event. If a proxy has added line feeds, an event ends where its JSON is complete.
+// Decode implements [watch.Decoder]. Decode returns the next event. The API server ends each event with a line feed,
+// and there is no other line feed in an event. If a proxy has added line feeds, an event ends where its JSON is
+// complete.
 func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	e.text = e.text[:0]
 	for {
@@ -154,7 +155,7 @@ func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	}
 }
 
-// decodeEvent decodes an event into the empty object into. It decodes an event of type ERROR into a Status.
+// decodeEvent decodes an event into the empty object into. decodeEvent decodes an event of type ERROR into a Status.
 func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Object, error) {
 	event := struct {
 		Type   watch.EventType `json:"type"`
