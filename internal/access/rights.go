@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// MaxReviewBytes is the maximum size of an answer to a review, and maxRightsBytes that of the rights in it.
+	// MaxReviewBytes is the maximum size of an answer to a review, and maxRightsBytes is the maximum size of the rights
+	// in it.
 	MaxReviewBytes = 1 << 20
 	maxRightsBytes = 64 << 10
 	// maxLostTexts is the maximum number of resources that a message names.
@@ -79,8 +80,8 @@ func (r Rights) IsKnown() bool { return r != Rights{} }
 // lines returns the rules of known rights.
 func (r Rights) lines() []string { return strings.Split(r.rules.Value(), "\n") }
 
-// Union returns the rights that former or latter contains. Unknown rights count as none. If there are too many rights,
-// the result is latter.
+// Union returns the rights that former or latter contains. Unknown rights are handled as no rights. If there are too
+// many rights, the result is latter.
 func Union(former, latter Rights) Rights {
 	switch {
 	case former == latter || !latter.IsKnown():
@@ -115,7 +116,7 @@ func (r Rights) IsUnlimited() bool {
 	return r.IsKnown() && r.allows("*", schema.GroupResource{Group: "*", Resource: "*"})
 }
 
-// MayWatch reports whether known rights include those to list and watch a resource.
+// MayWatch reports whether known rights include the rights to list and watch a resource.
 func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }

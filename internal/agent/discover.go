@@ -39,7 +39,7 @@ type answer struct {
 	err  error
 }
 
-// cacheTTL is how long an answer is cached. The time is short, so that a new CRD is found soon.
+// cacheTTL is the time for which an answer is cached. The time is short, so that a new CRD is found soon.
 const cacheTTL = time.Second
 
 // get reads JSON from a path of the API server.

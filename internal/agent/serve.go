@@ -39,7 +39,8 @@ func (a *Agent) health() *http.Server {
 		WriteTimeout: 30 * time.Second}
 }
 
-// checkReady returns an error that names what the agent waits for. checkReady returns nil if the agent is ready.
+// checkReady returns an error that names the condition that the agent waits for. checkReady returns nil if the agent is
+// ready.
 func (a *Agent) checkReady() error {
 	if a.identity.current.Load() == nil {
 		return errors.New("waiting for the certificate files")

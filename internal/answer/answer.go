@@ -10,8 +10,8 @@
 // Transport passes requests through. While the caller reads the body of an answer, Transport counts the bytes and the
 // JSON values in it, and fails the read as soon as a limit is exceeded. So an answer that is too large is refused
 // before structs are built from it. A value of three bytes may need a struct of 300 bytes, therefore each value counts
-// as 100 bytes. In metadata, values below the seventh level count only their text: these are managed fields, which are
-// not decoded.
+// as 100 bytes. In metadata, values below the seventh level cost only the bytes of their text: these are managed
+// fields, which are not decoded.
 //
 //	an answer                          at most 3/4 of Memory, with 512 levels of objects and lists
 //	an event of a watch                at most Memory/8
@@ -21,8 +21,8 @@
 //
 // # What it does not do
 //
-// Transport does not limit what the caller keeps after it has closed the body. Transport does not limit the number of
-// answers.
+// Transport does not limit the data that the caller keeps after it has closed the body. Transport does not limit the
+// number of answers.
 package answer
 
 import (
@@ -214,8 +214,8 @@ func (s *scanner) countValue() {
 	}
 }
 
-// scan reads text up to the end of an object or list that is not part of another one, or all of it. scan returns the
-// number of bytes, and whether the document has ended.
+// scan reads text up to the end of the outermost object or list, or all of the text. scan returns the number of bytes,
+// and whether the document has ended.
 func (s *scanner) scan(text []byte) (n int, ended bool) {
 	for i, c := range text {
 		switch {

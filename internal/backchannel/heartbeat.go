@@ -20,7 +20,7 @@ const (
 	// maxProblemBytes limits the length of the problem that an agent reports. The problem is shown in the status of the
 	// Kyma.
 	maxProblemBytes = 300
-	// recordRetention is how long the record of a runtime is kept after its last request.
+	// recordRetention is the time for which the record of a runtime is kept after its last request.
 	recordRetention = 24 * time.Hour
 )
 
@@ -207,15 +207,16 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	return replaced
 }
 
-// recordHeartbeat records a heartbeat whose response delays the next one by delay.
+// recordHeartbeat records a heartbeat whose response delays the next one by delay. The boot of the heartbeat determines
+// whether events were missed, and whether the heartbeat becomes the state of the runtime:
 //
-//	 boot                                         events were missed if               becomes the state
-//	1 the first that this process receives        the agent lost some                yes; its number is the start
-//	2 the newest                                  lost, or sent but not received     yes
-//	3 unknown, while others are known             always                             yes, and it becomes the newest
-//	4 older than the newest, but the state's own  as 2                               yes: the newest has sent events only
-//	5 older, and the state's is not alive         always                             yes, and it becomes the newest
-//	6 older, and the state's is alive             as 2                               no: two agents would alternate
+//	 boot of the heartbeat                           events were missed                 becomes the state
+//	1 the first boot in this process                 if the agent lost some             yes; its number is the start
+//	2 the newest boot                                if lost, or sent but not received  yes
+//	3 unknown, while other boots are known           always                             yes, as the newest boot
+//	4 not the newest, but the boot of the state      as in row 2                        yes: the newest sent only events
+//	5 not the newest; the boot of the state is lost  always                             yes, as the newest boot
+//	6 not the newest; the boot of the state is alive as in row 2                        no: two agents would alternate
 func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.Heartbeat, pace time.Duration) {
 	now := time.Now()
 	h.Problem = oneLine(h.Problem)

@@ -34,7 +34,7 @@ import (
 // Limit is the number of changes that are kept for each module.
 const Limit = 10
 
-// Observation is what a reconcile has observed of one module.
+// Observation is the state of one module, as a reconcile has observed it.
 type Observation struct {
 	// Version is the version that is being installed, or that is installed.
 	Version string

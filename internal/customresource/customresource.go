@@ -19,7 +19,7 @@
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
 //
-// In the normal case there is nothing to find, and each CRD costs one list request for metadata. If the kind of the CRD
+// Usually there are no such custom resources, and each CRD costs one list request for metadata. If the kind of the CRD
 // is not known to this process, for example after a restart, two discovery requests are added.
 //
 // # What it does not do
@@ -42,8 +42,8 @@ import (
 
 // Question is about the CRDs of one module.
 type Question struct {
-	// Manifests returns the Manifests of the runtime, which may include that of the module. Manifests is called only if
-	// there are custom resources.
+	// Manifests returns the Manifests of the runtime, which may include the Manifest of the module. Manifests is called
+	// only if there are custom resources.
 	Manifests func(context.Context) ([]v1beta2.Manifest, error)
 	// Runtime is the cluster of the module.
 	Runtime *apply.Cluster
@@ -74,7 +74,8 @@ type Kind struct {
 }
 
 const (
-	// firstPage is the number of custom resources in the first request for a CRD, in addition to those of the module.
+	// firstPage is the number of custom resources in the first request for a CRD, in addition to the custom resources
+	// of the module.
 	firstPage = 10
 	// nextPage is the number of custom resources in further requests, and the number that one call of Delete deletes.
 	nextPage = 500

@@ -12,8 +12,8 @@ import (
 )
 
 // Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until none is left.
-// Delete returns those whose deletion the API server has accepted now. Custom resources that are already being deleted
-// wait for their finalizers, which the operator of the module removes.
+// Delete returns the custom resources whose deletion the API server has accepted in this call. Custom resources that
+// are already being deleted wait for their finalizers, which the operator of the module removes.
 func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 	for _, k := range f.Kinds {
 		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, "")

@@ -30,8 +30,8 @@ const (
 func (a *answer) Error() string { return a.why }
 
 // Later returns the answer "not yet". The runner stops, and reconciles the object again after the given time, or
-// earlier when an event is received. The text why names what the step waits for. The text becomes part of the status,
-// so it must not change while the step waits for the same thing.
+// earlier when an event is received. The text why names the condition that the step waits for. The text becomes part of
+// the status, so it must not change while the step waits for the same thing.
 func Later(after time.Duration, why string) error {
 	return &answer{kind: later, after: after, why: why}
 }

@@ -18,8 +18,8 @@
 //	6  any other error              stop; requeue with back-off
 //
 // The errors 2 to 4 are answers; the errors 5 and 6 are failures. Both can be wrapped with %w and joined with
-// errors.Join. If a failure is joined with an answer, the failure counts. If a terminal error is joined with another
-// failure, the object is requeued with back-off.
+// errors.Join. If a failure is joined with an answer, the failure determines the result. If a terminal error is joined
+// with another failure, the object is requeued with back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],
@@ -92,7 +92,7 @@ type Options struct {
 	// AfterSave is also called if the object no longer exists: then it is the last time.
 	AfterSave func(before client.Object)
 	// Publish, if set, copies the status to another place. Publish is called after the status was saved, also if a step
-	// failed. An error of Publish counts like the error of a last step. Publish never hides the error of an earlier
+	// failed. An error of Publish is handled like the error of a last step. Publish never hides the error of an earlier
 	// step.
 	Publish func(context.Context) error
 	// AfterStep, if set, is called after each step that ran, with the name of the step, also if the step failed. If the
@@ -108,7 +108,7 @@ type Outcome struct {
 	// Err is the failure of that step. Err is nil if there is no failure. Waiting is not a failure, see the field
 	// Waiting.
 	Err error
-	// Waiting is the text that names what the step waits for. Waiting is "" if the step does not wait.
+	// Waiting is the text that names the condition that the step waits for. Waiting is "" if the step does not wait.
 	Waiting string
 	// Terminal is true if Err is terminal: trying again cannot succeed.
 	Terminal bool

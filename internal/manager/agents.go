@@ -274,8 +274,8 @@ func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
 // timeout returns the time after the last heartbeat for which an agent counts as connected. Two heartbeats may be lost.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
-// next returns the delay until the next heartbeat of an agent in whose runtime nothing happens. The delay is so long
-// that all runtimes of this replica together stay within the budget. next returns 0 if the configured interval is long
+// next returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is so long that
+// all runtimes of this replica together stay within the budget. next returns 0 if the configured interval is long
 // enough for the budget.
 func (h *heartbeats) next() time.Duration {
 	if h.budget == 0 {

@@ -50,7 +50,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
-			// Only the OpenMetrics format supports exemplars. Clients that do not request this format get the other
+			// Only the OpenMetrics format supports exemplars. Clients that do not request this format get the text
 			// format.
 			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
 		},

@@ -30,7 +30,7 @@ func NewStates(o prometheus.Opts, labels []string) *States {
 }
 
 // Set replaces the series of an owner, such as a Kyma. Each series is a list with the values of all labels. Duplicate
-// series count once. Without series, Set removes the owner. Two owners must not have the same series.
+// series are stored once. Without series, Set removes the owner. Two owners must not have the same series.
 func (s *States) Set(owner string, series ...[]string) {
 	joined := make([]string, 0, len(series))
 	for _, values := range series {

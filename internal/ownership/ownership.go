@@ -76,7 +76,7 @@ func Decode(text string) (Owner, error) {
 // Seen has the data in a runtime that identifies its owner.
 type Seen struct {
 	// Annotations are the annotations of the Kyma in the runtime. Annotations are nil if this Kyma does not exist, and
-	// also if it has no annotations, which makes no difference.
+	// also if it has no annotations. Both cases have the same result.
 	Annotations map[string]string
 	// Cluster is the UID of Namespace kube-system in the runtime. "" means that it was not read.
 	Cluster string
@@ -96,8 +96,8 @@ type Claim struct {
 type Found struct {
 	// Owner is the record that the runtime has to have.
 	Owner Owner
-	// IsRecorded is true if the runtime has a record that names this Kyma. If it is false, another client may write its
-	// own record at the same time, so that the record has to be written with a precondition.
+	// IsRecorded is true if the runtime has a record that names this Kyma. If IsRecorded is false, another client may
+	// write its own record at the same time, so the record has to be written with a precondition.
 	IsRecorded bool
 	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. Otherwise it is
 	// "".

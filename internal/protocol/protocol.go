@@ -18,8 +18,8 @@
 //
 // # What it does not do
 //
-// The package opens no connection. The parsers do not limit the size of a message: their callers limit what they read
-// from the network.
+// The package opens no connection. The parsers do not limit the size of a message: their callers limit the bytes that
+// they read from the network.
 package protocol
 
 import (
@@ -191,8 +191,8 @@ type Identity struct {
 	Root string
 }
 
-// BackdatePeriod is the time by which the validity of a certificate of our authority begins before its issue, because
-// the clock of a runtime may be slow.
+// BackdatePeriod is the time between the start of the validity of a certificate of our authority and its issue. The
+// validity starts earlier because the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
 // ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, it must also have

@@ -89,8 +89,8 @@ func IsUrgent(ctx context.Context) bool {
 
 // RequeuePriority returns the priority for a request that is requeued after a reconcile, for use in [reconcile.Result].
 // Without this priority, controller-runtime would keep the former priority of the request. A queued request keeps the
-// highest priority with which it was added. So a runtime that a person changed once would come before other runtimes
-// forever.
+// highest priority with which it was added. So a runtime that a person changed once would be preferred to other
+// runtimes forever.
 func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())

@@ -51,8 +51,8 @@
 //
 // The package does not write to a disk. The package does not interpret the content of layers; package render does. The
 // package does not follow component references. The package ignores repository contexts in descriptors: the blobs of a
-// component are read from the registry of the component's descriptor. The package does not detect that the tag of an
-// image that is not a component version was moved to another image with a signature by the same key.
+// component are read from the registry of the component's descriptor. An image that is not a component version has one
+// gap: if its tag is moved to another image with a signature by the same key, the package does not detect that.
 package registry
 
 import (

@@ -19,7 +19,7 @@
 //
 // # What it does not do
 //
-// The package does not retry anything itself, and does not know what can fail.
+// The package does not retry anything itself, and does not know the operations that can fail.
 package retry
 
 import (

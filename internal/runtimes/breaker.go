@@ -48,9 +48,9 @@ const (
 	OwnerNotVerified = "OwnerNotVerified"
 	// RuntimeTaken: the runtime belongs to another Kyma or control plane.
 	RuntimeTaken = "RuntimeTaken"
-	// RuntimeIsControlPlane: the access Secret leads to the control plane itself.
+	// RuntimeIsControlPlane: the access Secret is for the control plane itself.
 	RuntimeIsControlPlane = "RuntimeIsControlPlane"
-	// RuntimeReplaced: the access Secret leads to another cluster than before.
+	// RuntimeReplaced: the access Secret is for another cluster than before.
 	RuntimeReplaced = "RuntimeReplaced"
 )
 

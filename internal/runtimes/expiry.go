@@ -6,7 +6,7 @@ import (
 )
 
 // expiryDelay is the time between the end of a credential and the probe that notices it. The clock of the runtime may
-// differ by that much.
+// be behind by this time.
 const expiryDelay = 30 * time.Second
 
 // checkInterval is the interval of the reviews of a credential in a runtime whose agent reports all changes. Without

@@ -43,8 +43,8 @@ func IsOthers(err error) bool {
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// Connect is Get for the verifier: it returns a connection regardless of the owner of the runtime. The caller has to
-// call MarkOwned or Refuse. If it cannot, it has to try again.
+// Connect does the same as Get for the verifier: it returns a connection regardless of the owner of the runtime. The
+// caller has to call MarkOwned or Refuse. If it cannot, it has to try again.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *Pool) Refuse(kyma string, rt *Runtime, verifier string, why *Error) {
 	p.setOwner(kyma, rt, verifier, ownerState{refused: why})
 }
 
-// setOwner replaces the state of a connection. If a subscriber may have seen another state, it notifies the
+// setOwner replaces the state of a connection. If a subscriber may have received another state, setOwner notifies all
 // subscribers.
 func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerState) {
 	p.mu.Lock()

@@ -70,7 +70,7 @@ type Options struct {
 	// InterestsChanged must not block.
 	InterestsChanged func(kyma string)
 	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see Connect. VerifyOwner must not
-	// block. If it is nil, and also with Self, every connection counts as verified.
+	// block. If VerifyOwner is nil, and also with Self, every connection counts as verified.
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals

@@ -226,7 +226,7 @@ func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
 	return f
 }
 
-// notifyOne notifies the subscriber with a key of a change of the connection.
+// notifyOne notifies one subscriber, given by its key, that the connection has changed.
 func (p *Pool) notifyOne(kyma, key string) {
 	p.mu.Lock()
 	var notify func(Event)

@@ -131,7 +131,7 @@ func (p *Pool) Interests(kyma string) []Interest {
 	return slices.Compact(all)
 }
 
-// HasInterests reports whether the subscriber with a key has interests.
+// HasInterests reports whether the subscriber with the given key has interests.
 func (p *Pool) HasInterests(kyma, key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,7 +33,7 @@ const (
 	maxLists = 2
 )
 
-// Media types of lists and watches. They are JSON, because the limits of package answer count JSON.
+// Media types of lists and watches. The media types are JSON, because package answer counts JSON values.
 const (
 	listType  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	watchType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

@@ -57,7 +57,8 @@ type Options struct {
 	Log logr.Logger
 }
 
-// validPeriod returns how long a replica may act. This period begins with the start of its last successful renewal.
+// validPeriod returns the time for which a replica may act. This period begins with the start of its last successful
+// renewal.
 func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
 // requestTimeout returns the timeout of all requests except renewals. A renewal may take until the Lease becomes

@@ -37,8 +37,8 @@ func holderOf(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// durationOf returns how long a Lease is valid without a renewal. If the Lease has no duration, durationOf returns one
-// minute. Replicas always write a duration.
+// durationOf returns the time for which a Lease is valid without a renewal. If the Lease has no duration, durationOf
+// returns one minute. Replicas always write a duration.
 func durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute

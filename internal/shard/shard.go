@@ -8,7 +8,7 @@
 //	ctx, done, held := k.BeginReconcile(ctx, "kyma-a") // at the start of a reconcile
 //	err = shard.CheckHeld(ctx)                         // before each write; FencedTransport does this for HTTP clients
 //
-// A nil *Keeper holds all shards: it stands for a single replica, and costs nothing.
+// A nil *Keeper holds all shards. It is for a single replica, and costs nothing.
 //
 // # How it works
 //
@@ -50,8 +50,8 @@
 //
 // # What it does not do
 //
-// Assign does not balance by load: all runtimes count the same. The package cannot withdraw a request that was sent
-// before the process was suspended. Such a request was sent while the Lease was valid.
+// Assign does not balance by load: all runtimes have the same weight. The package cannot withdraw a request that was
+// sent before the process was suspended. Such a request was sent while the Lease was valid.
 package shard
 
 import (

@@ -54,7 +54,7 @@ type Tombstone struct {
 	UnreachableSince metav1.Time `json:"silentSince"`
 	// GivenUpAt is the time at which the deletion was given up.
 	GivenUpAt metav1.Time `json:"givenUpAt"`
-	// Reason and Message are the reason and the message of the error because of which the runtime was unreachable.
+	// Reason and Message are the reason and the message of the error that made the runtime unreachable.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Modules are the modules of the Kyma, sorted by Manifest.
@@ -118,7 +118,7 @@ const (
 	// bytesLimit is the maximum size of one ConfigMap. The API server accepts 1 MiB.
 	bytesLimit = 900 << 10
 	// objectsLimit is the maximum number of objects in one piece of a module. Even with the longest names, this number
-	// of objects is smaller than bytesLimit.
+	// of objects needs less than bytesLimit.
 	objectsLimit = 800
 	// messageLimit is the maximum size of the message in bytes. Every part of the tombstone contains the message.
 	messageLimit = 1 << 10

@@ -9,9 +9,10 @@
 //
 // # How it works
 //
-// A [Place] is an archive or a registry. The same registry client reads both: an archive implements http.RoundTripper
-// and answers the requests of the client, see [Archive.RoundTrip]. So there is only one implementation of reading,
-// verifying and copying. Large blobs of an archive, such as layers of images, are never completely in memory.
+// A [Place] is an archive or a registry. The same registry client reads archives and registries: an archive implements
+// http.RoundTripper and answers the requests of the client, see [Archive.RoundTrip]. So there is only one
+// implementation of reading, verifying and copying. Large blobs of an archive, such as layers of images, are never
+// completely in memory.
 //
 // [Copy] derives the repository of a copied image from the original name of the image. [Copy] does not change the
 // manifests of the module. The component descriptor contains the new locations of the images, and the manager replaces

@@ -14,10 +14,10 @@
 // # How it works
 //
 // The roots (certificates and keys) are in one Secret that all replicas share ([SecretName]). The first replica creates
-// it; a replica that loses this race uses the roots of the other. Each replica reads the Secret when it changes (a
-// metadata watch on this one object) and once per Interval. The table in rotate.go then decides whether a new root is
-// needed, which root signs the certificate of the listener, and which root can be removed. A decision takes effect only
-// after it was written to the Secret.
+// it; if several replicas try to create it, the other replicas use the roots of the first one. Each replica reads the
+// Secret when it changes (a metadata watch on this one object) and once per Interval. The table in rotate.go then
+// decides whether a new root is needed, which root signs the certificate of the listener, and which root can be
+// removed. A decision takes effect only after it was written to the Secret.
 //
 // A rotation has these phases. A new root becomes the first in the list. All roots of the list are trusted by the
 // listener and, with its next certificate, by each runtime. Runtimes receive certificates of the new root one after the
@@ -28,8 +28,8 @@
 // is the oldest root that a runtime connects with.
 //
 // Certificates become valid [protocol.BackdatePeriod] before they are issued. Certificates are renewed well before they
-// expire, each at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew
-// within one hour.
+// expire, each at a different time. A clock that is wrong by an hour is therefore harmless, and the certificates of a
+// fleet are not all renewed within one hour.
 //
 // If the Secret cannot be parsed, the previous roots stay in force in every replica that has read them, and
 // [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
@@ -81,7 +81,7 @@ type Subject struct {
 	// DNSNames are the names of the runtime, in addition to those of the agent's Service. Empty names are ignored.
 	DNSNames []string
 	// NotBefore is the time in the annotation certificates-not-before. CertManager renews a certificate that is older
-	// than this time. Zero means that there is no such time.
+	// than this time. Zero means that CertManager renews no certificate for this reason.
 	NotBefore time.Time
 }
 
@@ -185,9 +185,9 @@ type Options struct {
 	Interval time.Duration
 
 	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root of their client certificate.
-	// This is the certificate of the last heartbeat. Before the first heartbeat, it is the certificate before the last
-	// delivery. The key "" has the runtimes that have a delivered certificate but no known root. No root is removed
-	// while there is such a runtime.
+	// The client certificate of a runtime is the certificate of its last heartbeat. Before the first heartbeat, it is
+	// the certificate before the last delivery. The key "" has the runtimes that have a delivered certificate but no
+	// known root. While such runtimes exist, no root is removed.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
 	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. nil means that

@@ -14,7 +14,7 @@
 //
 // # What it does not do
 //
-// The package does not decide which runtime an identity belongs to, nor from whom a header is accepted.
+// The package does not decide which runtime an identity belongs to, nor which senders may set the header.
 package clientcert
 
 import (
@@ -153,7 +153,7 @@ func (r *Roots) cached(key [sha256.Size]byte) *Certificate {
 	return r.verified[key]
 }
 
-// cache stores a verified certificate. If there are too many, it evicts an arbitrary other one.
+// cache stores a verified certificate. If there are too many, cache evicts an arbitrary one.
 func (r *Roots) cache(key [sha256.Size]byte, c *Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

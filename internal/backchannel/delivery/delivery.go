@@ -122,7 +122,7 @@ func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
 	}
 }
 
-// AssumeCompared has the same effect as a comparison now that finds all delivered objects unchanged.
+// AssumeCompared records the present time as the time of a comparison that has found all delivered objects unchanged.
 func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 
 // owner is the field manager of the delivered objects.

@@ -1,4 +1,5 @@
-// Package channeladmin has the commands of klm for those who release modules to a fleet: the catalog and its channels.
+// Package channeladmin has the commands of klm for the people who release modules to a fleet: the catalog and its
+// channels.
 //
 // # Use
 //

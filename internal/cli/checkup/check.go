@@ -218,7 +218,7 @@ func (r *checker) checkCRDs(ctx context.Context) {
 	}
 }
 
-// right is a permission of the user; namespaced ones are in the namespace of the manager.
+// right is a permission of the user. A permission for a namespaced resource is checked in the namespace of the manager.
 type right struct {
 	verb, group, resource string
 	cluster               bool

@@ -8,10 +8,10 @@
 //
 // # How it works
 //
-// The kubeconfig is found as kubectl finds it. klm requests which kinds of our API group the cluster serves: one that
-// serves Manifests is a control plane, one that does not is a runtime. [Cluster.Explain] turns errors of API servers
-// into messages with an exit code. [WaitForKyma] waits for a change of a Kyma by a watch, and reads it every two
-// seconds where watches are forbidden.
+// The kubeconfig is found as kubectl finds it. klm requests the kinds of our API group that the cluster serves: a
+// cluster that serves Manifests is a control plane, any other cluster is a runtime. [Cluster.Explain] turns errors of
+// API servers into messages with an exit code. [WaitForKyma] waits for a change of a Kyma by a watch, and reads it
+// every two seconds where watches are forbidden.
 //
 // # What it does not do
 //

@@ -1,5 +1,5 @@
-// Package diagnosis reports the state of one runtime, and its reasons: its modules, what blocks them, and its
-// last events.
+// Package diagnosis reports the state of one runtime with its reasons: the modules, their blockers, and the last
+// events.
 //
 // # Use
 //
@@ -9,9 +9,9 @@
 //
 // # How it works
 //
-// [Read] reads the Kyma, its Manifests, its access Secrets, events, and the part of the catalog that the Kyma
-// requests. [Facts.Report] decides nothing itself: which version a module gets is decided by package channel, and the
-// rest is in the status of the objects. The report serves the platform team (klm why, klm runtime show), and the admin
+// [Read] reads the Kyma, its Manifests, its access Secrets, events, and the part of the catalog that the Kyma requests.
+// [Facts.Report] decides nothing itself: package channel decides which version a module gets, and everything else is
+// read from the status of the objects. The report serves the platform team (klm why, klm runtime show), and the admin
 // of a runtime (klm module why), whose report contains only data of the runtime.
 //
 // # What it does not do

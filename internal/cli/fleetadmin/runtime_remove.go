@@ -120,8 +120,8 @@ func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is removed"})
 }
 
-// showRemoval writes what will be removed from a runtime, and the reasons that will block the removal. found is nil if
-// nothing was counted.
+// showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal.
+// found is nil if nothing was counted.
 func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *removal.Found) {
 	k := f.Kyma
 	objects := 0
@@ -155,7 +155,7 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *re
 	}
 }
 
-// countRuntime counts what the removal deletes from a runtime.
+// countRuntime counts the objects that the removal deletes from a runtime.
 func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts, o removeOptions) (
 	*removal.Found, error) {
 	r, why := c.RuntimeCluster(ctx, a, o.name, o.context)

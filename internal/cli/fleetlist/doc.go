@@ -13,5 +13,5 @@
 //
 // # What it does not do
 //
-// The package stores no Kymas: the caller stores those that it shows.
+// The package stores no Kymas: the caller stores the Kymas that it shows.
 package fleetlist

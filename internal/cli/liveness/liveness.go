@@ -53,7 +53,7 @@ const (
 	// shards is the number of shards if replicas share the runtimes.
 	shards = 64
 	// tolerance is added to the duration of a Lease: the time of the API server has a resolution of a second, and a
-	// renewal may be on its way.
+	// renewal may be in flight.
 	tolerance = 2 * time.Second
 )
 
@@ -166,7 +166,7 @@ func (h *Heard) Report(changed time.Time) *Report {
 	return r
 }
 
-// Differs reports whether the report differs from an earlier one in more than times.
+// Differs reports whether the report differs from an earlier one in any value that is not a time.
 func (h *Heard) Differs(before *Heard) bool {
 	timeless := func(h *Heard) Report {
 		r := *h.Report(time.Time{})

@@ -59,7 +59,8 @@ func isSaved(o *unstructured.Unstructured) bool {
 }
 
 // portable returns a copy of an object that can be created in another cluster. The metadata of the copy has only the
-// fields that users and controllers set. The observed generations in the status are those that a new object has.
+// fields that users and controllers set. The observed generations in the status are the observed generations of a new
+// object.
 func portable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
 	all, _ := o.Object["metadata"].(map[string]any)

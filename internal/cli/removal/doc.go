@@ -13,8 +13,8 @@
 // objects are found by the label that every object of a module has, by one list of metadata for each kind that the
 // cluster serves. Custom resources of users are found by package customresource, which the manager uses, too.
 //
-// A number that cannot be determined is never shown as zero: the text says why it is not known. Requests are limited in
-// number and time.
+// A number that cannot be determined is never shown as zero: the text contains the reason why it is not known. Requests
+// are limited in number and time.
 //
 // # What it does not do
 //

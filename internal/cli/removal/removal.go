@@ -42,8 +42,8 @@ const (
 	kindLimit = 500
 )
 
-// OfRuntime counts what the removal of all modules of a runtime deletes. manifests are all of its Manifests. If the
-// runtime cannot be reached, runtime is nil and why is the reason.
+// OfRuntime counts the objects that the removal of all modules of a runtime deletes. manifests are all of its
+// Manifests. If the runtime cannot be reached, runtime is nil and why is the reason.
 func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest) *Found {
 	f := &Found{}
 	var inventory []apply.Ref
@@ -61,7 +61,7 @@ func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests
 	return f
 }
 
-// OfManifest counts what the removal of one module deletes. manifests are all Manifests of the runtime.
+// OfManifest counts the objects that the removal of one module deletes. manifests are all Manifests of the runtime.
 func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, manifests []v1beta2.Manifest) *Found {
 	f := &Found{}
 	var others []apply.Ref
@@ -77,7 +77,7 @@ func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest
 	return f
 }
 
-// OfModule counts what the removal of a module deletes. k is the Kyma in the runtime.
+// OfModule counts the objects that the removal of a module deletes. k is the Kyma in the runtime.
 func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, module string) *Found {
 	f := &Found{}
 	manifests, of := manifestsOf(k, module)
@@ -230,8 +230,8 @@ func first(kinds []schema.GroupKind) string {
 	return strings.Join(names, ", ")
 }
 
-// Show writes what will be deleted, and what happens to the custom resources of users. consent is true if their
-// deletion is allowed; otherwise how says how it can be allowed.
+// Show writes the objects that will be deleted, and the effect on the custom resources of users. consent is true if
+// their deletion is allowed; otherwise how is the instruction to allow it.
 func (f *Found) Show(p *console.Page, consent bool, how string) {
 	switch {
 	case f.Unknown != "":

@@ -189,7 +189,7 @@ func New(o Options) (*Reconciler, error) {
 	return newReconciler(o), nil
 }
 
-// newReconciler is New without the checks.
+// newReconciler does the same as New, without the checks.
 func newReconciler(o Options) *Reconciler {
 	if o.Trigger == nil {
 		o.Trigger = &queueing.Trigger{}
@@ -395,8 +395,8 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// planAgent computes what has to be delivered for the agent. The objects of the agent are listed in the status, and the
-// status is saved after this step.
+// planAgent computes the objects that have to be delivered for the agent. The objects of the agent are listed in the
+// status, and the status is saved after this step.
 func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil
@@ -427,8 +427,8 @@ func (n *run) agentTarget() agentdelivery.Target {
 	return t
 }
 
-// requeue requests the next reconcile after the poll interval of the runtime. The next reconcile comes earlier if the
-// status will have to explain a slow module, or if a maintenance window opens.
+// requeue requests the next reconcile after the poll interval of the runtime. The next reconcile is earlier if the
+// status will then have to show the reason of a slow module, or if a maintenance window opens.
 func (n *run) requeue(context.Context) error {
 	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	if c := n.found.credential; c != nil && c.Lifetime.WarningTime().After(n.now) {

@@ -181,8 +181,8 @@ func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
 }
 
-// waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. A deletion that only
-// waits until its objects are deleted does not count.
+// waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. It returns false for
+// a deletion that only waits until its objects are deleted.
 func waitsForOthers(m *v1beta2.Manifest) bool {
 	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting &&
 		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining

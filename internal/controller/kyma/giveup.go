@@ -36,9 +36,10 @@ import (
 // If the process ends between 2 and 3, the next reconcile decides again. If the runtime is then available, the
 // tombstone is not needed, and the purge finds nothing to delete.
 
-// isUnavailable reports whether an error means that no work can be done in a runtime. Three errors do not mean that: a
-// failure of the control plane, a missing access Secret, and two access Secrets. A missing access Secret means that the
-// cluster no longer exists. If there are two access Secrets, a person has to delete one of them.
+// isUnavailable reports whether an error means that no work can be done in a runtime. Three errors do not mean that the
+// runtime is unavailable: a failure of the control plane, a missing access Secret, and two access Secrets. A missing
+// access Secret means that the cluster no longer exists. If there are two access Secrets, a person has to delete one of
+// them.
 func isUnavailable(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,

@@ -229,7 +229,7 @@ func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 }
 
 // deleteManifest deletes a Manifest. If the Manifest was replaced by another one with the same name after it was read,
-// the API server returns a conflict, and the other one stays.
+// the API server returns a conflict, and the new Manifest stays.
 func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {

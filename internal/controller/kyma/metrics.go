@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// renewalGracePeriod is how long the renewal of a certificate may be overdue before a metric reports the certificate.
+// renewalGracePeriod is the time for which the renewal of a certificate may be overdue before a metric reports the
+// certificate.
 const renewalGracePeriod = 24 * time.Hour
 
 // recordMetrics sets the gauges of this Kyma and its modules after the status was reported. recordMetrics deletes the

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// record is the in-memory state of one Kyma between reconciles. If the record is lost, a read or a patch is made that
-// changes nothing.
+// record is the in-memory state of one Kyma between reconciles. If the record is lost, the manager sends a read or a
+// patch that changes nothing.
 type record struct {
 	runtime     *runtimes.Runtime       // the connection that the record belongs to
 	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
@@ -85,7 +85,7 @@ func (n *run) noteRemote() {
 }
 
 // isRemoteChanged reports whether the Kyma in a runtime differs from the last recorded version. Changes of the status
-// do not count.
+// are ignored.
 func (r *Reconciler) isRemoteChanged(kyma string, remote metav1.Object) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -229,8 +229,9 @@ func (n *run) reportPolicy(set setter) {
 		n.found.policyProblem.Error())
 }
 
-// reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that only counts in
-// the control plane. Otherwise it removes the condition. If the Kyma in the runtime was not read, it changes nothing.
+// reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that has an effect
+// only in the control plane. Otherwise it removes the condition. If the Kyma in the runtime was not read, it changes
+// nothing.
 func (n *run) reportIgnored(set setter) {
 	switch {
 	case n.remote == nil:

@@ -303,8 +303,8 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
-// watchCredential reads what is known about the credential of the runtime. watchCredential also enqueues the Kyma when
-// the rights of the credential change.
+// watchCredential reads the known facts about the credential of the runtime. watchCredential also enqueues the Kyma
+// when the rights of the credential change.
 func (n *run) watchCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {

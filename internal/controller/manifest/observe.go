@@ -16,7 +16,7 @@ const (
 	// firstPollDelay is the delay between the apply of a workload and the first read of its readiness.
 	firstPollDelay = 200 * time.Millisecond
 	// noPodsPeriod is the time after the start of an installation in which readiness is read without pods. In this
-	// period, all pods are new.
+	// period, all pods are new, so their state shows no problem yet.
 	noPodsPeriod = 2 * time.Second
 )
 

@@ -189,8 +189,8 @@ func (r *Reconciler) findOrphans(
 	return orphans, nil
 }
 
-// writtenByCatalog returns the entries that the field manager of the catalog has written. Other entries only have a
-// copy of our label.
+// writtenByCatalog returns the entries that the field manager of the catalog has written. Other entries have our label
+// only because somebody has copied an entry with its labels.
 func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.Ref) ([]apply.Ref, error) {
 	var ours []apply.Ref
 	for _, ref := range entries {

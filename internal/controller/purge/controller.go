@@ -11,8 +11,8 @@
 // The Kyma and Manifest controllers delete in an order that loses no data. The two controllers wait until users have
 // deleted their custom resources, and until operators have removed their finalizers. If a Kyma still exists at the end
 // of its grace period, its deletion is probably blocked. The grace period starts when the first Manifest of the Kyma is
-// deleted. That may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at the
-// same time. At the end of the grace period, this controller handles each Manifest that is being deleted:
+// deleted. This start may be later than the deletion of the Kyma, because only a limited number of Kymas are deleted at
+// the same time. At the end of the grace period, this controller handles each Manifest that is being deleted:
 //
 //	1  read the objects of the inventory, to determine which of them exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -21,9 +21,9 @@
 //	5  delete the objects of the inventory, once no custom resource is left
 //
 // Before step 4, the purge controller does not change the module's operator. While custom resources exist, the Manifest
-// controller keeps their operator running, and the two controllers would undo each other's changes. In step 4, the
-// purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the Manifest controller does not
-// restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object is not
+// controller keeps their operator running, and would restore an operator that the purge controller has deleted. In step
+// 4, the purge controller annotates the Manifest (v1beta2.AnnotationPurged). From then on, the Manifest controller does
+// not restore the operator. In step 5, both controllers delete the same objects, which is harmless. If an object is not
 // deleted, for example because of a finalizer of another component, the deletion of the other objects continues.
 //
 // [Tombstones] does the same for Kymas that no longer exist: their deletion was abandoned while the runtime was
@@ -79,7 +79,7 @@ type Options struct {
 	// Events records events about deleted objects.
 	Events events.EventRecorder
 	// Grace is the time between the deletion of the first Manifest and the purge of the runtime. With 0, no runtime is
-	// purged, and an event says what a long deletion waits for.
+	// purged, and an event reports the reason of a long deletion.
 	Grace time.Duration
 	// Skip is a list of patterns in the syntax of path.Match. Custom resources of matching kinds are not deleted. A
 	// pattern is compared with plural.group and with kind.group, for example "*.helm.cattle.io" or
@@ -153,8 +153,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// kymaOfDeletedManifest is the function of manifestIndex. kymaOfDeletedManifest returns the name of the Kyma of a
-// Manifest that is being deleted.
+// kymaOfDeletedManifest computes the keys of manifestIndex: it returns the name of the Kyma of a Manifest that is being
+// deleted.
 func kymaOfDeletedManifest(o client.Object) []string {
 	if o.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -247,7 +247,7 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		// No event reports the start of the grace period. A check after half of the period comes before its end.
+		// No event reports the start of the grace period. A check after half of the period is always before its end.
 		return loop.Later(n.Grace/2, "the modules to be deleted")
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {

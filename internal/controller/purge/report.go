@@ -49,8 +49,8 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 // waitingPeriod is the time after the deletion of the first Manifest in which a deletion that waits is not reported.
 const waitingPeriod = 5 * time.Minute
 
-// reportWaiting reports in an event what the modules of the Kyma wait for. reportWaiting is for runtimes that are never
-// purged. reportWaiting reads only the cache, and reports the same text once.
+// reportWaiting records an event with the reasons why the modules of the Kyma are not deleted yet. reportWaiting is for
+// runtimes that are never purged. reportWaiting reads only the cache, and reports the same text once.
 func (n *run) reportWaiting(ctx context.Context) error {
 	begun, err := n.findBegin(ctx)
 	if err != nil {

@@ -20,8 +20,8 @@
 //	copies that a manager has delivered into a runtime         their label managed-by has the value kyma
 //	Kymas and Manifests that another manager reconciles        they have the finalizer or a state of that manager
 //
-// Another manager needs a moment to add its finalizer, so an object is reported only after a delay. If another manager
-// serves the namespace later, it overwrites the condition.
+// Another manager needs a short time to add its finalizer, so an object is reported only after a delay. If another
+// manager serves the namespace later, it overwrites the condition.
 //
 // Only the leader reports. While no object is created in other namespaces, this costs the watches and no other request.
 //
@@ -260,7 +260,7 @@ func (r *Reporter) record(object client.Object, message string) {
 }
 
 // setStatus sets the status of a Kyma or Manifest that is not served. setStatus returns false and changes nothing if
-// the status says this already, or if it is the status of another manager.
+// the status shows this already, or if it is the status of another manager.
 func setStatus(object client.Object, message string) bool {
 	var state *v1beta2.State
 	var operation *v1beta2.LastOperation

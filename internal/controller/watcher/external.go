@@ -42,10 +42,11 @@ type externalKind struct {
 	versions              []string // supported versions, the preferred version first
 	namespace             string
 	trim                  func(*unstructured.Unstructured) // removes fields that are not needed
-	// reports whether we wrote this version of an object, which is then no event; nil: no version is an own write
+	// reports whether this version of an object is an own write, which triggers no reconcile; if nil, no version is an
+	// own write
 	isOwnWrite func(*unstructured.Unstructured) bool
 	onObject   func(context.Context, client.ObjectKey) // called when an object has changed
-	// called when the kind starts or stops to be served, or when its watch fails
+	// called when the API server starts or stops serving the kind, or when its watch fails
 	onServedChange func(context.Context)
 
 	mu      sync.Mutex

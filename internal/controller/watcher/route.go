@@ -34,7 +34,7 @@ type writtenRoute struct {
 	version      string // the resourceVersion of the stored object
 }
 
-// applyRoutes brings every route to its desired state. An error of one route does not stop the others.
+// applyRoutes brings every route to its desired state. An error of one route does not stop the other routes.
 func (n *run) applyRoutes(ctx context.Context) error {
 	var failed []error
 	for _, r := range n.desired {

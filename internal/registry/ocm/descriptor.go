@@ -125,8 +125,8 @@ func (a Access) IsLocal() bool { return a.isOneOf("localBlob", "localOciBlob") }
 // IsImage reports whether the content is an image in a registry.
 func (a Access) IsImage() bool { return a.isOneOf("ociArtifact", "ociRegistry", "ociImage") }
 
-// IsChart reports whether the content is a chart in a chart repository. The type helm is the one of OCM, and the type
-// helmChartRepository the one of early modules.
+// IsChart reports whether the content is a chart in a chart repository. The type helm is a type of OCM, and
+// helmChartRepository is a type of early modules.
 func (a Access) IsChart() bool { return a.isOneOf("helm", "helmChartRepository") }
 
 // IsNone reports whether the resource has no content.

@@ -66,7 +66,7 @@ func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (
 	return nil, nil
 }
 
-// Referrers returns those referrers of a manifest that may be signatures.
+// Referrers returns the referrers of a manifest that may be signatures.
 func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
 	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
 	if ocm.IsAbsent(err) {

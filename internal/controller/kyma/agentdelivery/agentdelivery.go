@@ -63,8 +63,9 @@ type Options struct {
 	AgentStates AgentStates
 	// HeartbeatInterval is the time between two heartbeats of an agent.
 	HeartbeatInterval time.Duration
-	// HeartbeatTimeout returns how long an agent counts as connected after its last heartbeat. HeartbeatTimeout must be
-	// cheap, because every reconcile calls it. HeartbeatTimeout is required if Delivery is set.
+	// HeartbeatTimeout returns the time for which an agent counts as connected after its last heartbeat.
+	// HeartbeatTimeout must be cheap, because every reconcile calls it. HeartbeatTimeout is required if Delivery is
+	// set.
 	HeartbeatTimeout func() time.Duration
 	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. nil means that nothing is
 	// revoked.
@@ -96,7 +97,7 @@ type Agents struct {
 	records map[string]*record // guarded by mu; by name of the Kyma
 }
 
-// record is the in-memory state of one runtime. If the record is lost, requests are made that change nothing.
+// record is the in-memory state of one runtime. If the record is lost, the manager sends requests that change nothing.
 type record struct {
 	runtime     *runtimes.Runtime // the connection that the record belongs to
 	firstSeenAt time.Time         // when this process first saw the runtime, over any connection
@@ -138,8 +139,8 @@ type Plan struct {
 	pending   bool   // the watch list is not complete yet, so nothing is delivered
 }
 
-// Plan computes what has to be delivered, and lists the delivered objects in status.agent. The caller must save the
-// status before the call of [Agents.Deliver].
+// Plan computes the objects that have to be delivered, and lists them in status.agent. The caller must save the status
+// before the call of [Agents.Deliver].
 func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
@@ -221,7 +222,8 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 
 // TakeOver lists the objects of the Kyma project's watcher in status.agent if lifecycle-manager has left these objects
 // in the runtime. lifecycle-manager sets the condition SKRWebhook on every Kyma with a watcher, but does not set
-// status.agent. This project sets both together. So the condition without status.agent shows that the objects exist.
+// status.agent. This project sets the condition and status.agent together. So the condition without status.agent shows
+// that the objects exist.
 func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
@@ -253,7 +255,8 @@ func (a *Agents) Assume(kyma string, now time.Time) {
 	}
 }
 
-// CertificateOverdue returns for how long the renewal of an agent's certificate is overdue; 0 if it is not overdue.
+// CertificateOverdue returns the time that has passed since the renewal of an agent's certificate was due; 0 if it is
+// not overdue.
 func (a *Agents) CertificateOverdue(s *v1beta2.AgentStatus, now time.Time) time.Duration {
 	if a.Delivery == nil || s == nil || a.Delivery.RenewalTime(s).IsZero() {
 		return 0
@@ -317,7 +320,7 @@ func (a *Agents) edit(t Target, f func(*record)) {
 //	6  the agent has not taken over its watch list in time               not connected: AgentImpaired
 //	7  any other agent                                                   connected
 //
-// Row 3 is for agents that this process has received no heartbeat from since its start.
+// Row 3 applies to agents that have sent no heartbeat to this process yet.
 func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time.Duration {
 	s, name := t.Kyma.Status.Agent, t.Kyma.Name
 	state, connected := a.AgentStates.State(name)
@@ -369,7 +372,7 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time
 	return a.renewalDelay(t)
 }
 
-// watchlistTimeout is how long an agent may take to report that it watches everything in its watch list.
+// watchlistTimeout is the maximum time until an agent reports that it watches everything in its watch list.
 const watchlistTimeout = time.Minute
 
 // renewalDelay returns the time until the certificate has to be renewed, but at least one minute.

@@ -32,8 +32,8 @@ func (a *Agents) Run(ctx context.Context) error {
 }
 
 // needsReconcile returns whether a reconcile would find something to do for the agent of a runtime. If not,
-// recheckAfter is the time until the next review if no event comes earlier; 0 means never. For a Kyma without a record
-// the result is no, because its first reconcile is still to come.
+// recheckAfter is the time until the next review if there is no earlier event; 0 means never. For a Kyma without a
+// record the result is no, because its first reconcile is still to come.
 //
 //	the status is only assumed                                  yes, after the first heartbeat or the heartbeat timeout
 //	status connected, agent silent for the heartbeat timeout    yes

@@ -86,8 +86,8 @@ type Copies struct {
 	base    baseWithSecret     // guarded by mu
 }
 
-// record is the in-memory state of the catalog copy and the base objects in one runtime. If the record is lost,
-// requests are made that change nothing.
+// record is the in-memory state of the catalog copy and the base objects in one runtime. If the record is lost, the
+// manager sends requests that change nothing.
 type record struct {
 	runtime    *runtimes.Runtime // the connection that the record belongs to
 	access     channel.Access
@@ -124,7 +124,8 @@ type Target struct {
 	RecordDigest func(ctx context.Context, digest string) error
 }
 
-// NotServedError means that the CRD of a kind was created a moment ago and the runtime does not serve the kind yet.
+// NotServedError means that the CRD of a kind was created only recently, and that the runtime does not serve the kind
+// yet.
 type NotServedError struct {
 	// What completes the error text, which begins with "waiting for".
 	What string

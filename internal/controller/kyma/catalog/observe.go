@@ -186,7 +186,7 @@ func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
 }
 
 // isWrittenByOthers reports whether other field managers may have written an object after manager did. Writes of the
-// status do not count. The times have a precision of one second: of two writes within the same second, the order is not
+// status are ignored. The times have a precision of one second: of two writes within the same second, the order is not
 // known.
 func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	var ours, others metav1.Time

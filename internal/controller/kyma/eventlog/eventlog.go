@@ -19,8 +19,8 @@
 // one after its restart, and finds that the event already exists.
 //
 // A status whose modules repeatedly fail and recover could cause many events. A runtime therefore gets at most [burst]
-// events at once, and then one per [interval]. Further events are dropped there; the status and its history show the
-// same, and the control plane has every event.
+// events at once, and then one per [interval]. Further events are dropped in the runtime. The status and its history
+// show the same changes, and the control plane has every event.
 //
 // # What it does not do
 //
@@ -110,7 +110,7 @@ func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1be
 	}
 }
 
-// take reports whether a runtime may get an event now, and counts it.
+// take reports whether a runtime may get an event now, and counts the event.
 func (l *Log) take(kyma string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,7 +23,8 @@ func FollowClock(ctx context.Context, jumped func()) {
 	followClock(ctx, func() time.Time { return time.Now().Round(0) }, jumped)
 }
 
-// followClock is FollowClock with the wall clock as a parameter. The times that wall returns have no monotonic part.
+// followClock does the same as FollowClock, with the wall clock as a parameter. The times that wall returns have no
+// monotonic part.
 func followClock(ctx context.Context, wall func() time.Time, jumped func()) {
 	start := time.Now()
 	c := clock{start: wall()}

@@ -86,7 +86,8 @@ func (p *Policies) InForce() *channel.Policy {
 	return p.inForce
 }
 
-// Problem returns why the policy that was read last is not in force. Problem returns nil if that policy is in force.
+// Problem returns the reason why the policy that was read last is not in force. Problem returns nil if that policy is
+// in force.
 func (p *Policies) Problem() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +159,7 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 }
 
 // replace puts a policy in force. replace does nothing if version is the version that was read last. Version "" means
-// that there is no policy. replace returns whether the version has changed, and why the policy cannot be used.
+// that there is no policy. replace returns whether the version has changed, and an error if the policy cannot be used.
 func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

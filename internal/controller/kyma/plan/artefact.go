@@ -80,11 +80,11 @@ func ArtefactOf(m *v1beta2.Manifest) Artefact {
 // of its version. The second result is false if the ModuleTemplate has no record, for example because it was created
 // again. The first row that fits decides:
 //
-//	1  other content was found in the registry      false, because it is accepted: otherwise the version is blocked
-//	2  the Manifest is of an earlier release, and
-//	   has no digest                                true, unless other content than the first was accepted and recorded
-//	3  nothing is recorded                          not known
-//	4  otherwise                                    whether the digests are equal
+//	1  other content was found in the registry   false: a person has accepted that content
+//	2  the Manifest has no digest, because an
+//	   earlier release has created it            true, unless a person has accepted other content since
+//	3  nothing is recorded                       not known
+//	4  otherwise                                 true if the digests are equal
 func (a Artefact) HasRecordedContent(t *v1beta2.ModuleTemplate) (has, known bool) {
 	recorded := t.Annotations[v1beta2.AnnotationContentDigest]
 	switch {

@@ -211,8 +211,8 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	return reason, strings.Join(parts, "; ")
 }
 
-// SlowModuleDelay is how long a module may be Processing before the status of its Kyma shows what the module waits for.
-// A module that becomes Ready earlier costs two status writes in the runtime, regardless of its progress in between.
+// SlowModuleDelay is the time for which a module may be Processing before the status of its Kyma shows the reason. A
+// module that becomes Ready earlier costs two status writes in the runtime, regardless of its progress in between.
 const SlowModuleDelay = 10 * time.Second
 
 // IsSlow reports whether a Manifest has been Processing for at least SlowModuleDelay.

@@ -79,7 +79,8 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []
 	return all
 }
 
-// find is Find for one module. lostStatus is true if the Kyma has no status although its runtime was in use.
+// find does the same as Find for one module. lostStatus is true if the Kyma has no status although its runtime was in
+// use.
 func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
 	known, seen := kyma.ModuleStatus(name), remote.ModuleStatus(name)
 	entry, isNewer := known, false

@@ -29,9 +29,9 @@
 //
 // # What it does not do
 //
-// The package does not read the registry, and does not decide what a replaced version means: package channel does. The
-// package compares only component descriptors. So charts in a chart repository, and images with a tag, are compared
-// only by their names and versions.
+// The package does not read the registry, and does not decide about the effects of a replaced version: package channel
+// does. The package compares only component descriptors. So charts in a chart repository, and images with a tag, are
+// compared only by their names and versions.
 package versions
 
 import (

@@ -10,15 +10,13 @@
 // # How it works
 //
 // The inventory lists the objects of a Manifest before they are applied. Until all of them were applied, new entries
-// are pending: it is not known whether the Manifest has created them. Package apply finds that out in the PATCH that
-// creates
-// the object. An object that existed before is marked as adopted. An object of another Manifest that contains the same
-// object is marked as shared.
+// are pending: it is not known whether the Manifest has created them. Package apply determines this from the answer to
+// the PATCH that creates the object. An object that existed before is marked as adopted. An object of another Manifest
+// that contains the same object is marked as shared.
 //
 // Whether another Manifest exists, and which module it belongs to, is read from the cache of the control plane.
-// Manifests
-// of other runtimes do not count: an object in this runtime that names one of them was copied from another cluster. The
-// control plane is shared by the modules of all Kymas.
+// Manifests of other runtimes are ignored: an object in this runtime that names one of them was copied from another
+// cluster. The control plane is shared by the modules of all Kymas.
 //
 // # What it does not do
 //
@@ -105,7 +103,7 @@ func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	return out
 }
 
-// Settled returns entries without the flag pending: all objects were applied.
+// Settled returns entries without the flag pending, because all objects were applied.
 func Settled(entries []v1beta2.Resource) []v1beta2.Resource {
 	isPending := func(e v1beta2.Resource) bool { return e.Pending }
 	if !slices.ContainsFunc(entries, isPending) {

@@ -19,7 +19,7 @@ import (
 // Peers are the Manifests that share a cluster with a Manifest: those of the same runtime, or all that are installed on
 // the control plane.
 type Peers struct {
-	// Reader reads Manifests. For the control plane it must read those of all Kymas.
+	// Reader reads Manifests. For the control plane, Reader must read the Manifests of all Kymas.
 	Reader client.Reader
 	// Target is the cluster: TargetControlPlane, TargetRemote, or "" if the control plane is the only runtime.
 	Target v1beta2.Target
@@ -150,7 +150,8 @@ func (w *Wait) Behind(others Others, prunes bool) string {
 }
 
 // hasFailed reports whether the last change of a Manifest has failed before its objects were recorded, as far as the
-// status shows that. A Manifest whose objects are in conflict with those of another module has recorded them.
+// status shows that. A Manifest whose objects conflict with objects of another module counts as one that has recorded
+// its objects.
 func hasFailed(m *v1beta2.Manifest) bool {
 	if m.Status.AppliedGeneration >= m.Generation {
 		return false

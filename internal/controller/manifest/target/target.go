@@ -90,7 +90,8 @@ func (c Cluster) Recorded() v1beta2.Target {
 	return ""
 }
 
-// Check returns an error with a reason if nothing may be done on the cluster on behalf of the Manifest.
+// Check returns an error with a reason if the objects of the Manifest must not be applied or deleted on the cluster
+// now.
 func (c Cluster) Check(m *v1beta2.Manifest) error {
 	if c.pool == nil {
 		return refusal{v1beta2.ReasonControlPlaneNotAllowed, "it is for the control plane (spec.target), where this " +
