@@ -1,4 +1,4 @@
-// Package authority tests package internal/backchannel/authority on a real API server: several replicas with no more
-// rights than they need, and the Certificates of cert-manager by its own definitions, with the tests in the part of
-// cert-manager. It holds tests only.
+// Package authority tests package internal/backchannel/authority on a real API server. It covers several replicas with
+// the minimal rights, and Certificates of cert-manager: its CRDs are installed, and the tests themselves act as its
+// controller. It holds tests only.
 package authority

@@ -139,7 +139,7 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 	return s, b.clean(ctx, ns)
 }
 
-// waitTimeout is the maximum time for which a run waits until the CRDs of the previous run are gone.
+// waitTimeout is the maximum time for which a run waits until the CRDs of the previous run are deleted.
 const waitTimeout = 2 * time.Second
 
 // clean checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and roles with

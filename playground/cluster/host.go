@@ -28,8 +28,8 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// Marker is the name of a file that marks a folder as the folder of a host. A lock on this file keeps a second host out
-// of the folder.
+// Marker is the name of a file that marks a folder as the folder of a host. A lock on this file prevents a second host
+// from using the folder.
 const Marker = ".playground"
 
 // maxSocketPath is the maximum length of the path of a Unix socket, with some reserve.

@@ -225,7 +225,7 @@ func (n *node) address(object *corev1.Pod) string {
 		high, low := n.next>>8, n.next&0xff
 		n.next = (n.next + 1) & 0xffff
 		ip := fmt.Sprintf("10.%d.%d.%d", n.subnet, high, low)
-		// the other values look like a network, hold the range, or look like a broadcast
+		// the other values could be a network address, the reserved address, or a broadcast address
 		if low > 0 && low < 0xfe && n.ips[ip] == "" {
 			n.ips[ip] = object.UID
 			return ip

@@ -187,8 +187,8 @@ func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *containe
 	}
 }
 
-// shortened returns a channel that is closed some time after p.gone has ended. From then on, nobody waits for the pod.
-// This happens if the node shuts down while the pod has a long grace period.
+// shortened returns a channel that is closed some time after p.gone has ended. From then on, the node does not wait for
+// the pod any more. This happens if the node shuts down while the pod has a long grace period.
 func (p *pod) shortened() <-chan struct{} {
 	done := make(chan struct{})
 	context.AfterFunc(p.gone, func() { time.AfterFunc(stopGrace, func() { close(done) }) })

@@ -1,5 +1,5 @@
-// Package deploy tests folder deploy as people use it: the chart and the kustomize base are installed into a landscape,
-// where the manager then runs from its Deployment, as its service account, and has to get a module ready.
+// Package deploy tests the folder deploy: it installs the chart and the kustomize base into a landscape, as users do.
+// The manager then runs there from its Deployment with its service account, and a module has to become Ready.
 //
 // # Use
 //
@@ -8,10 +8,10 @@
 //
 // # How it works
 //
-// One landscape without a manager serves all tests; the node of a cluster runs the image landscape.ManagerImage as a
-// process. A test of an upgrade begins with definitions and objects of the release before, in testdata/previous.
+// One landscape without a manager is used by all tests; the node of a cluster runs the image landscape.ManagerImage as
+// a process. A test of an upgrade begins with the CRDs and objects of the previous release, in testdata/previous.
 //
 // # What it does not do
 //
-// The node runs no containers: that images are right is tested beside the program that makes them.
+// The node runs no containers: the tests of the images are beside the program that builds them.
 package deploy

@@ -1,20 +1,22 @@
-// Package docs runs what the guides say, as somebody would who follows them: every command, in a landscape that
-// `playground up` has started.
+// Package docs runs every command of the guides in a landscape that `playground up` has started, as a reader of the
+// guides would.
 //
 // # Use
 //
 //	go test ./docs                          # all guides, in one landscape
-//	go test ./docs -run TestGuides -v       # with all that the commands print
-//	go test ./docs -run TestGuides -update  # draw the pictures of the README anew
+//	go test ./docs -run TestGuides -v       # with the output of the commands
+//	go test ./docs -run TestGuides -update  # draw the pictures of the README again
 //
 // # How it works
 //
-// In a guide, a block that begins with ```sh is run, one page after the other, each in one shell that ends at the first
-// command that fails; blocks of other kinds (text, yaml, json) are not. A test looks that no command hides there. The
-// folder is as that of a clone after `make up`: programs in bin, kubeconfigs in .landscape.
+// The blocks of a guide that begin with ```sh are run, one page after the other. All blocks of a page run in one shell,
+// which ends at the first command that fails. Blocks of other kinds (text, yaml, json) are not run. A test checks that
+// such blocks contain no command. The folder looks like a clone after `make up`: programs are in bin, kubeconfigs in
+// .landscape.
 //
 // # What it does not do
 //
-// docs/guide/klm.md and author.md have tests in package klm, and pages about images and clusters of your own where
-// these are tested. What commands do is tested by scenarios; here it matters that they are written right.
+// The commands of docs/guide/klm.md and author.md are tested in package klm, and commands for images and for other
+// clusters in the packages of those features. The scenarios test the effects of commands; this package tests that the
+// commands in the guides are correct.
 package docs

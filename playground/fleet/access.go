@@ -48,7 +48,7 @@ func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name stri
 	return u, nil
 }
 
-// Metadata returns the identifying metadata of an object, or nil if there is none.
+// Metadata returns the metadata that identifies an object, or nil if there is none.
 func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (
 	*metav1.PartialObjectMetadata, error) {
 	c.mu.Lock()

@@ -140,7 +140,7 @@ func (c *Cluster) followLocked(before, after *object) {
 }
 
 // goneLocked plans the tasks that follow from the removal of an object: tasks for its dependents, and for objects whose
-// deletion may now continue.
+// deletion can continue now.
 func (c *Cluster) goneLocked(gone *object) {
 	if gone.body.definition != nil {
 		c.resurfaceLocked()

@@ -52,8 +52,8 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 	return a
 }
 
-// aim makes the agents use other listeners, which it assigns by the index of the agent. A connection to an old listener
-// stays until that listener closes it.
+// aim makes the agents use other listeners, and assigns a listener by the index of the agent. A connection to an old
+// listener stays until that listener closes it.
 func (a *agents) aim(listeners []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

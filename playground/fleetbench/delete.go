@@ -13,7 +13,7 @@ const (
 )
 
 // remove deletes all Kymas. It waits until the Kymas, and the objects that the manager installed for them in the
-// clusters, are gone.
+// clusters, are deleted.
 func remove(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

@@ -23,11 +23,11 @@
 //	install   from an empty control plane until all modules are Ready
 //	idle      no changes, for --idle and until the manager has collected garbage
 //	edit      admins add a module to the Kyma in their cluster: first in a quiet fleet, then while all clusters upgrade another module
-//	upgrade   the channel of one module moves for all
+//	upgrade   the channel of one module points to a new version in all clusters
 //	restart   the manager is killed and started; it is quiet when it used less than a tenth of a core for three seconds
 //	failover  the manager is killed, and a second replica takes over; if several replicas work (--replicas), one is killed
 //	rotate    the credentials of all clusters are replaced
-//	faults    5 % of the clusters are dead, 5 % slow by 2 s, the others refuse 1 % of all requests with 429; then a channel moves as in upgrade
+//	faults    5 % of the clusters are dead, 5 % slow by 2 s, the others refuse 1 % of all requests with 429; then a channel points to a new version, as in upgrade
 //	delete    all Kymas are deleted
 //
 // The fleet counts requests to runtimes. The API server's own metrics count requests to the control plane; the requests

@@ -152,7 +152,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 // spread returns the k-th of n indexes that are spread evenly over 0 to all-1.
 func spread(k, n, all int) int { return int(math.Floor(float64(k) * float64(all) / float64(n))) }
 
-// takeBack removes the extra module again, and waits until it is gone from the cluster and the Kyma.
+// takeBack removes the extra module again, and waits until it is removed from the cluster and the Kyma.
 func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 	gone := newRace(r.clusters)
 	r.stage.set(func() string {

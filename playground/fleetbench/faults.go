@@ -24,7 +24,7 @@ const (
 )
 
 // faults makes some clusters dead and some slow. All others refuse some requests. Meanwhile the channel of a module
-// moves. Then the faults end, and the affected clusters catch up.
+// points to a new version. Then the faults end, and the affected clusters catch up.
 func faults(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err

@@ -66,8 +66,8 @@ func (m *module) resource() []byte {
 		"{size: 1}\n", m.group(), v1beta2.RuntimeNamespace)
 }
 
-// manifest returns the objects of a version as YAML. CRD, service account and Deployment are always there. The other
-// parts follow as long as the number of objects allows, and ConfigMaps fill the rest.
+// manifest returns the objects of a version as YAML. It always contains the CRD, the service account and the
+// Deployment. The other parts follow as long as the number of objects allows, and ConfigMaps fill the rest.
 func (m *module) manifest(version string) []byte {
 	parts := []string{definitionPart, accountPart, deploymentPart, clusterRolePart, clusterRoleBindingPart, servicePart,
 		rolePart, roleBindingPart, policyPart, budgetPart}

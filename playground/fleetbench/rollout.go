@@ -61,7 +61,7 @@ func (r *rig) finish(ctx context.Context, o *rollout) error {
 	return r.await(ctx, o.appliedAt, what+"applied")
 }
 
-// upgrade moves the channel of one module for all runtimes.
+// upgrade points the channel of one module to a new version, for all runtimes.
 func upgrade(ctx context.Context, r *rig, s *Scenario) error {
 	begin := time.Now()
 	o, err := r.release(ctx, r.modules[0], "1.1.0", everybody)

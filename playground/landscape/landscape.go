@@ -18,7 +18,7 @@
 //
 // # What it does not do
 //
-// It never waits for a module; its callers do.
+// It never waits for a module; its callers have to wait.
 package landscape
 
 import (

@@ -1,3 +1,3 @@
-// Package library shows and tests package manifest, the public library, on real API servers: its examples and
-// everything that can go wrong between a chart and a cluster. It holds tests only.
+// Package library tests package manifest, the public library, on real API servers: its examples, and everything that
+// can fail between a chart and a cluster. It holds tests only.
 package library

@@ -1,5 +1,5 @@
-// Package scenario has end-to-end tests: the manager runs as its own process, with real API servers, a registry and
-// modules, over time.
+// Package scenario has end-to-end tests: the manager runs as a separate process, with real API servers, a registry and
+// modules.
 //
 // # Use
 //
@@ -10,7 +10,7 @@
 //
 // # How it works
 //
-// A scenario is a script in testdata. It contains the actions of users on a fleet, and the results that they then see.
+// A scenario is a script in testdata. It contains the actions of users on a fleet, and the results that the users see.
 // It starts its own landscape (package landscape), so scenarios do not affect each other. command_test.go dispatches
 // the commands and describes them. The commands of package testscript, such as cmp and stdout, are also available.
 //

@@ -108,7 +108,7 @@ func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sampl
 	return obj, r.client.Update(ctx, obj)
 }
 
-// remove deletes the workload. When the workload is gone, it removes the finalizer of the Sample.
+// remove deletes the workload. When the workload is deleted, it removes the finalizer of the Sample.
 func (r *reconciler) remove(ctx context.Context, s *sample.Sample) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s, sample.Finalizer) {
 		return ctrl.Result{}, nil
@@ -160,7 +160,7 @@ func (r *reconciler) report(ctx context.Context, s *sample.Sample, status sample
 	return r.client.Status().Patch(ctx, s, client.MergeFrom(before))
 }
 
-// retry requeues the request soon after a conflict. A conflict means that the cache was stale, and is not an error.
+// retry requeues the request soon after a conflict. A conflict means that the cache was outdated, and is not an error.
 func retry(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: again}, nil
