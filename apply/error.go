@@ -447,8 +447,8 @@ func sortedFew(texts []string) []string {
 	return texts[:min(len(texts), maxFields)]
 }
 
-// notFoundReason returns the reason for a 404, by what is missing: kind, namespace or object. If an API server does not
-// serve a kind, its response contains no object name.
+// notFoundReason returns the reason for a 404: the kind, the namespace or the object is missing. If an API server does
+// not serve a kind, its response contains no object name.
 func notFoundReason(status *metav1.Status, ref Ref) string {
 	switch {
 	case status.Details == nil || status.Details.Name == "":

@@ -362,7 +362,7 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 }
 
 // canRecreate reports whether an object may be deleted and created again. Namespaces and CRDs may not be deleted,
-// because objects of others would be deleted too.
+// because other objects would be deleted too.
 func canRecreate(ref Ref) bool {
 	return ref.groupKind() != namespaceKind && ref.groupKind() != crdKind
 }

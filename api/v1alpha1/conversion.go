@@ -262,7 +262,8 @@ func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta
 // Two fields of one version that are a single list in the other version are compared as one list, so that an edit of
 // the list applies to both fields. Folding creates that list in place; unfolding reverts it.
 
-// foldComponents moves spec.components before spec.modules; an element that was a component has the key component.
+// foldComponents moves the elements of spec.components to the beginning of spec.modules, and marks them with the key
+// component.
 func foldComponents(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	components, ok := spec["components"].([]any)
@@ -301,7 +302,7 @@ func unfoldComponents(tree map[string]any) {
 	}
 }
 
-// foldInstall moves spec.install before spec.installs; the element has the key single.
+// foldInstall moves spec.install to the beginning of spec.installs, and marks it with the key single.
 func foldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	install, ok := spec["install"].(map[string]any)

@@ -30,7 +30,7 @@ type Manifest struct {
 	Status v1beta2.ManifestStatus `json:"status,omitzero"`
 }
 
-// ManifestSpec defines what is installed.
+// ManifestSpec defines the objects to install.
 type ManifestSpec struct {
 	// remote is true if the objects are installed on the runtime in the label operator.kyma-project.io/kyma-name, and
 	// false if they are installed on the cluster of the manager. In-cluster mode ignores it.

@@ -71,8 +71,8 @@ const (
 	// unless somebody edited spec.version. Not in Kyma's own API.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
 	// AnnotationRequestedSources on a Manifest is a digest of spec.install, spec.installs, spec.config, spec.crds and
-	// spec.localizedImages as they were resolved from the component descriptor. If these fields differ from the digest,
-	// they were edited, and are resolved again. Not in Kyma's own API.
+	// spec.localizedImages as they were resolved from the component descriptor. If the digest differs from these
+	// fields, somebody edited the fields, and the manager resolves them again. Not in Kyma's own API.
 	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
 	// AnnotationContentDigest on a ModuleTemplate is the digest of the content that its version installs: layers,
 	// charts and images. The manager records it when the version is first installed. On a Manifest it is the digest of

@@ -20,7 +20,7 @@ const (
 	// and the runtime keeps its objects. The tombstone in the message lists these objects.
 	EventDeletionGivenUp = "DeletionGivenUp"
 	// EventDeletionWaits: the modules of a deleted Kyma still exist after five minutes, and --purge-grace-period is 0,
-	// so nothing is deleted by force. The message says what a module waits for.
+	// so nothing is deleted by force. The message names the blocker of a module.
 	EventDeletionWaits = "DeletionWaits"
 	// EventTombstoneDeleted, of a deleted Kyma: the objects left in its runtime are cleaned up, or the tombstone is not
 	// needed any more.

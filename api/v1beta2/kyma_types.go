@@ -72,7 +72,8 @@ type Module struct {
 	// +kubebuilder:validation:MaxLength:=253
 	Name string `json:"name"`
 
-	// channel is the release channel of this module. Empty: that of the Kyma. It excludes version.
+	// channel is the release channel of this module. Empty: that of the Kyma. Only one of channel and version may be
+	// set.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
 	// +kubebuilder:validation:MinLength:=3
@@ -81,8 +82,8 @@ type Module struct {
 	Channel string `json:"channel,omitempty"`
 
 	// version pins the module to this version (semantic versioning 2.0.0, without a leading v), regardless of the
-	// channels. Empty: the module follows its channel. It excludes channel. Clients of Kyma's own API, which does not
-	// have this field, drop it when they write the whole object.
+	// channels. Empty: the module follows its channel. Only one of channel and version may be set. Clients of Kyma's
+	// own API, which does not have this field, drop it when they write the whole object.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`
 	// +kubebuilder:validation:MaxLength:=128

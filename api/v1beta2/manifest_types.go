@@ -54,12 +54,12 @@ type Manifest struct {
 	Status ManifestStatus `json:"status,omitzero"`
 }
 
-// ManifestSpec defines what is installed: either install or installs.
+// ManifestSpec defines the objects to install: either install or installs is set.
 // +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
-	// remote is kept so that old objects and clients stay valid. It has no effect, because it is false in Manifests of
-	// all modules; target replaces it.
+	// remote is kept so that old objects and clients stay valid. It has no effect, because it is false even in
+	// Manifests of modules on runtimes; target replaces it.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
@@ -90,13 +90,13 @@ type ManifestSpec struct {
 	// +optional
 	CRDs *ManifestConfig `json:"crds,omitempty"`
 
-	// install is the source of the objects of the module. It excludes installs.
+	// install is the source of the objects of the module. Only one of install and installs may be set.
 	// +optional
 	Install InstallInfo `json:"install,omitzero"`
 
-	// installs are the sources of the module's objects, in the order in which they are installed, each named once. It
-	// excludes install. An empty list means that only crds and resource are installed. At most 32. Not in Kyma's own
-	// API.
+	// installs are the sources of the module's objects, in the order in which they are installed, each named once. Only
+	// one of install and installs may be set. An empty list means that only crds and resource are installed. At most
+	// 32. Not in Kyma's own API.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

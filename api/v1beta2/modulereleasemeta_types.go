@@ -38,13 +38,14 @@ type ModuleReleaseMetaSpec struct {
 	// +kubebuilder:validation:MaxLength:=255
 	OCMComponentName string `json:"ocmComponentName,omitempty"`
 
-	// channels are the release channels of the module, each named once. They exclude mandatory.
+	// channels are the release channels of the module, each named once. Exactly one of channels and mandatory is set.
 	// +optional
 	// +listType=map
 	// +listMapKey=channel
 	Channels []ChannelVersion `json:"channels,omitempty"`
 
-	// mandatory has the effect that the module is installed on every runtime, in one version. It excludes channels.
+	// mandatory is the version of a module that is installed on every runtime. Exactly one of channels and mandatory is
+	// set.
 	// +optional
 	Mandatory *MandatoryVersion `json:"mandatory,omitempty"`
 

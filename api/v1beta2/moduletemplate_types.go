@@ -105,7 +105,7 @@ type ModuleTemplateSpec struct {
 	// +optional
 	Manager *Manager `json:"manager,omitempty"`
 
-	// requiresDowntime has the effect that an update to this version waits for a maintenance window. Empty: false.
+	// requiresDowntime is true if an update to this version has to wait for a maintenance window. Empty: false.
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 }

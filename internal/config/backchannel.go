@@ -24,7 +24,7 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 	f.StringVar(&m.ListenerBindAddress, "listener-bind-address", m.ListenerBindAddress,
 		"address of the listener, over TLS with client certificates; 0 switches it off")
 	f.StringVar(&m.KymaSkrListenerBindAddress, "kyma-skr-listener-bind-address", m.KymaSkrListenerBindAddress,
-		"address of the listener behind an ingress that ends TLS; needs --listener-forwarded-from; 0 switches it off")
+		"address of the listener behind an ingress that terminates TLS; needs --listener-forwarded-from; 0 switches it off")
 	f.StringSliceVar(&m.ListenerForwardedFrom, "listener-forwarded-from", m.ListenerForwardedFrom,
 		"networks of the ingress before --kyma-skr-listener-bind-address, in CIDR notation; the header "+
 			"X-Forwarded-Client-Cert from other networks is refused")

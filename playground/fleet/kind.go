@@ -232,7 +232,7 @@ type admitAll struct{}
 // Handles implements admission.Interface.
 func (admitAll) Handles(admission.Operation) bool { return false }
 
-// aliases has the resources that show the objects of another resource.
+// aliases lists resources that serve the same objects as another resource.
 var aliases = map[schema.GroupResource]schema.GroupResource{
 	{Group: "events.k8s.io", Resource: "events"}: {Resource: "events"},
 }

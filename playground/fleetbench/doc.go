@@ -47,5 +47,5 @@
 //
 // It does not profile the manager: --profile is for the control plane and the benchmark. It fails only if something
 // does not become Ready, never because of a figure. The agents have no limits and no webhooks. On a machine that also
-// does other work, times mean little; requests, writes and memory hardly change.
+// does other work, only times change much; requests, writes and memory hardly change.
 package main

@@ -60,7 +60,7 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 }
 
 // disconnect waits until the manager has closed its connections to runtimes. The manager needs no connection to a
-// runtime whose agent reports changes. A connection takes twice the memory of a runtime at rest. One connection per
+// runtime whose agent reports changes. A connection takes twice the memory of an idle runtime. One connection per
 // hundred runtimes may remain, because an audit may just have opened it.
 func (r *rig) disconnect(ctx context.Context) error {
 	if r.agents == nil {

@@ -73,7 +73,7 @@ type Options struct {
 // Landscape is a running landscape.
 type Landscape struct {
 	Options
-	// Host runs the clusters. Clusters has them by name.
+	// Host runs the clusters. Clusters has the clusters by name.
 	Host     *cluster.Host
 	Clusters map[string]*cluster.Cluster
 	// Clients has a client with all permissions for each cluster, by the name of the cluster.
