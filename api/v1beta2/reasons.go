@@ -48,6 +48,10 @@ const (
 	// ReasonRuntimeReplaced: the access Secret leads to another cluster than before. Nothing is changed in it. Write
 	// the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take.
 	ReasonRuntimeReplaced = "RuntimeReplaced"
+	// ReasonRuntimeKymaInvalid: the Kyma in the runtime does not fit the schema of its CRD, for example because
+	// somebody has changed the CRD there. Nothing is installed, updated or removed. Correct the Kyma and the CRD in the
+	// runtime.
+	ReasonRuntimeKymaInvalid = "RuntimeKymaInvalid"
 	// ReasonOwnerNotVerified: the Kyma controller has not yet verified the owner of the runtime over the present
 	// connection. Wait.
 	ReasonOwnerNotVerified = "OwnerNotVerified"

@@ -43,7 +43,9 @@ type Gate struct {
 	mu     sync.Mutex // guards what follows
 	faults []*fault
 	now    *period
-	met    int // number of injected faults since the gate was opened
+	met    int // number of injected faults and forged answers since the gate was opened
+
+	forgeries []forgery
 }
 
 // period is the time between two calls of Open.
@@ -127,18 +129,18 @@ func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
 }
 
-// Hits returns the number of faults injected since the last Open.
+// Hits returns the number of faults injected, and of answers forged, since the last Open.
 func (g *Gate) Hits() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.met
 }
 
-// Open ends all faults. Held requests are forwarded, or dropped without reaching the API server.
+// Open ends all faults and forgeries. Held requests are forwarded, or dropped without reaching the API server.
 func (g *Gate) Open(drop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults, g.met = nil, 0
+	g.faults, g.forgeries, g.met = nil, nil, 0
 	g.now.dropped = drop
 	close(g.now.end)
 	g.now = &period{end: make(chan struct{})}
@@ -163,7 +165,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what, now := g.fault(r)
 	switch what {
 	case "":
-		g.proxy.ServeHTTP(w, r)
+		g.forward(w, r)
 	case Cut:
 		breakConnection(r)
 	case Lose:

@@ -134,7 +134,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// matches, or to all of them without N. The faults 429, 500, 502 and 503 are the status of the answer. cut closes
 	// the connection before the request is forwarded. lose closes it in place of the answer. hold delays the request
 	// until the gate is opened. gate RUNTIME met N waits until N requests have met a fault. gate RUNTIME open ends all
-	// faults, and forwards the held requests. gate RUNTIME drop ends all faults, and discards the held requests.
+	// faults, and forwards the held requests. gate RUNTIME drop ends all faults, and discards the held requests. gate
+	// RUNTIME forge REGEXP FORGERY changes the Kyma in the answers to matching requests: modules=N requests N modules,
+	// name=N a module whose name has N bytes, none=N no modules in N answers. channel=N has escape sequences and N more
+	// characters. status=N has N modules in the status.
 	"gate": command((*scenario).gate),
 	// webhook RUNTIME allow|refuse|hang installs an admission webhook in the runtime, for ConfigMaps that have the
 	// matching label and a name that begins with guarded. webhook RUNTIME none removes it.
@@ -200,6 +203,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"enable": command((*scenario).enable),
 	// disable RUNTIME MODULE removes the module from the Kyma in the runtime.
 	"disable": command((*scenario).disable),
+	// request RUNTIME PREFIX N replaces the requested modules by N modules that no catalog has: PREFIX-1, and so on.
+	"request": command((*scenario).request),
 	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file. With -expand, it replaces
 	// variables of the script in the file. OWNER is the field manager.
 	"apply": command((*scenario).apply),

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,7 +17,8 @@ import (
 )
 
 func (s *scenario) gate(c *call) error {
-	const usage = "gate RUNTIME FAULT REGEXP [N], gate RUNTIME met N, or gate RUNTIME open|drop"
+	const usage = "gate RUNTIME FAULT REGEXP [N], gate RUNTIME forge REGEXP FORGERY, gate RUNTIME met N, or " +
+		"gate RUNTIME open|drop"
 	if err := c.want(2, 4, usage); err != nil {
 		return err
 	}
@@ -43,6 +45,13 @@ func (s *scenario) gate(c *call) error {
 		return fmt.Errorf("usage: %s", usage)
 	}
 	like, err := regexp.Compile(c.args[2])
+	if err == nil && c.args[1] == "forge" && len(c.args) == 4 {
+		edit, err := forge(c.args[3])
+		if err == nil {
+			g.Forge(like, edit)
+		}
+		return err
+	}
 	if err == nil && len(c.args) == 4 {
 		n, err = strconv.Atoi(c.args[3])
 	}
@@ -51,6 +60,44 @@ func (s *scenario) gate(c *call) error {
 	}
 	g.Inject(landscape.Fault(c.args[1]), like, n)
 	return nil
+}
+
+// forge returns the change of an answer with a Kyma.
+func forge(what string) (func(kyma map[string]any), error) {
+	what, size, _ := strings.Cut(what, "=")
+	n, err := strconv.Atoi(cmp.Or(size, "1"))
+	if err != nil {
+		return nil, err
+	}
+	spec := func(kyma map[string]any) map[string]any { return kyma["spec"].(map[string]any) }
+	switch what {
+	case "modules":
+		return func(kyma map[string]any) { spec(kyma)["modules"] = unknownModules("forged", n) }, nil
+	case "name":
+		return func(kyma map[string]any) {
+			spec(kyma)["modules"] = []any{map[string]any{"name": strings.Repeat("x", n)}}
+		}, nil
+	case "channel":
+		return func(kyma map[string]any) {
+			spec(kyma)["channel"] = "\x1b[31mred\x00\u202e\n" + strings.Repeat("é", n)
+		}, nil
+	case "status":
+		return func(kyma map[string]any) {
+			kyma["status"].(map[string]any)["modules"] = unknownModules("forged", n)
+		}, nil
+	case "none":
+		return func(kyma map[string]any) { delete(spec(kyma), "modules") }, nil
+	}
+	return nil, fmt.Errorf("%q is no forgery", what)
+}
+
+// unknownModules returns n modules that no catalog has.
+func unknownModules(prefix string, n int) []any {
+	var all []any
+	for i := range n {
+		all = append(all, map[string]any{"name": fmt.Sprintf("%s-%d", prefix, i+1), "state": "Ready"})
+	}
+	return all
 }
 
 func (s *scenario) webhook(c *call) error {

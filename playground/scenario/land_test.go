@@ -438,6 +438,23 @@ func (s *scenario) disable(c *call) error {
 		func(spec *v1beta2.KymaSpec) { spec.Modules = without(spec.Modules, c.args[1]) })
 }
 
+func (s *scenario) request(c *call) error {
+	const usage = "request RUNTIME PREFIX N"
+	if err := c.want(3, 3, usage); err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(c.args[2])
+	if err != nil {
+		return err
+	}
+	return s.land.Edit(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) {
+		spec.Modules = nil
+		for i := range n {
+			spec.Modules = append(spec.Modules, v1beta2.Module{Name: fmt.Sprintf("%s-%d", c.args[1], i+1)})
+		}
+	})
+}
+
 // without returns the modules but one.
 func without(modules []v1beta2.Module, name string) []v1beta2.Module {
 	return slices.DeleteFunc(slices.Clone(modules), func(m v1beta2.Module) bool { return m.Name == name })

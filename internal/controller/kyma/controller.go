@@ -56,6 +56,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/eventlog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/runtimekyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/versions"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
@@ -154,6 +155,7 @@ type Reconciler struct {
 	log       *eventlog.Log
 	policies  *maintenance.Policies
 	versions  *versions.Records
+	schema    *runtimekyma.Schema // of Kymas in runtimes
 	ownWrites ownWrites           // writes to Manifests
 	starting  *queueing.Admission // admits runtimes that get their first modules
 	ending    *queueing.Admission // admits runtimes that lose all modules
@@ -186,10 +188,16 @@ func New(o Options) (*Reconciler, error) {
 	if o.Base != nil {
 		o.Runtimes.RegisterKinds(o.Base)
 	}
-	return newReconciler(o), nil
+	schema, err := runtimekyma.New()
+	if err != nil {
+		return nil, fmt.Errorf("making the Kyma controller: %w", err)
+	}
+	r := newReconciler(o)
+	r.schema = schema
+	return r, nil
 }
 
-// newReconciler does the same as New, without the checks.
+// newReconciler is New without the checks, and without the schema.
 func newReconciler(o Options) *Reconciler {
 	if o.Trigger == nil {
 		o.Trigger = &queueing.Trigger{}

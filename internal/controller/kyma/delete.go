@@ -66,10 +66,7 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
 		// This read shows whether the runtime is available again, and which Kyma owns it. The status is then written to
 		// the Kyma that was read. The next steps do not use this Kyma.
-		if n.remote, err = readRemote(ctx, n.runtime, n.kyma.Name); err == nil {
-			_, err = n.verifyOwner(ctx, n.kyma, n.runtime, n.remote)
-		}
-		if err != nil {
+		if err = n.verifyToDelete(ctx); err != nil {
 			n.remote = nil
 		}
 		if runtimes.IsOthers(err) {
@@ -87,6 +84,21 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return n.waitOrGiveUp(ctx, err)
 	}
 	return nil
+}
+
+// verifyToDelete reads the Kyma in the runtime and verifies the owner of the runtime. A Kyma that does not fit the
+// schema does not stop the deletion, which needs only its record of the owner.
+func (n *run) verifyToDelete(ctx context.Context) error {
+	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
+	isInvalid := loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid
+	if err != nil && !isInvalid {
+		return err
+	}
+	if !isInvalid {
+		n.remote = remote
+	}
+	_, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote)
+	return err
 }
 
 // deleteOnControlPlane deletes the Manifests of modules on the control plane, which need no runtime.

@@ -55,14 +55,12 @@ func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *ru
 	return found, err
 }
 
-// verifyRemote is verifyOwner for a reconcile. A refused runtime is checked again after the poll interval. The status
-// then has the reason, see report.
+// verifyRemote is verifyOwner for a reconcile.
 func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error) {
 	if n.owner, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote); !runtimes.IsOthers(err) {
 		return err
 	}
-	n.found.refused, n.remote = err, nil
-	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "another access Secret")
+	return n.refuse(err)
 }
 
 // settleOwner completes a verification after the record was written. If the runtime was taken over, it removes the
@@ -102,7 +100,7 @@ func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedNam
 	if err != nil {
 		return err
 	}
-	remote, err := readRemote(ctx, rt, key.Name)
+	remote, err := r.readRemote(ctx, rt, key.Name)
 	if err == nil {
 		_, err = r.verifyOwner(ctx, kyma, rt, remote)
 	}

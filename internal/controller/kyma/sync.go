@@ -53,7 +53,10 @@ func (n *run) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	remote, err := readRemote(ctx, n.runtime, n.kyma.Name)
+	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
+	if loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid {
+		return n.refuse(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -122,8 +125,9 @@ func (n *run) awaitServed(err error) error {
 	return loop.Later(loop.PollDelay(n.now, since), notServed.What)
 }
 
-// readRemote returns the Kyma in the runtime, or nil if it does not exist.
-func readRemote(ctx context.Context, rt *runtimes.Runtime, kyma string) (*v1beta2.Kyma, error) {
+// readRemote returns the Kyma in the runtime, or nil if it does not exist. If the Kyma does not fit the schema, the
+// returned Kyma has only metadata, see [runtimekyma.Schema.Decode].
+func (r *Reconciler) readRemote(ctx context.Context, rt *runtimes.Runtime, kyma string) (*v1beta2.Kyma, error) {
 	u, err := rt.Get(ctx, remoteRef)
 	if catalog.IsAbsent(err) {
 		return nil, nil
@@ -131,7 +135,14 @@ func readRemote(ctx context.Context, rt *runtimes.Runtime, kyma string) (*v1beta
 	if err != nil {
 		return nil, fmt.Errorf("reading the Kyma in runtime %s: %w", kyma, err)
 	}
-	return asKyma(u)
+	return r.schema.Decode(u)
+}
+
+// refuse ends a reconcile without any change, because of what the runtime has or whose it is. The runtime is checked
+// again after the poll interval. The status then has the reason, see report.
+func (n *run) refuse(why error) error {
+	n.found.refused, n.remote = why, nil
+	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
 }
 
 // createRemote creates the Kyma in the runtime with the channel and modules that the Kyma in the runtime requested
@@ -207,7 +218,7 @@ func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, ann
 	if err != nil {
 		return nil, fmt.Errorf("labelling the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
-	return asKyma(u)
+	return n.schema.Decode(u)
 }
 
 // syncCatalog brings the catalog copy in the runtime up to date.
@@ -328,14 +339,6 @@ func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Even
 		}
 		r.Trigger.Add(class, 0, reconcile.Request{NamespacedName: key})
 	}
-}
-
-func asKyma(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
-	k := &v1beta2.Kyma{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, k); err != nil {
-		return nil, fmt.Errorf("decoding Kyma %s/%s of a runtime: %w", u.GetNamespace(), u.GetName(), err)
-	}
-	return k, nil
 }
 
 // includes reports whether the map all has every key and value of the map some.

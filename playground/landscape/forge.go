@@ -1,0 +1,64 @@
+package landscape
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+)
+
+// forgery is a change of the answers to some requests.
+type forgery struct {
+	like *regexp.Regexp
+	edit func(object map[string]any)
+}
+
+// Forge changes the objects in the answers to all requests whose METHOD PATH matches like, until the gate is opened.
+// The API server behind the gate does not know about it.
+func (g *Gate) Forge(like *regexp.Regexp, edit func(object map[string]any)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forgeries = append(g.forgeries, forgery{like, edit})
+}
+
+// forgeriesOf returns the changes of the answer to a request.
+func (g *Gate) forgeriesOf(r *http.Request) (edits []func(map[string]any)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, f := range g.forgeries {
+		if f.like.MatchString(r.Method + " " + r.URL.Path) {
+			edits = append(edits, f.edit)
+			g.met++
+		}
+	}
+	return edits
+}
+
+// forward forwards a request, and changes the object in its answer if that is to be forged.
+func (g *Gate) forward(w http.ResponseWriter, r *http.Request) {
+	edits := g.forgeriesOf(r)
+	if len(edits) == 0 {
+		g.proxy.ServeHTTP(w, r)
+		return
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Del("Accept-Encoding")
+	answer := httptest.NewRecorder()
+	g.proxy.ServeHTTP(answer, r)
+	body := answer.Body.Bytes()
+	object := map[string]any{}
+	if answer.Code == http.StatusOK && json.Unmarshal(body, &object) == nil {
+		for _, edit := range edits {
+			edit(object)
+		}
+		forged, err := json.Marshal(object)
+		if err != nil {
+			panic(fmt.Sprintf("encoding a forged answer: %v", err)) // plain data always encodes
+		}
+		body = forged
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(body) // the client may have gone
+}
