@@ -314,3 +314,43 @@ func TestCatchUp(t *testing.T) {
 		}
 	}
 }
+
+// TestFold checks that the events of one reason about many modules become one event, and that no module is lost from
+// its number.
+func TestFold(t *testing.T) {
+	events := func(reason string, n int) (all []Event) {
+		for i := range n {
+			name := fmt.Sprintf("%s-%d", reason, i+1)
+			all = append(all, Event{Type: "Warning", Reason: reason, Module: name, Note: "module " + name})
+		}
+		return all
+	}
+	unreachable := Event{Type: "Warning", Reason: "A", Note: "not about a module"}
+	cases := map[string]struct {
+		reason string
+		all    []Event
+		want   []string // notes
+	}{
+		"None": {"nothing happened", nil, nil},
+		"Few":  {"each has its event", events("A", 2), []string{"module A-1", "module A-2"}},
+		"Most": {"the limit itself", append(events("A", 5)[4:], events("A", 4)...),
+			[]string{"module A-5", "module A-1", "module A-2", "module A-3", "module A-4"}},
+		"Many": {"all are named", events("A", 6), []string{"6 modules: A-1, A-2, A-3, A-4, A-5, A-6; the first one: module A-1"}},
+		"Flood": {"some are named", events("A", 250), []string{
+			"250 modules: A-1, A-2, A-3, A-4, A-5, A-6, A-7, A-8, A-9, A-10 and 240 more; the first one: module A-1"}},
+		"Two": {"by reason", append(append(events("B", 1), unreachable), events("A", 12)...), []string{"module B-1",
+			"not about a module",
+			"12 modules: A-1, A-2, A-3, A-4, A-5, A-6, A-7, A-8, A-9, A-10 and 2 more; the first one: module A-1"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var notes []string
+			for _, e := range Fold(c.all) {
+				notes = append(notes, e.Note)
+			}
+			if diff := cmp.Diff(c.want, notes); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}

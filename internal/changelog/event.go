@@ -2,6 +2,7 @@ package changelog
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,15 +19,60 @@ type Event struct {
 	Reason string
 	// Note is the text for people. Note has no times, so equal events have equal notes.
 	Note string
+	// Module is the name of the module. It is "" if the event is not about one module.
+	Module string
+}
+
+// Events of one reason about more than foldAbove modules become one event, which has at most maxNamed of their names.
+const (
+	foldAbove = 5
+	maxNamed  = 10
+)
+
+// Fold returns the events with those of one reason about many modules replaced by one event. It has the number of the
+// modules, names of some, and the note of the first. The order of the reasons stays.
+func Fold(all []Event) []Event {
+	type key struct{ kind, reason string }
+	names := map[key][]string{}
+	for _, e := range all {
+		if k := (key{e.Type, e.Reason}); e.Module != "" {
+			names[k] = append(names[k], e.Module)
+		}
+	}
+	folded := map[key]bool{}
+	var rest []Event
+	for _, e := range all {
+		k := key{e.Type, e.Reason}
+		switch many := names[k]; {
+		case e.Module == "" || len(many) <= foldAbove:
+			rest = append(rest, e)
+		case !folded[k]:
+			folded[k] = true
+			e.Note = nameSome(many) + "; the first one: " + e.Note
+			e.Module = ""
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
+// nameSome returns the number of some modules, and the names of at most maxNamed.
+func nameSome(names []string) string {
+	text := fmt.Sprintf("%d modules: %s", len(names), strings.Join(names[:min(len(names), maxNamed)], ", "))
+	if more := len(names) - maxNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // Events returns the events about modules that follow from the entries in two successive statuses of a Kyma.
 func Events(before, after []v1beta2.ModuleStatus) []Event {
 	var all []Event
+	former, present := byName(before), byName(after)
 	for i := range after {
 		is := &after[i]
 		var was v1beta2.ModuleStatus
-		if found := entry(before, is.Name); found != nil {
+		if found := former[is.Name]; found != nil {
 			was = *found
 		}
 		if e := eventOf(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
@@ -36,7 +82,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 	for i := range before {
 		// an entry without a version was never installed
 		if was := &before[i]; was.Version != "" && was.State != v1beta2.StateUnmanaged &&
-			entry(after, was.Name) == nil {
+			present[was.Name] == nil {
 			all = append(all, *Removed(was.Name))
 		}
 	}
@@ -50,7 +96,8 @@ func ManifestEvent(module string, before, after *v1beta2.ManifestStatus) *Event 
 
 // Removed returns the event that a module is removed.
 func Removed(module string) *Event {
-	return &Event{corev1.EventTypeNormal, v1beta2.EventRemoved, fmt.Sprintf("module %s is removed", module)}
+	return &Event{Type: corev1.EventTypeNormal, Reason: v1beta2.EventRemoved, Module: module,
+		Note: fmt.Sprintf("module %s is removed", module)}
 }
 
 // eventOf returns the event that follows from the last change of a module in two successive statuses, or nil if there
@@ -72,15 +119,16 @@ func eventOf(module string, before, after *v1beta2.ModuleChange, message string)
 		before = &v1beta2.ModuleChange{Started: after.Started} // another change, or the first one
 	}
 	normal := func(reason, note string, args ...any) *Event {
-		return &Event{corev1.EventTypeNormal, reason, fmt.Sprintf("module %s: ", module) + fmt.Sprintf(note, args...)}
+		return &Event{Type: corev1.EventTypeNormal, Reason: reason, Module: module,
+			Note: fmt.Sprintf("module %s: ", module) + fmt.Sprintf(note, args...)}
 	}
 	switch {
 	case after.Outcome == v1beta2.StateError:
 		if before.Outcome == v1beta2.StateError {
 			return nil
 		}
-		return &Event{corev1.EventTypeWarning, v1beta2.EventFailed,
-			fmt.Sprintf("%s: module %s, version %s: %s", after.Reason, module, versionOf(after), message)}
+		return &Event{Type: corev1.EventTypeWarning, Reason: v1beta2.EventFailed, Module: module,
+			Note: fmt.Sprintf("%s: module %s, version %s: %s", after.Reason, module, versionOf(after), message)}
 	case !isGood(after.Outcome) || isGood(before.Outcome):
 		return nil
 	case isComplete(before) || after.From == after.Version && after.From != "":
@@ -108,10 +156,11 @@ func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
 	was, is := accessProblem(before), accessProblem(after)
 	switch {
 	case was == nil && is != nil:
-		return []Event{{corev1.EventTypeWarning, v1beta2.EventRuntimeUnreachable,
-			is.Reason + ": " + after.LastOperation.Operation}}
+		return []Event{{Type: corev1.EventTypeWarning, Reason: v1beta2.EventRuntimeUnreachable,
+			Note: is.Reason + ": " + after.LastOperation.Operation}}
 	case was != nil && is == nil:
-		return []Event{{corev1.EventTypeNormal, v1beta2.EventRuntimeReachable, "the runtime can be used again"}}
+		return []Event{{Type: corev1.EventTypeNormal, Reason: v1beta2.EventRuntimeReachable,
+			Note: "the runtime can be used again"}}
 	}
 	return nil
 }
@@ -128,7 +177,7 @@ func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
 	if is.Reason == v1beta2.ReasonRightsReduced {
 		reason = v1beta2.EventRightsReduced
 	}
-	return []Event{{corev1.EventTypeWarning, reason, is.Message}}
+	return []Event{{Type: corev1.EventTypeWarning, Reason: reason, Note: is.Message}}
 }
 
 // accessProblem returns the condition Ready if its reason means that the runtime cannot be used, or nil.
@@ -140,12 +189,13 @@ func accessProblem(s *v1beta2.KymaStatus) *metav1.Condition {
 	return c
 }
 
-// entry returns the entry of a module, or nil if there is none.
-func entry(all []v1beta2.ModuleStatus, module string) *v1beta2.ModuleStatus {
+// byName returns the entries of all modules by name. Of entries with the same name, the first one counts.
+func byName(all []v1beta2.ModuleStatus) map[string]*v1beta2.ModuleStatus {
+	entries := make(map[string]*v1beta2.ModuleStatus, len(all))
 	for i := range all {
-		if all[i].Name == module {
-			return &all[i]
+		if entries[all[i].Name] == nil {
+			entries[all[i].Name] = &all[i]
 		}
 	}
-	return nil
+	return entries
 }

@@ -59,6 +59,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
@@ -88,6 +89,9 @@ type Options struct {
 	// make sure that a later reconcile saves the status. DeferSave does not revert a status that was already saved for
 	// a step.
 	DeferSave func() bool
+	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
+	Saves   *budget.Budget
+	Runtime string
 	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
 	// AfterSave is also called if the object no longer exists: then it is the last time.
 	AfterSave func(before client.Object)
@@ -147,6 +151,9 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	if o.DeferSave != nil && out.Err == nil && o.DeferSave() {
 		return r.result(ctx, err)
 	}
+	if wait := r.postpone(); wait > 0 {
+		return r.postponed(ctx, wait, err)
+	}
 	if saveErr := r.save(ctx); saveErr != nil {
 		if isUnreachable(saveErr) {
 			return r.result(ctx, saveErr) // the next reconcile finds the other errors again
@@ -176,6 +183,7 @@ func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
 		v := r.do(ctx, step)
 		if v.err == nil && step.Save {
+			r.Saves.Spend(r.Runtime, time.Now()) // never postponed: the next step relies on it
 			v = judge(r.save(ctx))
 		}
 		r.afterStep(step)
@@ -217,6 +225,30 @@ func (r *runner) afterStep(step Step) {
 	if r.AfterStep != nil {
 		r.AfterStep(step.Name)
 	}
+}
+
+// NewSaves returns the budget of status patches of all controllers: for each runtime, 500 at once, and then 5 per
+// second. The events in a runtime decide how often the status of its objects changes. The first installation of 50
+// modules needs about 300 patches.
+func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
+
+// postpone returns the time for which the status has to wait, because the runtime has used its budget of status
+// patches. It returns 0 if the status may be saved now, or if it is saved already, or if the object is being deleted.
+func (r *runner) postpone() time.Duration {
+	if r.Saves == nil || !r.Object.GetDeletionTimestamp().IsZero() ||
+		Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
+		return 0
+	}
+	return r.Saves.Take(r.Runtime, time.Now())
+}
+
+// postponed returns the result of a reconcile whose status is not saved. The object is reconciled again when the status
+// may be saved: the next reconcile derives it again, so only the last of several statuses is saved.
+func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
+	metrics.SavesPostponed.WithLabelValues(r.Controller).Inc()
+	wait = max(wait, time.Second)
+	log.FromContext(ctx).V(1).Info("the status is saved later", "after", wait.String(), "problem", fmt.Sprint(err))
+	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
 // save patches the status if it differs from the saved status. If the object no longer exists, save returns no error.

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
 // bench is a control plane with one Kyma. It counts status patches.
@@ -302,5 +303,59 @@ func TestEqual(t *testing.T) {
 		if got := Equal(c.a, c.b); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
+	}
+}
+
+// TestSavesAreLimited checks that a runtime whose status changes without end gets a limited number of patches, that the
+// last status is saved in the end, and that a deletion and the steps with Save do not wait.
+func TestSavesAreLimited(t *testing.T) {
+	b := newBench(t)
+	saves := budget.New(3, time.Hour)
+	reconcileWith := func(cluster string, err error, saves *budget.Budget, steps ...Step) reconcile.Result {
+		t.Helper()
+		result, failed := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma, Saves: saves,
+			Runtime: "a", Report: func(Outcome) { b.kyma.Status.ClusterID = cluster }},
+			append(steps, Step{Name: "a", Do: func(context.Context) error { return err }})...)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		return result
+	}
+	read := func() string {
+		k := &v1beta2.Kyma{}
+		if err := b.Client.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), k); err != nil {
+			t.Fatal(err)
+		}
+		b.kyma = k
+		return k.Status.ClusterID
+	}
+	for i := range 100 {
+		result := reconcileWith(fmt.Sprint(i), nil, saves)
+		if (i < 3) != (result.RequeueAfter == 0) {
+			t.Fatalf("the reconcile with status %d: again after %s", i, result.RequeueAfter)
+		}
+		read()
+	}
+	if got := read(); b.patches != 3 || got != "2" {
+		t.Errorf("%d patches, the status is %s", b.patches, got)
+	}
+	for _, failure := range []error{errors.New("boom"), reconcile.TerminalError(errors.New("boom"))} {
+		if result := reconcileWith("failed", failure, saves); result.RequeueAfter < time.Second {
+			t.Errorf("after %q, a status that was not saved is not saved later: %v", failure, result)
+		}
+		read()
+	}
+	if result := reconcileWith("2", nil, saves); result.RequeueAfter != 0 || b.patches != 3 {
+		t.Errorf("an unchanged status waits: %v", result)
+	}
+	reconcileWith("x", nil, saves, Step{Name: "record", Save: true, Do: func(context.Context) error {
+		b.kyma.Status.ClusterID = "recorded"
+		return nil
+	}})
+	if got := read(); got != "recorded" {
+		t.Errorf("a step with Save waited: the status is %s", got)
+	}
+	if reconcileWith("last", nil, budget.New(3, time.Hour)); read() != "last" {
+		t.Error("the last status was not saved")
 	}
 }

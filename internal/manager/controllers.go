@@ -191,7 +191,7 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 	base *render.Bundle, pullSecrets cache.Cache) kyma.Options {
 	c := f.config
 	return kyma.Options{
-		Client: f.manager.GetClient(), Certain: f.manager.GetAPIReader(), Live: f.live, Events: newRecorder(f.manager),
+		Client: f.manager.GetClient(), Certain: f.manager.GetAPIReader(), Live: f.live, Events: f.events,
 		Runtimes: pool, Registry: artefacts, Agents: agents, Base: base, Shards: f.keeper,
 		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews, ControlPlaneID: f.controlPlaneID,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
@@ -202,14 +202,14 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 		MinMaintenanceWindow: c.MinMaintenanceWindowSize,
 		DeletionDeadline:     c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
 		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes, RateLimiter: newRateLimiter(c),
-		AfterStep: exitAfter(c.ExitAfterStep, "kyma"),
+		AfterStep: exitAfter(c.ExitAfterStep, "kyma"), Saves: f.saves,
 	}
 }
 
 func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry) manifest.Options {
 	c := f.config
 	return manifest.Options{
-		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: newRecorder(f.manager),
+		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: f.events,
 		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
 		ControlPlane: target.ControlPlane{Pool: controlPlane, IsRuntime: c.Mode == config.ModeInCluster,
 			Reserved: append([]string{c.Namespace}, c.WatchNamespaces...)},
@@ -219,14 +219,14 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 		Adoption:    apply.Adoption(c.AdoptionPolicy),
 		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newRateLimiter(c),
-		After: exitAfter(c.ExitAfterStep, "manifest"),
+		After: exitAfter(c.ExitAfterStep, "manifest"), Saves: f.saves,
 	}
 }
 
 func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {
 	c := f.config
 	return purge.Options{
-		Client: f.manager.GetClient(), Runtimes: pool, Events: newRecorder(f.manager),
+		Client: f.manager.GetClient(), Runtimes: pool, Events: f.events,
 		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: f.keeper, RateLimiter: newRateLimiter(c),
 	}
 }
@@ -234,7 +234,7 @@ func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {
 func watcherOptions(f foundation) watcher.Options {
 	c := f.config
 	return watcher.Options{
-		Client: f.manager.GetClient(), Events: newRecorder(f.manager), Namespace: c.Namespace,
+		Client: f.manager.GetClient(), Events: f.events, Namespace: c.Namespace,
 		RateLimiter:      newRateLimiter(c),
 		GatewayNamespace: c.IstioGatewayNamespace, Concurrency: c.MaxConcurrentWatcherReconciles,
 	}
@@ -243,7 +243,7 @@ func watcherOptions(f foundation) watcher.Options {
 func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
 	c := f.config
 	return orphan.Options{
-		Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Runtimes: pool, Events: newRecorder(f.manager),
+		Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Runtimes: pool, Events: f.events,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
 		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: f.keeper, RateLimiter: newRateLimiter(c),
 	}
@@ -255,7 +255,7 @@ func newUnserved(f foundation, served []string) (*unserved.Reporter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building a client for metadata: %w", err)
 	}
-	return unserved.New(unserved.Options{Client: f.live, Metadata: of, Events: newRecorder(f.manager),
+	return unserved.New(unserved.Options{Client: f.live, Metadata: of, Events: f.events,
 		Namespaces: served})
 }
 

@@ -41,8 +41,11 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/eventrecorder"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/memory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
@@ -103,6 +106,8 @@ type foundation struct {
 	urgent  *queueing.Urgent
 	keeper  *shard.Keeper // nil if only the leader reconciles
 	queues  kymaQueues
+	events  *eventrecorder.Recorder
+	saves   *budget.Budget // of status writes for each runtime
 	// controlPlaneID identifies the control plane in the records of the owners of runtimes; "" in the mode in-cluster
 	controlPlaneID string
 }
@@ -137,7 +142,8 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		return parts{}, err
 	}
 	f := foundation{config: c, manager: mgr, live: live, urgent: urgent, keeper: replica.keeper,
-		queues: newKymaQueues(c.Namespace)}
+		queues: newKymaQueues(c.Namespace), saves: loop.NewSaves(),
+		events: eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"))}
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
 	}

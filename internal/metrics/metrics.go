@@ -131,6 +131,20 @@ var (
 		Help: "Status patches sent to the control plane.",
 	}, []string{"controller"})
 
+	// SavesPostponed counts the status patches that are sent later, because the runtime has used its budget of status
+	// patches.
+	SavesPostponed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_status_writes_postponed_total",
+		Help: "Status patches that are sent later, because one runtime caused too many.",
+	}, []string{"controller"})
+
+	// EventsDropped counts the events that are not recorded in the control plane, because the runtime has used its
+	// budget of events.
+	EventsDropped = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_events_dropped_total",
+		Help: "Events not recorded in the control plane, because one runtime caused too many.",
+	})
+
 	// Objects counts the writes of objects in runtimes, by action (applied, deleted or failed).
 	Objects = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_runtime_objects_total",
@@ -410,7 +424,8 @@ func Register(r prometheus.Registerer, s Sources) {
 	if fips140.Enforced() {
 		FIPSMode.Set(2)
 	}
-	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Renderings, Purged, Orphans, DeletionsGivenUp,
+	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed, EventsDropped, Objects, Renderings,
+		Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
 		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
 		MandatoryModuleState, ModuleState,

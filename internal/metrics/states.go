@@ -32,10 +32,10 @@ func NewStates(o prometheus.Opts, labels []string) *States {
 // Set replaces the series of an owner, such as a Kyma. Each series is a list with the values of all labels. Duplicate
 // series are stored once. Without series, Set removes the owner. Two owners must not have the same series.
 func (s *States) Set(owner string, series ...[]string) {
-	joined := make([]string, 0, len(series))
+	joined, seen := make([]string, 0, len(series)), make(map[string]bool, len(series))
 	for _, values := range series {
-		if one := strings.Join(values, separator); !slices.Contains(joined, one) {
-			joined = append(joined, one)
+		if one := strings.Join(values, separator); !seen[one] {
+			joined, seen[one] = append(joined, one), true
 		}
 	}
 	s.mu.Lock()

@@ -3,11 +3,15 @@ package queueing
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 )
 
 // leasePath is the prefix of the URL paths of Leases.
 const leasePath = "/apis/coordination.k8s.io/"
+
+// eventPath matches the URL paths of Events.
+var eventPath = regexp.MustCompile(`^(/api/v1|/apis/events\.k8s\.io/v1)/namespaces/[^/]+/events(/|$)`)
 
 // WriteLimiter limits the number of concurrent writes to the control plane. In a rollout, all workers have objects to
 // write at the same time. More concurrent writes would not make the rollout faster. Instead, all other requests would
@@ -17,17 +21,23 @@ const leasePath = "/apis/coordination.k8s.io/"
 // WriteLimiter never delays three kinds of requests: reads, writes of Leases (a replica that cannot renew its Lease
 // ends), and writes for an urgent runtime. While any runtime is urgent, a second, lower limit applies to all other
 // writes.
+//
+// Events have a limit of their own. Requests wait in their order, so a status would wait behind all Events that were
+// recorded before: thousands of Events about one runtime kept the status of all others from being written.
 type WriteLimiter struct {
 	urgent      *Urgent
+	events      chan struct{} // one element for each write of an Event; no other write waits for it
 	always      chan struct{} // one element for each write
 	whileUrgent chan struct{} // one element for each write that started while a runtime was urgent
 }
 
 // NewWriteLimiter returns a WriteLimiter. The argument limit is the maximum number of concurrent writes. While any
-// runtime is urgent, limitWhileUrgent is the maximum. A limit below 1 counts as 1.
+// runtime is urgent, limitWhileUrgent is the maximum. It is also the maximum for Events at any time. A limit below 1
+// counts as 1.
 func NewWriteLimiter(limit, limitWhileUrgent int, urgent *Urgent) *WriteLimiter {
 	return &WriteLimiter{
-		urgent: urgent, always: make(chan struct{}, max(1, limit)),
+		urgent: urgent, events: make(chan struct{}, max(1, limitWhileUrgent)),
+		always:      make(chan struct{}, max(1, limit)),
 		whileUrgent: make(chan struct{}, max(1, limitWhileUrgent)),
 	}
 }
@@ -39,7 +49,11 @@ func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, leasePath) {
 			return next.RoundTrip(r)
 		}
-		for _, slots := range []chan struct{}{l.always, l.whileUrgent} {
+		limits := []chan struct{}{l.always, l.whileUrgent}
+		if eventPath.MatchString(r.URL.Path) {
+			limits = []chan struct{}{l.events}
+		}
+		for _, slots := range limits {
 			if slots == l.whileUrgent && !l.urgent.Any() {
 				break
 			}

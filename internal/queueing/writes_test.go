@@ -166,3 +166,34 @@ func TestWriteLimiterCancelled(t *testing.T) {
 		}
 	})
 }
+
+// TestEventsDelayNoWrite checks that thousands of Events about one runtime delay no other write, in particular not the
+// status of another runtime, and that few Events are sent at the same time.
+func TestEventsDelayNoWrite(t *testing.T) {
+	for _, path := range []string{"/apis/events.k8s.io/v1/namespaces/kcp-system/events",
+		"/apis/events.k8s.io/v1/namespaces/kcp-system/events/a.1", "/api/v1/namespaces/kcp-system/events"} {
+		synctest.Test(t, func(t *testing.T) {
+			urgent, s := NewUrgent(), &slowServer{}
+			over := NewWriteLimiter(limitAlways, limitWhileUrgent, urgent).Wrap(s)
+			write := func(path string) {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://a.example.com"+path, http.NoBody)
+				if err := send(over, r); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 5000 {
+				go write(path)
+			}
+			synctest.Wait()
+			if s.max != limitWhileUrgent {
+				t.Errorf("%s: %d at the same time, want %d", path, s.max, limitWhileUrgent)
+			}
+			start := time.Now()
+			write("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/b/status")
+			if took := time.Since(start); took != time.Second {
+				t.Errorf("%s: the status of another runtime took %s", path, took)
+			}
+			time.Sleep(2 * time.Hour)
+		})
+	}
+}

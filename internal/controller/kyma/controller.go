@@ -51,6 +51,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/eventlog"
@@ -103,6 +104,9 @@ type Options struct {
 	// PullSecrets is the cache that has the Secret PullSecret. PullSecrets is required if PullSecret is set. With
 	// InCluster it is not required.
 	PullSecrets cache.Cache
+	// Saves is the budget of status patches for each runtime. All controllers share it. nil means that there is no
+	// limit.
+	Saves *budget.Budget
 	// Events records events on Kymas. nil means that no events are recorded.
 	Events events.EventRecorder
 	// Restricted lists the restricted modules: a Kyma may use such a module only if the ModuleReleaseMeta of the module
@@ -325,7 +329,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), found: findings{policyProblem: r.policies.Problem()}}
 	options := loop.Options{
-		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep,
+		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep, Saves: r.Saves, Runtime: req.Name,
 		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
 		DeferSave: func() bool { return n.found.isTransient },
 		AfterSave: n.recordChanges,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
@@ -243,6 +244,7 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 // admin of the runtime has not requested the module.
 func (n *run) settle(context.Context) error {
 	var errs []error
+	var blocked []changelog.Event
 	recheckAfter := time.Duration(0)
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -252,8 +254,11 @@ func (n *run) settle(context.Context) error {
 		case m.Err != nil:
 			errs = append(errs, m.Err)
 		case m.Decision.Blocker != nil && !m.IsMandatory:
-			n.recordBlocker(m)
+			blocked = append(blocked, n.newBlockers(m)...)
 		}
+	}
+	for _, e := range changelog.Fold(blocked) {
+		n.event(e.Type, e.Reason, e.Note)
 	}
 	if err := errors.Join(errs...); err != nil || recheckAfter == 0 {
 		return err
@@ -261,12 +266,12 @@ func (n *run) settle(context.Context) error {
 	return loop.RecheckAfter(recheckAfter)
 }
 
-// recordBlocker counts a new blocker of a module and records an event. A blocker is new if its code is not the former
+// newBlockers counts a new blocker of a module, and returns its event. A blocker is new if its code is not the former
 // reason of the module.
-func (n *run) recordBlocker(m *plan.Module) {
+func (n *run) newBlockers(m *plan.Module) []changelog.Event {
 	b := m.Decision.Blocker
 	if m.Former != nil && m.Former.Reason == b.Code {
-		return
+		return nil
 	}
 	name := m.Spec.Name
 	if b.Code == v1beta2.ReasonModuleNotFound {
@@ -277,7 +282,7 @@ func (n *run) recordBlocker(m *plan.Module) {
 	if b.Code == v1beta2.ReasonWaitingForWindow || m.Pause() != nil {
 		kind = corev1.EventTypeNormal // a person or the policy intends this blocker
 	}
-	n.event(kind, b.Code, b.Message)
+	return []changelog.Event{{Type: kind, Reason: b.Code, Note: b.Message, Module: m.Spec.Name}}
 }
 
 // event records an event on the Kyma.

@@ -48,6 +48,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/reclaim"
@@ -78,6 +79,9 @@ type Options struct {
 	Secrets client.Reader
 	// InjectData allows source.InjectionModule to receive data of Secrets of the control plane.
 	InjectData bool
+	// Saves is the budget of status patches for each runtime. All controllers share it. nil means that there is no
+	// limit.
+	Saves *budget.Budget
 	// Events records Kubernetes events. With nil, no events are recorded.
 	Events events.EventRecorder
 	// LocalSources is a folder. Manifests may use subfolders of this folder as sources of type kustomize. "" means that
@@ -239,7 +243,7 @@ func (n *run) peers() inventory.Peers {
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
-		AfterSave: n.recordChange, AfterStep: n.After}
+		AfterSave: n.recordChange, AfterStep: n.After, Saves: n.Saves, Runtime: m.Labels[v1beta2.LabelKymaName]}
 	restore := loop.Step{Name: "reclaim", Do: n.reclaim, Save: true}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,

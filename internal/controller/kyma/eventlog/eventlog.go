@@ -33,7 +33,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,6 +41,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
@@ -61,19 +61,12 @@ type Cluster interface {
 // Log records events.
 type Log struct {
 	recorder events.EventRecorder
-	mu       sync.Mutex
-	budgets  map[string]*budget // guarded by mu; by name of the Kyma, for runtimes that have got events
-}
-
-// budget is the number of events that a runtime may still get. budget grows with time up to burst.
-type budget struct {
-	left    int
-	updated time.Time
+	budget   *budget.Budget // of events in each runtime
 }
 
 // New returns a Log. recorder may be nil: then the control plane has no events.
 func New(recorder events.EventRecorder) *Log {
-	return &Log{recorder: recorder, budgets: map[string]*budget{}}
+	return &Log{recorder: recorder, budget: budget.New(burst, interval)}
 }
 
 // Saved records the events that follow from the saved status of a Kyma and from the status before, on the Kyma in the
@@ -84,10 +77,10 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	}
 	all := slices.Concat(changelog.ReachabilityEvents(before, &kyma.Status),
 		changelog.CredentialEvents(before, &kyma.Status), changelog.Events(before.Modules, kyma.Status.Modules))
-	for _, e := range all {
-		if left && e.Reason == v1beta2.EventRemoved {
-			continue
-		}
+	if left {
+		all = slices.DeleteFunc(all, func(e changelog.Event) bool { return e.Reason == v1beta2.EventRemoved })
+	}
+	for _, e := range changelog.Fold(all) {
 		l.recorder.Eventf(kyma, nil, e.Type, e.Reason, "Reconcile", "%s", loop.Clip(e.Note))
 	}
 }
@@ -95,9 +88,9 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 // Publish records the events that follow from the difference between the present status of the Kyma in the runtime and
 // the status that is about to be published. Publish records them on remote, the Kyma in the runtime.
 func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
-	for _, e := range changelog.Events(remote.Status.Modules, after.Modules) {
+	for _, e := range changelog.Fold(changelog.Events(remote.Status.Modules, after.Modules)) {
 		now := time.Now()
-		if !l.take(kyma, now) {
+		if l.budget.Take(kyma, now) > 0 {
 			log.FromContext(ctx).V(1).Info("event not recorded in the runtime: too many", "reason", e.Reason)
 			continue
 		}
@@ -110,32 +103,8 @@ func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1be
 	}
 }
 
-// take reports whether a runtime may get an event now, and counts the event.
-func (l *Log) take(kyma string, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.budgets[kyma]
-	if b == nil {
-		b = &budget{left: burst, updated: now}
-		l.budgets[kyma] = b
-	}
-	if earned := int(now.Sub(b.updated) / interval); earned > 0 {
-		b.left = min(burst, b.left+earned)
-		b.updated = b.updated.Add(time.Duration(earned) * interval)
-	}
-	if b.left == 0 {
-		return false
-	}
-	b.left--
-	return true
-}
-
 // Forget drops the memory of a Kyma.
-func (l *Log) Forget(kyma string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.budgets, kyma)
-}
+func (l *Log) Forget(kyma string) { l.budget.Forget(kyma) }
 
 // object returns an event as an object of the runtime.
 func object(remote *v1beta2.Kyma, e changelog.Event, now time.Time) *unstructured.Unstructured {

@@ -13,30 +13,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestBudget checks that a runtime gets a burst of events, then one per interval, and never saves more than a burst.
-func TestBudget(t *testing.T) {
-	l := New(nil)
-	now := time.Now()
-	count := func(at time.Time) (n int) {
-		for l.take("a", at) {
-			n++
-		}
-		return n
-	}
-	if got := count(now); got != burst {
-		t.Errorf("got %d events at once, want %d", got, burst)
-	}
-	if got := count(now.Add(2 * interval)); got != 2 {
-		t.Errorf("got %d events after two intervals, want 2", got)
-	}
-	if got := count(now.Add(1000 * interval)); got != burst {
-		t.Errorf("got %d events after a long time, want %d", got, burst)
-	}
-	if !l.take("b", now) {
-		t.Error("another runtime has no budget of its own")
-	}
-}
-
 // runtime has the names of the events that were created. It refuses a name that exists.
 type runtime struct{ names []string }
 
@@ -84,4 +60,13 @@ func TestPublish(t *testing.T) {
 	publish(recovered, 4)
 	remote.Status = recovered
 	publish(status(4, v1beta2.StateError), 6)
+	for minute := range 100 { // the modules fail and recover without end
+		remote.Status = status(2*minute, v1beta2.StateReady)
+		l.Publish(t.Context(), "k", rt, remote, new(status(2*minute+1, v1beta2.StateError)))
+	}
+	publish(status(0, v1beta2.StateError), burst-2) // two were sent twice
+	l.Publish(t.Context(), "other", rt, remote, new(status(1001, v1beta2.StateError)))
+	if len(rt.names) != burst {
+		t.Error("another runtime has no budget of its own")
+	}
 }

@@ -1,0 +1,117 @@
+// Package budget limits how often something may happen for each runtime.
+//
+// # Use
+//
+//	b := budget.New(100, 6*time.Second)                    // 100 at once, then one every 6 seconds
+//	if wait := b.Take("runtime-a", time.Now()); wait > 0 { // not now
+//
+// # How it works
+//
+// Each runtime has a token bucket, which is full at first. A full bucket is the same as none, so buckets that have
+// filled up are deleted.
+//
+// # What it does not do
+//
+// It does not wait, and stores nothing of what was refused.
+package budget
+
+import (
+	"sync"
+	"time"
+)
+
+// maxBuckets is the number of buckets above which full buckets are deleted.
+const maxBuckets = 4096
+
+// Budget is the number of times that something may happen for each runtime. The methods of a nil Budget refuse nothing.
+// Safe for concurrent use.
+type Budget struct {
+	burst    int
+	interval time.Duration
+
+	mu      sync.Mutex
+	buckets map[string]*bucket // guarded by mu; by name of the runtime
+}
+
+// bucket is the budget of one runtime.
+type bucket struct {
+	left    int
+	updated time.Time // when left was last increased
+}
+
+// New returns a Budget. burst is the number of times at once, at least 1. After that, one time is added per interval.
+func New(burst int, interval time.Duration) *Budget {
+	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}}
+}
+
+// Take takes one time from the budget of a runtime, and returns 0. If nothing is left, it takes nothing and returns how
+// long it takes until something is left.
+func (b *Budget) Take(runtime string, now time.Time) (wait time.Duration) {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	is := b.bucketLocked(runtime, now)
+	if is.left <= 0 {
+		return max(time.Millisecond, is.updated.Add(b.interval).Sub(now))
+	}
+	is.left--
+	return 0
+}
+
+// Spend takes one time from the budget of a runtime for something that has happened in any case.
+func (b *Budget) Spend(runtime string, now time.Time) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if is := b.bucketLocked(runtime, now); is.left > 0 {
+		is.left--
+	}
+}
+
+// Forget drops the memory of a runtime.
+func (b *Budget) Forget(runtime string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.buckets, runtime)
+}
+
+// bucketLocked returns the bucket of a runtime, filled up to now.
+func (b *Budget) bucketLocked(runtime string, now time.Time) *bucket {
+	is := b.buckets[runtime]
+	if is == nil {
+		if len(b.buckets) >= maxBuckets {
+			b.deleteFullLocked(now)
+		}
+		is = &bucket{left: b.burst, updated: now}
+		b.buckets[runtime] = is
+	}
+	b.fill(is, now)
+	return is
+}
+
+// fill adds what a bucket has got since the last time.
+func (b *Budget) fill(is *bucket, now time.Time) {
+	earned := now.Sub(is.updated) / b.interval
+	switch {
+	case earned < 0: // the clock was set back
+		is.updated = now
+	case earned >= time.Duration(b.burst-is.left):
+		is.left, is.updated = b.burst, now
+	default:
+		is.left += int(earned)
+		is.updated = is.updated.Add(earned * b.interval)
+	}
+}
+
+// deleteFullLocked deletes full buckets.
+func (b *Budget) deleteFullLocked(now time.Time) {
+	for name, is := range b.buckets {
+		if b.fill(is, now); is.left == b.burst {
+			delete(b.buckets, name)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package budget
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestTake checks how often something may happen for one runtime, and how long the next time is away.
+func TestTake(t *testing.T) {
+	begin := time.Date(2026, time.November, 23, 9, 0, 0, 0, time.UTC)
+	b := New(3, 10*time.Second)
+	for i, step := range []struct {
+		reason string
+		at     time.Duration // since begin
+		want   time.Duration
+	}{
+		{"the burst", 0, 0},
+		{"the burst", 0, 0},
+		{"the burst", time.Second, 0},
+		{"nothing is left", time.Second, 9 * time.Second},
+		{"refused ones cost nothing", 4 * time.Second, 6 * time.Second},
+		{"one interval has passed", 10 * time.Second, 0},
+		{"only one", 10 * time.Second, 10 * time.Second},
+		{"half an interval is kept", 25 * time.Second, 0},
+		{"half an interval was kept", 30 * time.Second, 0},
+		{"the clock was set back", -time.Hour, 10 * time.Second},
+		{"which delays nothing by an hour", -time.Hour + 10*time.Second, 0},
+		{"never more than the burst", time.Hour, 0},
+		{"never more than the burst", time.Hour, 0},
+		{"never more than the burst", time.Hour, 0},
+		{"never more than the burst", time.Hour, 10 * time.Second},
+	} {
+		if got := b.Take("a", begin.Add(step.at)); got != step.want {
+			t.Errorf("step %d: %s: %s, want %s", i, step.reason, got, step.want)
+		}
+	}
+	if wait := b.Take("b", begin); wait != 0 {
+		t.Errorf("another runtime waits for %s", wait)
+	}
+	b.Forget("a")
+	if wait := b.Take("a", begin); wait != 0 {
+		t.Errorf("a forgotten runtime waits for %s", wait)
+	}
+}
+
+// TestSpend checks that what happens in any case counts, and never makes the debt grow.
+func TestSpend(t *testing.T) {
+	now := time.Now()
+	b := New(2, time.Second)
+	for range 10 {
+		b.Spend("a", now)
+	}
+	if first, later := b.Take("a", now), b.Take("a", now.Add(time.Second)); first != time.Second || later != 0 {
+		t.Errorf("waits for %s, and for %s a second later", first, later)
+	}
+	var none *Budget
+	if none.Spend("a", now); none.Take("a", now) != 0 {
+		t.Error("no budget refuses something")
+	}
+}
+
+// TestBuckets checks that runtimes of long ago cost no memory.
+func TestBuckets(t *testing.T) {
+	now := time.Now()
+	b := New(2, time.Second)
+	for i := range 3 * maxBuckets {
+		b.Take(fmt.Sprint(i), now.Add(time.Duration(i)*time.Millisecond))
+	}
+	if len(b.buckets) > maxBuckets {
+		t.Errorf("%d buckets", len(b.buckets))
+	}
+}

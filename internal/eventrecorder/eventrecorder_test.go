@@ -1,0 +1,84 @@
+package eventrecorder
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// recorded has the notes of events, by action.
+type recorded struct {
+	events.EventRecorder
+	notes map[string][]string
+}
+
+func (r *recorded) Eventf(_, _ runtime.Object, _, _, action, note string, args ...any) {
+	r.notes[action] = append(r.notes[action], fmt.Sprintf(note, args...))
+}
+
+func (r *recorded) count() (n int) {
+	for _, notes := range r.notes {
+		n += len(notes)
+	}
+	return n
+}
+
+// TestRecorder checks that two events are merged only if their notes are equal.
+func TestRecorder(t *testing.T) {
+	under := &recorded{notes: map[string][]string{}}
+	r := New(under)
+	for _, n := range []int{3, 4, 4} {
+		r.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned", "Sweep", "%d objects: 100%%", n)
+	}
+	if len(under.notes) != 2 {
+		t.Errorf("three events, of which two have the same note, are %d: %q", len(under.notes), under.notes)
+	}
+	for action, notes := range under.notes {
+		if notes[0] != "3 objects: 100%" && notes[0] != "4 objects: 100%" || len(action) != len("Sweep-00000000") {
+			t.Errorf("%s has the note %q", action, notes)
+		}
+	}
+}
+
+// TestFlood checks that one runtime uses up only its own events, whichever of its objects they are about.
+func TestFlood(t *testing.T) {
+	under := &recorded{notes: map[string][]string{}}
+	r := New(under)
+	kyma := func(name string) client.Object { return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	manifest := func(name, kyma string) client.Object {
+		return &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{v1beta2.LabelKymaName: kyma}}}
+	}
+	for i := range 2000 {
+		about := kyma("a")
+		if i%2 == 0 {
+			about = manifest(fmt.Sprint(i), "a")
+		}
+		r.Eventf(about, nil, corev1.EventTypeWarning, "ModuleNotFound", "Reconcile", "\x1b[31m%d %s", i,
+			strings.Repeat("x", 100_000))
+	}
+	if got := under.count(); got != Burst {
+		t.Errorf("a runtime has %d events at once, want %d", got, Burst)
+	}
+	for _, notes := range under.notes {
+		if len(notes[0]) > loop.MessageLimit || strings.Contains(notes[0], "\x1b") {
+			t.Fatalf("a note of %d bytes, or with escape sequences", len(notes[0]))
+		}
+	}
+	r.Eventf(kyma("b"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "one")
+	r.Eventf(manifest("c-1", "c"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "two")
+	r.Eventf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil, corev1.EventTypeNormal, "Read", "Read",
+		"three")
+	if got := under.count(); got != Burst+3 {
+		t.Errorf("the events of others were dropped, too: %d in all", got)
+	}
+}
