@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,7 +87,12 @@ func forge(what string) (func(kyma map[string]any), error) {
 			kyma["status"].(map[string]any)["modules"] = unknownModules("forged", n)
 		}, nil
 	case "none":
-		return func(kyma map[string]any) { delete(spec(kyma), "modules") }, nil
+		var answers atomic.Int64
+		return func(kyma map[string]any) {
+			if answers.Add(1) <= int64(n) {
+				delete(spec(kyma), "modules")
+			}
+		}, nil
 	}
 	return nil, fmt.Errorf("%q is no forgery", what)
 }

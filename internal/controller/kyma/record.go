@@ -19,6 +19,7 @@ type record struct {
 	runtime     *runtimes.Runtime       // the connection that the record belongs to
 	firstSeenAt time.Time               // when this process first saw the runtime, over any connection
 	fingerprint uint64                  // of the Kyma in the runtime, without its status
+	request     request                 // of the Kyma in the runtime at the last read
 	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
 	isCompared  bool                    // markRestored has compared the statuses

@@ -82,7 +82,10 @@ func (n *run) sync(ctx context.Context) error {
 	n.remote, n.found.baseSynced = remote, true
 	n.noteRemote()
 	n.markUrgentIfEdited()
-	return n.settleOwner(ctx)
+	if err := n.settleOwner(ctx); err != nil {
+		return err
+	}
+	return n.confirmRequest()
 }
 
 // markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma was changed after
@@ -102,7 +105,7 @@ func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.B
 	n.remote, n.found.paused = remote, true
 	n.found.baseSynced = remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
 	n.noteRemote()
-	return nil
+	return n.confirmRequest()
 }
 
 // awaitServed turns a NotServedError into a result that requeues the Kyma: after a short time at first, then after

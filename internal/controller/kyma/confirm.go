@@ -1,0 +1,78 @@
+package kyma
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// A Kyma in a runtime that requests no modules any more uninstalls all of them. A person who removes the last module
+// changes the generation of the Kyma. An answer with another UID, or with the same generation as the answer before, may
+// be that of a proxy, or of an API server that was restored. Such an answer counts only if a second read confirms it.
+
+// confirmDelay is the minimum time between the two reads.
+const confirmDelay = 10 * time.Second
+
+// request is what the Kyma in a runtime requested at the last read. The zero value means that it was not read yet.
+type request struct {
+	uid         types.UID
+	generation  int64
+	removesAll  bool      // see removesAll
+	firstSeenAt time.Time // when this was read first
+	isConfirmed bool      // it may be acted on
+}
+
+// removesAll reports whether a Kyma in a runtime requests no modules, although its status in the control plane has
+// modules that are not being deleted.
+func removesAll(kyma, remote *v1beta2.Kyma) bool {
+	return len(remote.Spec.Modules) == 0 && slices.ContainsFunc(kyma.Status.Modules, func(m v1beta2.ModuleStatus) bool {
+		return m.Manifest != nil && m.State != v1beta2.StateDeleting && m.State != v1beta2.StateUnmanaged
+	})
+}
+
+// nextRequest returns the request that the Kyma in a runtime has now. last is the request at the last read. The first
+// row that matches decides whether it is confirmed:
+//
+//	1  it does not remove all modules                                yes
+//	2  it is the same as before                                      as before, and yes once confirmDelay has passed
+//	3  the UID is known, and the generation has increased            yes: somebody has changed the Kyma
+//	4  it is the first read over this connection, and the            yes: somebody has changed the Kyma
+//	   generation is higher than the one that the status shows
+//	5  any other                                                     no
+func nextRequest(last request, remote *v1beta2.Kyma, removesAll bool, now time.Time) request {
+	is := request{uid: remote.UID, generation: remote.Generation, removesAll: removesAll, firstSeenAt: now}
+	shown := remote.Status.ObservedGeneration
+	switch {
+	case !removesAll:
+		is.isConfirmed = true
+	case last.removesAll && last.uid == is.uid && last.generation == is.generation:
+		if last.firstSeenAt.Before(now) { // else the clock was set back
+			is.firstSeenAt = last.firstSeenAt
+		}
+		is.isConfirmed = last.isConfirmed || now.Sub(is.firstSeenAt) >= confirmDelay
+	case last.uid != "":
+		is.isConfirmed = last.uid == is.uid && is.generation > last.generation
+	default:
+		is.isConfirmed = shown > 0 && is.generation > shown
+	}
+	return is
+}
+
+// confirmRequest waits for a second read if the Kyma in the runtime requests no modules any more, and nothing shows
+// that somebody has changed it. Until then nothing is removed, and the last request stays remembered.
+func (n *run) confirmRequest() error {
+	var is request
+	n.edit(func(m *record) {
+		m.request = nextRequest(m.request, n.remote, removesAll(n.kyma, n.remote), n.now)
+		is = m.request
+	})
+	if is.isConfirmed {
+		return nil
+	}
+	return loop.Later(max(time.Second, is.firstSeenAt.Add(confirmDelay).Sub(n.now)),
+		"a second answer of the runtime that no modules are requested, before all modules are removed")
+}
