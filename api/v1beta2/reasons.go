@@ -427,6 +427,10 @@ const (
 	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the permission in
 	// the message.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
+	// ReasonStatusNotSaved: the API server of the control plane refuses the status of the object, which therefore shows
+	// an earlier one. Check, with the refusal in the message, that the CRDs in the control plane are those of the
+	// manager, and policies and webhooks there; if the status is too large, request fewer modules.
+	ReasonStatusNotSaved = "StatusNotSaved"
 )
 
 // ReasonInternalError is the reason of every failure that has no other reason. The message contains the complete error;

@@ -268,7 +268,8 @@ func (r *runner) save(ctx context.Context) error {
 			r.afterSave(r.saved)
 			return nil
 		}
-		return fmt.Errorf("saving the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
+		return errors.Join(fmt.Errorf("saving the status of %s: %w", client.ObjectKeyFromObject(r.Object), err),
+			r.reportRefused(ctx, err))
 	}
 	metrics.StatusWrites.WithLabelValues(r.Controller).Inc()
 	r.Object.SetResourceVersion(after.GetResourceVersion())

@@ -21,6 +21,11 @@ const (
 	MessageLimit = 1024
 	// SummaryLimit is the limit for a text that combines several texts.
 	SummaryLimit = 4096
+	// moduleMessages is the limit for the texts of all modules of a Kyma together. etcd stores at most 1.5 MiB for an
+	// object.
+	moduleMessages = 256 << 10
+	// minModuleMessage is the limit for the text of a module of a Kyma with very many modules.
+	minModuleMessage = 256
 )
 
 // Clip returns a text in the form for conditions and events: one line of at most [MessageLimit] bytes, without control
@@ -31,9 +36,15 @@ func Clip(text string) string { return ClipTo(text, MessageLimit) }
 // ClipTo is like [Clip] with another limit in bytes. A text that is cut ends in "…". The cut is never inside a
 // character. A line break becomes "; ", or a space if it follows punctuation.
 func ClipTo(text string, limit int) string {
+	const mostPerByte = 16 // escape sequences are longer than what is left of them
+	cut := ""
+	if most := mostPerByte * limit; len(text) > most {
+		text, cut = text[:most], "…" // the text may have any size, and cleaning costs more than cutting
+	}
 	if !isPlain(text) {
 		text = oneLine(text)
 	}
+	text += cut
 	if len(text) <= limit {
 		return text
 	}
@@ -150,8 +161,9 @@ func clipStatus(o client.Object) {
 	case *v1beta2.Kyma:
 		conditions = o.Status.Conditions
 		o.Status.LastOperation.Operation = ClipTo(o.Status.LastOperation.Operation, SummaryLimit)
+		limit := min(SummaryLimit, max(minModuleMessage, moduleMessages/max(1, len(o.Status.Modules))))
 		for i := range o.Status.Modules {
-			o.Status.Modules[i].Message = ClipTo(o.Status.Modules[i].Message, SummaryLimit)
+			o.Status.Modules[i].Message = ClipTo(o.Status.Modules[i].Message, limit)
 		}
 		if o.Status.Agent != nil {
 			o.Status.Agent.Message = ClipTo(o.Status.Agent.Message, SummaryLimit)

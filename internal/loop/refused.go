@@ -1,0 +1,67 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// reportRefused writes into the condition Ready of the object why the API server refuses the status, so that the object
+// does not show the status before as if it were the present one. The patch contains nothing of the refused status. With
+// any other error, and if the object shows the refusal already, it sends nothing.
+func (r *runner) reportRefused(ctx context.Context, refusal error) error {
+	before := conditionsOf(r.saved)
+	if !isRefusal(refusal) || before == nil {
+		return nil
+	}
+	after := slices.Clone(*before)
+	meta.SetStatusCondition(&after, metav1.Condition{
+		Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta2.ReasonStatusNotSaved,
+		ObservedGeneration: r.Object.GetGeneration(),
+		Message:            Clip("the API server refuses the status, and shows an earlier one: " + refusal.Error()),
+	})
+	if equality.Semantic.DeepEqual(*before, after) {
+		return nil
+	}
+	was := map[string]any{"conditions": *before}
+	is := map[string]any{"conditions": after, "state": v1beta2.StateError}
+	patch, err := MergePatch("status", was, is)
+	if err != nil {
+		return fmt.Errorf("encoding the refusal of the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
+	}
+	target := r.saved.DeepCopyObject().(client.Object)
+	if err := r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("reporting that the status of %s is refused: %w", client.ObjectKeyFromObject(r.Object), err)
+	}
+	return nil
+}
+
+// isRefusal reports whether the API server will refuse the same status again: it is invalid or too large.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err) ||
+		strings.Contains(err.Error(), "request is too large") || // etcd
+		strings.Contains(err.Error(), "larger than max") // the client of etcd
+}
+
+// conditionsOf returns the conditions of an object, or nil if it has none.
+func conditionsOf(o client.Object) *[]metav1.Condition {
+	switch o := o.(type) {
+	case *v1beta2.Kyma:
+		return &o.Status.Conditions
+	case *v1beta2.Manifest:
+		return &o.Status.Conditions
+	case *v1beta2.Watcher:
+		return &o.Status.Conditions
+	}
+	return nil
+}
