@@ -12,10 +12,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// When the manager starts, it assumes that the status of a Kyma is right if the Kyma is Ready and has a connected
-// agent. The agent reports what has changed in the meantime. The first heartbeat of the agent triggers a full
-// reconcile, so the reconciles of the fleet are spread like the heartbeats. The step assume only confirms a status and
-// never changes anything. If there is anything to do, the full reconcile follows at once.
+// A manager that starts assumes that the status of a Kyma is right if the Kyma is Ready and has a connected agent. The
+// agent reports the changes that were made in the meantime. The first heartbeat of the agent triggers a full reconcile,
+// so the reconciles of the fleet are spread like the heartbeats. The step assume only confirms a status and never
+// changes anything. If the state is not the desired state, the full reconcile follows at once.
 
 // assume ends the reconcile of a Kyma that is in its desired state. assume checks this state without a request to the
 // runtime.

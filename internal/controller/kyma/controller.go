@@ -78,7 +78,7 @@ type Options struct {
 	// Urgent is the set of runtimes that a person waits for. All controllers share it. Urgent is required.
 	Urgent *queueing.Urgent
 	// Trigger adds Kymas to the queue of the controller. Parts of the manager that are created before the controller
-	// use it, too. By default the controller creates its own.
+	// use the Trigger, too. By default the controller creates its own.
 	Trigger *queueing.Trigger
 	// Reviews is the queue of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are
 	// created before the controller add Kymas to it. By default the controller creates its own.
@@ -142,8 +142,8 @@ type Options struct {
 	MaxNewRuntimes int
 	// Shards decides which runtimes this replica reconciles. nil means all runtimes.
 	Shards *shard.Keeper
-	// Certain reads from the API server, without a cache. Certain is required if Shards is set. Without it, the record
-	// of a version is read from the cache again after a conflict.
+	// Certain reads from the API server, without a cache. Certain is required if Shards is set. Without Certain, the
+	// record of a version is read from the cache again after a conflict.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics that have one series per runtime and module.
 	RuntimeMetrics bool
@@ -417,7 +417,7 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 	return err
 }
 
-// deliverAgent delivers the agent. If agents are disabled, it removes the agent.
+// deliverAgent delivers the agent. If agents are disabled, deliverAgent removes the agent.
 func (n *run) deliverAgent(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil

@@ -120,7 +120,7 @@ func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
 // moduleToDelete returns the module of a Manifest that is deleted with its Kyma.
 func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 	module := plan.ToRemove(n.kyma, m)
-	// the Kyma in the runtime may have allowed it before; that Kyma is not read here
+	// the Kyma in the runtime may have allowed the deletion before; that Kyma is not read here
 	module.MayDeleteCustomResources = module.MayDeleteCustomResources ||
 		m.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	return module
@@ -187,14 +187,14 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 	return all
 }
 
-// isDeletionStuck reports whether the deletion waits for the runtime or for a person. If so, other runtimes may be
-// admitted in the meantime.
+// isDeletionStuck reports whether the deletion waits for the runtime or for a person. While a deletion is stuck, other
+// runtimes may be admitted.
 func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
 }
 
-// waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. It returns false for
-// a deletion that only waits until its objects are deleted.
+// waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. waitsForOthers
+// returns false for a deletion that only waits until its objects are deleted.
 func waitsForOthers(m *v1beta2.Manifest) bool {
 	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting &&
 		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
@@ -269,7 +269,7 @@ func (n *run) release(ctx context.Context) error {
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {
 		// Without the finalizer, the Kyma is deleted, and the purge controller then waits for the runtime. So the
-		// connection is closed before.
+		// connection is closed before the finalizer is removed.
 		n.Runtimes.Close(n.kyma.Name)
 	}
 	// Later reads need not wait until the cache has this write, because noteReleased records it.

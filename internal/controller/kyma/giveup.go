@@ -33,8 +33,8 @@ import (
 //	3  the Kyma is annotated as given up: from here on this is final, even if the runtime becomes available again
 //	4  the Manifests are annotated, and their controller removes their finalizers; then the finalizer of the Kyma is removed
 //
-// If the process ends between 2 and 3, the next reconcile decides again. If the runtime is then available, the
-// tombstone is not needed, and the purge finds nothing to delete.
+// If the process ends between steps 2 and 3, the next reconcile decides again whether to give up. If the runtime is
+// then available, the tombstone is not needed, and the purge finds nothing to delete.
 
 // isUnavailable reports whether an error means that no work can be done in a runtime. Three errors do not mean that the
 // runtime is unavailable: a failure of the control plane, a missing access Secret, and two access Secrets. A missing
@@ -70,9 +70,10 @@ func (e forbiddenError) Error() string { return string(e) }
 // Reason returns ReasonRuntimeForbidden.
 func (forbiddenError) Reason() string { return v1beta2.ReasonRuntimeForbidden }
 
-// waitOrGiveUp requeues the Kyma while the runtime is unavailable and the deadline is not over. After the deadline it
-// gives up the deletion and returns nil. The next steps then make no request to the runtime. Errors that do not mean an
-// unavailable runtime are returned unchanged. If there is no deadline, all errors are returned unchanged.
+// waitOrGiveUp requeues the Kyma while the runtime is unavailable and the deadline is not over. After the deadline
+// waitOrGiveUp gives up the deletion and returns nil. The next steps then make no request to the runtime. Errors that
+// do not mean an unavailable runtime are returned unchanged. If there is no deadline, all errors are returned
+// unchanged.
 func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	// the pool notifies when the runtime is reachable again, but not when a permission is granted
 	const recheckInterval = time.Minute
@@ -92,7 +93,7 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 }
 
 // unavailableSince returns the time since when the runtime has been unavailable during this deletion. If the runtime
-// was available in the last reconcile, it returns the current time.
+// was available in the last reconcile, unavailableSince returns the current time.
 func (n *run) unavailableSince() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReachable); c != nil &&
 		c.Status == metav1.ConditionFalse {

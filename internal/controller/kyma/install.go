@@ -151,7 +151,8 @@ func (n *run) patchManifest(ctx context.Context, m *plan.Module, updated *v1beta
 	return nil
 }
 
-// installModule creates or updates the Manifest of one module. If the Manifest is already as desired, it does nothing.
+// installModule creates or updates the Manifest of one module. If the Manifest is already as desired, installModule
+// does nothing.
 func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if m.Manifest != nil && (!m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.IsUnmanaged()) {
 		return nil // the deletion event triggers the reconcile that creates the next Manifest
@@ -215,8 +216,8 @@ func (n *run) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeManifest deletes the Manifest of a module if it is not being deleted. Before that, it informs the controller of
-// Manifests whether the user allows the deletion of custom resources.
+// removeManifest deletes the Manifest of a module if it is not being deleted. Before that, removeManifest informs the
+// controller of Manifests whether the user allows the deletion of custom resources.
 func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 	if updated := plan.WithPermission(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
@@ -239,9 +240,9 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// settle returns the errors of modules, so that these modules are retried. For each newly blocked module it records one
-// event. The error of a mandatory module only requeues the Kyma and does not become an error of the Kyma, because the
-// admin of the runtime has not requested the module.
+// settle returns the errors of modules, so that these modules are retried. For each newly blocked module settle records
+// one event. The error of a mandatory module only requeues the Kyma and does not become an error of the Kyma, because
+// the admin of the runtime has not requested the module.
 func (n *run) settle(context.Context) error {
 	var errs []error
 	var blocked []changelog.Event
@@ -293,9 +294,9 @@ func (n *run) event(kind, reason, note string) {
 }
 
 // artefactOf returns the artefact of the decided version. If the Manifest already has this version and its recorded
-// content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited it. A
-// Manifest without spec.install, or with another registry, is used only if the registry cannot be read. If the version
-// was replaced in the registry, artefactOf sets the blocker of the module.
+// content, the artefact is read from the Manifest instead of the registry, unless somebody else has edited the
+// Manifest. A Manifest without spec.install, or with another registry, is used only if the registry cannot be read. If
+// the version was replaced in the registry, artefactOf sets the blocker of the module.
 func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
@@ -355,8 +356,8 @@ func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	return err
 }
 
-// isEdited reports whether somebody else has edited the sources of a Manifest. The annotation with their digest shows
-// this. For Manifests without that annotation, the edit must have been observed as an event.
+// isEdited reports whether somebody else has edited the sources of a Manifest. The annotation with the digest of the
+// sources shows an edit. For Manifests without that annotation, the edit must have been observed as an event.
 func (n *run) isEdited(m *v1beta2.Manifest) bool {
 	has, known := plan.HasRequestedSources(m)
 	return known && !has || !known && n.ownWrites.isEdited(client.ObjectKeyFromObject(m))

@@ -77,7 +77,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 // isSpecChanged reports whether an update changes more than the status and the recordAnnotations.
 func isSpecChanged(e event.UpdateEvent) bool { return loop.SpecChanged(recordAnnotations...).Update(e) }
 
-// delayAfter returns whether an update of a Manifest requires a reconcile of its Kyma, and after which delay.
+// delayAfter returns whether an update of a Manifest requires a reconcile of its Kyma, and the delay of that reconcile.
 func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnWrite bool) (
 	after time.Duration, relevant bool) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
@@ -158,8 +158,8 @@ func (w *ownWrites) forget(key types.NamespacedName) {
 }
 
 // take drops the expected content of a Manifest, and returns whether the Manifest has exactly this content. Because
-// take always drops it, no content is kept for long. If the event of an own write arrives after another event, it
-// triggers one unnecessary reconcile.
+// take always drops the expected content, no content is kept for long. If the event of an own write arrives after
+// another event, the event triggers one unnecessary reconcile.
 func (w *ownWrites) take(m *v1beta2.Manifest) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,8 +192,8 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied admits the next new runtime when all objects of this runtime are applied. After that, only the
-// runtime itself decides whether and when it becomes Ready.
+// releaseIfApplied admits the next new runtime when all objects of this runtime are applied. From then on, the control
+// plane has no influence on the time until the runtime is Ready.
 func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]

@@ -48,8 +48,8 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.MandatoryModuleState.Set(kyma)
 }
 
-// shootOf returns the first label of the domain of the runtime. If the domain has fewer than three labels, it returns
-// "".
+// shootOf returns the first label of the domain of the runtime. If the domain has fewer than three labels, shootOf
+// returns "".
 func shootOf(k *v1beta2.Kyma) string {
 	parts := strings.Split(k.Annotations[v1beta2.AnnotationSKRDomain], ".")
 	if len(parts) < 3 {

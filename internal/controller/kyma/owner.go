@@ -63,8 +63,8 @@ func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error
 	return n.refuse(err)
 }
 
-// settleOwner completes a verification after the record was written. If the runtime was taken over, it removes the
-// annotation that requested it, and has all modules compared with the runtime.
+// settleOwner completes a verification after the record was written. If the runtime was taken over, settleOwner removes
+// the annotation that requested the takeover, and requests a comparison of all modules with the runtime.
 func (n *run) settleOwner(ctx context.Context) error {
 	n.kyma.Status.ClusterID = n.owner.Owner.Cluster
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))
@@ -120,8 +120,8 @@ func (n *run) leaveToOwner(why error) {
 }
 
 // deletableResources returns the delivered objects that are to be deleted from the runtime. Before the first deletion
-// it lists the Kymas in the runtime. The list has two purposes. If another owner has taken the runtime over, nothing is
-// deleted. If other Kymas exist, the cluster is a control plane, too, and the CRDs stay.
+// deletableResources lists the Kymas in the runtime. The list has two purposes. If another owner has taken the runtime
+// over, nothing is deleted. If other Kymas exist, the cluster is a control plane, too, and the CRDs stay.
 func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.edit(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil

@@ -13,7 +13,8 @@ import (
 
 // The admin of the runtime owns the Kyma in the runtime. The Kyma is sometimes deleted, often by accident, and then its
 // modules would be uninstalled. Therefore the last requested channel and modules are stored in an annotation of the
-// Kyma in the control plane. If they equal the spec of the Kyma in the control plane, they are not stored.
+// Kyma in the control plane. If the last requested channel and modules equal the spec of the Kyma in the control plane,
+// they are not stored.
 
 // lastRequest is the content of the annotation v1beta2.AnnotationLastRequest.
 type lastRequest struct {

@@ -33,7 +33,7 @@ func (n *run) report(out loop.Outcome) {
 		s.Modules = plan.Entries(n.modules, n.now)
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
 		// The runtime cannot be reached, so the state of its modules is not known. The entries keep their references,
-		// which are still right.
+		// which are still valid.
 		for i := range s.Modules {
 			if e := &s.Modules[i]; e.State != v1beta2.StateUnmanaged {
 				e.State, e.Reason, e.Message = v1beta2.StateError, out.Reason(), out.Err.Error()
@@ -176,8 +176,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
 }
 
-// setter sets a condition. If ok is true, the condition becomes True with the message yes. Otherwise it becomes False
-// with the message no, the reason and the detail.
+// setter sets a condition. If ok is true, the condition becomes True with the message yes. Otherwise the condition
+// becomes False with the message no, the reason and the detail.
 type setter func(kind string, ok bool, yes, no, reason, detail string)
 
 // reportMandatory sets or removes the condition of the mandatory modules.
@@ -197,7 +197,7 @@ func (n *run) reportMandatory(set setter) {
 }
 
 // mandatoryNotReadySince returns the time since when a mandatory module is not Ready. If all mandatory modules are
-// Ready, it returns the current time.
+// Ready, mandatoryNotReadySince returns the current time.
 func (n *run) mandatoryNotReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil &&
 		c.Status != metav1.ConditionTrue {
@@ -218,7 +218,7 @@ func (n *run) reportAgent(set setter) {
 }
 
 // reportPolicy sets the condition MaintenancePolicy if two facts hold: the maintenance policy cannot be used, and a
-// module waits for a maintenance window. Otherwise it removes the condition.
+// module waits for a maintenance window. Otherwise the condition is removed.
 func (n *run) reportPolicy(set setter) {
 	if n.found.policyProblem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
@@ -230,8 +230,8 @@ func (n *run) reportPolicy(set setter) {
 }
 
 // reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that has an effect
-// only in the control plane. Otherwise it removes the condition. If the Kyma in the runtime was not read, it changes
-// nothing.
+// only in the control plane. Otherwise the condition is removed. If the Kyma in the runtime was not read, reportIgnored
+// changes nothing.
 func (n *run) reportIgnored(set setter) {
 	switch {
 	case n.remote == nil:
@@ -244,7 +244,8 @@ func (n *run) reportIgnored(set setter) {
 	}
 }
 
-// reportCredential sets or removes the condition of the credential. Without a connection it changes nothing.
+// reportCredential sets or removes the condition of the credential. Without a connection reportCredential changes
+// nothing.
 func (n *run) reportCredential() {
 	if n.found.credential == nil {
 		return

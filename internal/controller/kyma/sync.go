@@ -149,8 +149,8 @@ func (n *run) refuse(why error) error {
 }
 
 // createRemote creates the Kyma in the runtime with the channel and modules that the Kyma in the runtime requested
-// last. If no last request is stored, it uses the spec of the Kyma in the control plane. If another client creates the
-// Kyma at the same time, createRemote fails, and the next reconcile finds the owner.
+// last. If no last request is stored, createRemote uses the spec of the Kyma in the control plane. If another client
+// creates the Kyma at the same time, createRemote fails, and the next reconcile finds the owner.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
 	spec, restored := initialRequest(n.kyma)
 	remote := &v1beta2.Kyma{
@@ -292,7 +292,7 @@ func (n *run) publish(ctx context.Context) error {
 	return nil
 }
 
-// recordChanges records the events that follow from the status that was saved and from the status before.
+// recordChanges records the events that follow from the difference between the saved status and the previous status.
 func (n *run) recordChanges(before client.Object) {
 	known := restored.Known(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
 	n.log.Saved(n.kyma, known, n.deletion.runtimeLeft != "")
@@ -301,8 +301,8 @@ func (n *run) recordChanges(before client.Object) {
 // subscriberKey returns the key of the subscriber for the Kyma in a runtime.
 func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 
-// subscribe subscribes to changes of the connection and of the Kyma in the runtime. With replay, it also requests an
-// event for changes that were missed before.
+// subscribe subscribes to changes of the connection and of the Kyma in the runtime. With replay, subscribe also
+// requests an event for changes that were missed before.
 func (n *run) subscribe(replay bool) {
 	var interests []runtimes.Interest
 	if !n.InCluster {

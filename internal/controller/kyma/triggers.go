@@ -262,7 +262,7 @@ func (r *Reconciler) followMaintenance(ctx context.Context) error {
 // until ctx ends.
 func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 	const batchDelay = 200 * time.Millisecond // a release consists of several objects, written one by one
-	// time between two checks whether a deleted mandatory module is still installed in a runtime
+	// interval of the checks whether a deleted mandatory module is still installed in a runtime
 	const mandatoryInterval = 5 * time.Second
 	var recheck <-chan time.Time // nil: no deleted mandatory module is still installed
 	for {

@@ -16,7 +16,8 @@
 // rendered. The inventory is saved. The objects are applied, one source after the other. Then the custom resource is
 // created. Objects that only the former version had are deleted. At the end, the readiness of the module is read.
 //
-// A slow source blocks no worker. After two seconds the reconcile ends, and the next reconcile uses the answer.
+// A slow source blocks no worker. After two seconds the reconcile ends, and the next reconcile uses the answer of the
+// source.
 //
 // Between reconciles, the controller keeps the requests to the runtime and their results in memory, for each Manifest.
 // An object is therefore sent once per change, and events caused by own writes are recognized. Losing this memory only
@@ -89,8 +90,8 @@ type Options struct {
 	LocalSources string
 	// PullSecret is the name of the image pull Secret of the workloads of modules. "" means no image pull Secret.
 	PullSecret string
-	// CustomStateCheck is the default for Manifests without the annotation. If it is true, the state of the module's
-	// custom resource decides about readiness.
+	// CustomStateCheck is the default for Manifests without the annotation. If CustomStateCheck is true, the state of
+	// the module's custom resource decides about readiness.
 	CustomStateCheck bool
 	// Adoption is the default for objects that exist in a runtime and were made by somebody else. "" means apply.Adopt.
 	Adoption apply.Adoption
@@ -333,7 +334,7 @@ func (n *run) publishRef(ctx context.Context) error {
 
 // connect gets the connection to the runtime from the pool, without a request to the runtime. After an error, the
 // Manifest waits until the pool reports a change. A Manifest that is Ready may not need a connection. If no connection
-// is open for it, reach opens the connection when it is needed.
+// is open for such a Manifest, reach opens the connection when it is needed.
 func (n *run) connect(ctx context.Context) error {
 	if err := n.cluster.Check(n.manifest); err != nil {
 		return reconcile.TerminalError(err)

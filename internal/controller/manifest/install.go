@@ -71,7 +71,8 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
-// apply sends all objects if the plan is new. Otherwise it sends only the objects that differ from their desired state.
+// apply sends all objects if the plan is new. Otherwise apply sends only the objects that differ from their desired
+// state.
 func (n *run) apply(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil
@@ -183,7 +184,7 @@ func (n *run) recordEventOf(kind, reason, note string) {
 }
 
 // compare compares objects with their desired state. compare compares all objects if the plan requires this, or if the
-// memory does not show that the unchanged objects were applied. Otherwise it compares only the objects that events
+// memory does not show that the unchanged objects were applied. Otherwise compare compares only the objects that events
 // reported as changed. compare removes the objects that differ from the stored progress, so that apply sends these
 // objects again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {

@@ -96,8 +96,8 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	return n.cluster.ShareInterests(all), nil
 }
 
-// resourceOfKind returns the API resource of a kind. After a restart, it needs no request if the module is installed
-// and its inventory has exactly one CRD of the API group: this CRD then defines the kind.
+// resourceOfKind returns the API resource of a kind. After a restart, resourceOfKind needs no request if the module is
+// installed and its inventory has exactly one CRD of the API group: this CRD then defines the kind.
 func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	plural := ""
 	for _, r := range n.refs {
@@ -117,7 +117,7 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 }
 
 // discoverResource returns the API resource of a kind. discoverResource uses discovery results of other runtimes if
-// they contain the kind. Otherwise it requests discovery from this runtime.
+// they contain the kind. Otherwise discoverResource requests discovery from this runtime.
 func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {

@@ -183,8 +183,8 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 	return concerned
 }
 
-// isOlder reports whether version is older than the other resource version. isOlder returns false if one of the two is
-// not a number.
+// isOlder reports whether version is older than the other resource version. isOlder returns false if one of the two
+// versions is not a number.
 func isOlder(version, than string) bool {
 	a, errA := strconv.ParseUint(version, 10, 64)
 	b, errB := strconv.ParseUint(than, 10, 64)

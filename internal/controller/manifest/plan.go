@@ -140,7 +140,7 @@ func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	return decides
 }
 
-// readinessRules returns a text that identifies the rules of readiness outside of the spec.
+// readinessRules returns a text that changes when a rule of readiness outside of the spec changes.
 func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }

@@ -83,7 +83,7 @@ func (n *run) report(out loop.Outcome) {
 	}
 }
 
-// recordChange records the event that follows from the saved status and the status before.
+// recordChange records the event that follows from the difference between the saved status and the previous status.
 func (n *run) recordChange(before client.Object) {
 	is := n.manifest
 	if e := changelog.ManifestEvent(is.ModuleName(), &before.(*v1beta2.Manifest).Status, &is.Status); e != nil {
@@ -99,8 +99,8 @@ func (n *run) signatures() []condition.Signature {
 	return n.rendered.signatures
 }
 
-// deferSave reports whether saving the status can be deferred to a later reconcile. If so, it keeps the applied digest
-// in memory until the status is saved.
+// deferSave reports whether saving the status can be deferred to a later reconcile. If so, deferSave keeps the applied
+// digest in memory until the status is saved.
 func (n *run) deferSave() bool {
 	s := &n.manifest.Status
 	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {

@@ -12,8 +12,8 @@ import (
 )
 
 // toRetry returns the Manifests that are retried because a person has requested a retry of a Manifest, or of a Kyma:
-// the Manifest itself, or those of the Kyma that are not Ready. The next reconcile of these Manifests compares all
-// objects and reads the readiness.
+// the Manifest itself, or the Manifests of the Kyma that are not Ready. The next reconcile of these Manifests compares
+// all objects and reads the readiness.
 func (r *Reconciler) toRetry(ctx context.Context, o client.Object) (found []client.Object) {
 	if m, is := o.(*v1beta2.Manifest); is {
 		target.Of(m, r.Runtimes, &r.ControlPlane).Probe()

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// Kinds of orphans. They are the values of the label "kind" of the metric.
+// The kinds of orphans are the values of the label "kind" of the metric.
 const (
 	manifestOrphan = "manifest"
 	secretOrphan   = "access_secret"

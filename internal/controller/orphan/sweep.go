@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// objectsLimit is the maximum number of objects of one kind that are listed in a runtime. Normally a runtime has fewer
-// objects with our label.
+// objectsLimit is the maximum number of objects of one kind that are listed in a runtime. A runtime usually has fewer
+// objects with our label than this limit.
 const objectsLimit = 1000
 
 // reconcileMissing reports the Manifests and access Secrets that name a Kyma that does not exist.
@@ -86,7 +86,8 @@ func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) (
 	return manifests.Items, secrets.Items, nil
 }
 
-// handleManifest reports a Manifest whose Kyma does not exist. With Options.Cleanup, it also deletes the Manifest.
+// handleManifest reports a Manifest whose Kyma does not exist. With Options.Cleanup, handleManifest also deletes the
+// Manifest.
 func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
 	r.Events.Eventf(m, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
 		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module",
@@ -221,7 +222,8 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 	return err != nil, nil
 }
 
-// handleOrphans reports orphans in a runtime. With Options.Cleanup, it deletes the orphans that may be deleted.
+// handleOrphans reports orphans in a runtime. With Options.Cleanup, handleOrphans deletes the orphans that may be
+// deleted.
 func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action, what string,
 	orphans []apply.Ref) error {
 	if orphans == nil {

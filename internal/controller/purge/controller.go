@@ -1,5 +1,5 @@
 // Package purge completes deletions that do not complete by themselves. If the deletion of a Kyma takes longer than a
-// grace period, it deletes the objects that Lifecycle Manager deployed to the runtime of this Kyma.
+// grace period, the package deletes the objects that Lifecycle Manager deployed to the runtime of this Kyma.
 //
 // # Use
 //
@@ -330,8 +330,8 @@ func (n *run) requeue(context.Context) error {
 	return n.requeueSince(n.begin.Add(n.Grace))
 }
 
-// requeueSince requests a reconcile at the time of the next action. Without such a time, it requests a reconcile after
-// a delay that grows with the time since begin.
+// requeueSince requests a reconcile at the time of the next action. Without such a time, requeueSince requests a
+// reconcile after a delay that grows with the time since begin.
 func (n *run) requeueSince(begin time.Time) error {
 	n.reportBlockers()
 	after := loop.PollDelay(n.now, begin)
@@ -344,8 +344,8 @@ func (n *run) requeueSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// memoryOf returns the memory of the Kyma. If the connection has changed, it returns a new memory. The new memory keeps
-// only the reported texts.
+// memoryOf returns the memory of the Kyma. If the connection has changed, memoryOf returns a new memory. The new memory
+// keeps only the reported texts.
 func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
 		if old != nil && old.runtime == rt {

@@ -53,7 +53,8 @@ type TombstoneOptions struct {
 // Tombstones completes deletions that were abandoned, as soon as their runtimes can be reached again. A tombstone
 // (package tombstone) replaces the Kyma and its Manifests, which no longer exist. Tombstones does not wait for users to
 // delete their custom resources. Operators have finalizerGracePeriod to remove their finalizers. Otherwise Tombstones
-// deletes the same objects as a purge. Then it deletes the objects in the runtime that do not belong to modules.
+// deletes the same objects as a purge. Then Tombstones deletes the objects in the runtime that do not belong to
+// modules.
 //
 // The first row that matches decides:
 //
@@ -151,8 +152,8 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	// The Kyma no longer exists. This object has its name and UID, so that events of the tombstone are recorded for the
-	// Kyma.
+	// The Kyma no longer exists. This object has the name and UID of the Kyma, so that events of the tombstone are
+	// recorded for the Kyma.
 	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace,
 		Name: stored[0].Kyma, UID: stored[0].UID}}
 	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},
@@ -333,7 +334,7 @@ func (n *tombstoneRun) areModulesDeleted() bool {
 	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.blocked || !t.deleted })
 }
 
-// finish deletes the tombstone if no object of the tombstone is left. Otherwise it requeues the tombstone.
+// finish deletes the tombstone if no object of the tombstone is left. Otherwise finish requeues the tombstone.
 func (n *tombstoneRun) finish(ctx context.Context) error {
 	if !n.complete {
 		return n.requeueSince(n.memory.begun)

@@ -21,9 +21,10 @@
 //	Kymas and Manifests that another manager reconciles        they have the finalizer or a state of that manager
 //
 // Another manager needs a short time to add its finalizer, so an object is reported only after a delay. If another
-// manager serves the namespace later, it overwrites the condition.
+// manager serves the namespace later, that manager overwrites the condition.
 //
-// Only the leader reports. While no object is created in other namespaces, this costs the watches and no other request.
+// Only the leader reports. While no object is created in other namespaces, the package sends no request except the
+// watches.
 //
 // # What it does not do
 //

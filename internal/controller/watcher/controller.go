@@ -17,7 +17,7 @@
 //
 // A route has the name and namespace of its Watcher, which is its owner. A route is compared with its desired state
 // whenever the route, the Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute
-// of that name that belongs to others is left alone.
+// of that name that belongs to others is not changed.
 //
 // Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by
 // metadata, and their kinds while they are served. Nothing is polled: a Watcher that does not change costs no request.
@@ -191,7 +191,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "route", Do: n.applyRoutes})
 }
 
-// addFinalizer adds the finalizer. addFinalizer keeps the Watcher until its routes are deleted.
+// addFinalizer adds the finalizer, which keeps the Watcher until its routes are deleted.
 func (n *run) addFinalizer(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.watcher, v1beta2.FinalizerWatcher)
 }

@@ -82,7 +82,7 @@ func (s snapshot) isServed() bool { return s.objects != nil }
 // an earlier reconcile.
 const syncDelay = 10 * time.Second
 
-// waitForSync returns nil if all objects were listed or the kind is not served. Otherwise it returns an error.
+// waitForSync returns nil if all objects were listed or the kind is not served. Otherwise waitForSync returns an error.
 func (s snapshot) waitForSync() error {
 	switch {
 	case s.known && (s.objects == nil || s.objects.HasSynced()):

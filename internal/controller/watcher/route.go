@@ -72,8 +72,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 // route triggers an earlier reconcile.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first error that is a failure. Without a failure, it returns the first error that only
-// waits.
+// firstFailure returns the first error that is a failure. Without a failure, firstFailure returns the first error that
+// only requeues the Watcher.
 func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {
@@ -207,8 +207,8 @@ func (n *run) isInDesiredState(key string, r *route) bool {
 		w.stored != nil && equality.Semantic.DeepEqual(w.sent, r.spec) && equality.Semantic.DeepEqual(is, any(w.stored))
 }
 
-// withReason adds the reason for the status to an error of the API server. If the kind is not served any more, it
-// returns an error that waits.
+// withReason adds the reason for the status to an error of the API server. If the kind is not served any more,
+// withReason returns an error that only requeues the Watcher.
 func (n *run) withReason(r *route, doing string, err error) error {
 	if apierrors.IsConflict(err) {
 		return err

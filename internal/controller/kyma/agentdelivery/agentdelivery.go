@@ -15,8 +15,8 @@
 // agent. Deliver then compares the status with the last heartbeat that the listener has received from the agent, and
 // updates the status.
 //
-// A review decides without any request whether a reconcile would find something to do for an agent. If so, the review
-// enqueues the Kyma. Several reviews of one Kyma that are requested within a short time are combined into one.
+// A review decides without any request whether the agent needs a reconcile of the Kyma. If a reconcile is needed, the
+// review enqueues the Kyma. Several reviews of one Kyma that are requested within a short time are combined into one.
 //
 // # What it does not do
 //
@@ -120,7 +120,7 @@ func New(o Options, c Controller) *Agents {
 
 // Target is the runtime to which one reconcile delivers the agent.
 type Target struct {
-	// Kyma is the Kyma in the control plane. Plan and Deliver update its status.agent.
+	// Kyma is the Kyma in the control plane. Plan and Deliver update status.agent of this Kyma.
 	Kyma *v1beta2.Kyma
 	// Runtime is the connection to the runtime. A record of another connection is not used.
 	Runtime *runtimes.Runtime
@@ -409,7 +409,7 @@ func (a *Agents) setConnected(t Target, state backchannel.State, connected bool,
 	}
 }
 
-// reasonOr returns the reason of an error, or otherwise if the error has no reason.
+// reasonOr returns the reason of an error. If the error has no reason, reasonOr returns the parameter otherwise.
 func reasonOr(err error, otherwise string) string {
 	if reason := loop.Reason(err); reason != "" {
 		return reason

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Run works on the reviews until ctx ends. A review compares the status of a Kyma with the state of its agent and with
+// Run executes the reviews until ctx ends. A review compares the status of a Kyma with the state of its agent and with
 // the desired watch list. If there is a difference, the review enqueues the Kyma. A review makes no request.
 func (a *Agents) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.Reviews.ShutDown)()
@@ -31,9 +31,9 @@ func (a *Agents) Run(ctx context.Context) error {
 	}
 }
 
-// needsReconcile returns whether a reconcile would find something to do for the agent of a runtime. If not,
-// recheckAfter is the time until the next review if there is no earlier event; 0 means never. For a Kyma without a
-// record the result is no, because its first reconcile is still to come.
+// needsReconcile returns whether the agent of a runtime needs a reconcile of the Kyma. If no reconcile is needed,
+// recheckAfter is the time until the next review without an earlier event; 0 means never. For a Kyma without a record
+// the result is no, because its first reconcile has not run yet.
 //
 //	the status is only assumed                                  yes, after the first heartbeat or the heartbeat timeout
 //	status connected, agent silent for the heartbeat timeout    yes

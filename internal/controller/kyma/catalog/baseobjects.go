@@ -23,7 +23,7 @@ import (
 )
 
 // The base objects are the namespace, the CRDs that the admin of the runtime needs, and the pull Secret if there is
-// one. They are sent to a runtime before anything else.
+// one. The base objects are sent to a runtime before anything else.
 
 // baseWithSecret has the base objects including the pull Secret. baseWithSecret is built once for each version of the
 // Secret.
@@ -131,8 +131,8 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong returns whether a base object was changed or deleted, and forgets this afterwards. If it returns true,
-// all base objects are sent again, and the whole catalog copy is compared.
+// takeBaseWrong returns whether a base object was changed or deleted, and forgets this afterwards. If takeBaseWrong
+// returns true, all base objects are sent again, and the whole catalog copy is compared.
 func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
 	c.edit(t, func(r *record) {
 		if wrong = r.baseWrong; wrong {

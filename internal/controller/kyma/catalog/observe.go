@@ -25,8 +25,8 @@ func subscriberKey(kyma string) string { return "Catalog/" + kyma }
 // Unsubscribe ends the subscription to changes in a runtime.
 func (c *Copies) Unsubscribe(kyma string) { c.options.Runtimes.Unsubscribe(kyma, subscriberKey(kyma)) }
 
-// subscribe subscribes to changes of the catalog copy and of the CRDs in a runtime. With replay, it also requests an
-// event for changes that were missed before.
+// subscribe subscribes to changes of the catalog copy and of the CRDs in a runtime. With replay, subscribe also
+// requests an event for changes that were missed before.
 func (c *Copies) subscribe(kyma string, replay bool) {
 	interests := []runtimes.Interest{{ // modules have the same interest: no additional watch
 		Resource: crds, Kind: "CustomResourceDefinition", Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma,
@@ -87,8 +87,8 @@ func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
 	return true
 }
 
-// noteChange adds the objects that an event shows to be changed or deleted to the suspects. noteChange returns whether
-// there are any.
+// noteChange adds objects to the suspects if an event shows that they were changed or deleted. noteChange returns
+// whether there are such objects.
 func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@
 //
 // An event in a runtime is one request, sent before the request that writes the status. The name of the event is
 // derived from the event and the previous status. If the manager stops between the two requests, it repeats the first
-// one after its restart, and finds that the event already exists.
+// request after its restart, and the API server answers that the event already exists.
 //
 // A status whose modules repeatedly fail and recover could cause many events. A runtime therefore gets at most [burst]
 // events at once, and then one per [interval]. Further events are dropped in the runtime. The status and its history
@@ -53,7 +53,7 @@ const (
 	interval = time.Minute
 )
 
-// Cluster creates objects in a runtime. A runtime of package runtimes implements it.
+// Cluster creates objects in a runtime. A Runtime of package runtimes implements Cluster.
 type Cluster interface {
 	CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (apply.Ref, error)
 }
@@ -69,8 +69,8 @@ func New(recorder events.EventRecorder) *Log {
 	return &Log{recorder: recorder, budget: budget.New(burst, interval)}
 }
 
-// Saved records the events that follow from the saved status of a Kyma and from the status before, on the Kyma in the
-// control plane. If left is true, the runtime is not cleaned up and no module counts as removed.
+// Saved records, on the Kyma in the control plane, the events that follow from the difference between its saved status
+// and its previous status. If left is true, the runtime is not cleaned up and no module counts as removed.
 func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	if l.recorder == nil {
 		return

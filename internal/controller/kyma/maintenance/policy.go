@@ -195,8 +195,8 @@ func logChange(ctx context.Context, where, version string, problem error) {
 	}
 }
 
-// readBounded reads at most one byte more than the largest size of a policy from a file. So the parser refuses a file
-// that is too large by its size.
+// readBounded reads at most one byte more than the largest size of a policy from a file. So the parser notices that a
+// file is too large, and refuses it.
 func readBounded(path string) ([]byte, error) {
 	const limit = 1<<20 + 1
 	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file

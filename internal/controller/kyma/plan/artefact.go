@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// Artefact has the places in the registry of the parts of a module version.
+// Artefact has the locations of the parts of a module version in the registry.
 type Artefact struct {
 	Install  v1beta2.InstallInfo // the layer raw-manifest; zero if the module has none
 	Installs []v1beta2.InstallInfo

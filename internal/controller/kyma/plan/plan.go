@@ -123,8 +123,8 @@ func (in *Inputs) mayDelete(module string, mandatory bool) bool {
 	return in.Kyma.MayDeleteCustomResources(module) || !mandatory && in.Remote.MayDeleteCustomResources(module)
 }
 
-// ToRemove returns the module of a Manifest that is being deleted or will be deleted. Only the Kyma in the control
-// plane decides about its custom resources.
+// ToRemove returns the module of a Manifest that is being deleted or will be deleted. When a module is removed in this
+// way, only the Kyma in the control plane decides about the custom resources.
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of),
@@ -180,9 +180,9 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 }
 
 // InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
-// If the control plane was restored from an older state, it is the version that was found in the runtime. A version
-// that somebody else has written into the spec of the Manifest is ignored. Such a version is also ignored after the
-// controller of Manifests has copied it into the status.
+// If the control plane was restored from an older state, InstalledVersion returns the version that was found in the
+// runtime. A version that somebody else has written into the spec of the Manifest is ignored. Such a version is also
+// ignored after the controller of Manifests has copied it into the status.
 func InstalledVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""

@@ -239,7 +239,7 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	return m.Status.State
 }
 
-// isOutdated reports whether the status of a Manifest does not show its last change, or what its runtime has.
+// isOutdated reports whether the status of a Manifest lacks its last change, or the objects that its runtime has.
 func isOutdated(m *v1beta2.Manifest) bool {
 	return m.Status.ObservedGeneration != m.Generation || m.Status.State == "" || AwaitsInventory(m)
 }

@@ -57,8 +57,9 @@ func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manife
 	kyma.Status.Modules = append(kyma.Status.Modules, e)
 }
 
-// Known returns the status of a Kyma before it was saved. The modules whose Manifests are marked have the history of
-// the saved status, so that no event is recorded for a change that the lost control plane has recorded.
+// Known returns the previous status of a Kyma, for a comparison with the saved status. Modules whose Manifests are
+// marked have the history of the saved status, so that no event is recorded for a change that the lost control plane
+// has recorded.
 func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	manifests map[string]*v1beta2.Manifest) *v1beta2.KymaStatus {
 	var known *v1beta2.KymaStatus
@@ -84,7 +85,7 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 }
 
 // newManifest returns a Manifest for a module whose Manifest was lost. The new Manifest has nothing to install. The new
-// Manifest has the custom resource of the module, so that a deletion deletes that first.
+// Manifest has the custom resource of the module, so that a deletion of the Manifest deletes the custom resource first.
 func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
 	component := cmp.Or(lost.Entry.OCMComponentName, lost.Entry.FQDN)
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{

@@ -38,8 +38,8 @@ type Module struct {
 	Name string
 	// Version is the version in the runtime, or v1beta2.VersionUnknown.
 	Version string
-	// Entry is the status entry of the module. It is the entry of the copy in the runtime if that entry is newer. Entry
-	// is nil if neither Kyma has one.
+	// Entry is the status entry of the module. If the entry of the copy in the runtime is newer, Entry is that entry.
+	// Entry is nil if neither Kyma has one.
 	Entry *v1beta2.ModuleStatus
 	// Manifest is nil if the Manifest was lost.
 	Manifest *v1beta2.Manifest
@@ -139,7 +139,8 @@ func isInstalled(e *v1beta2.ModuleStatus) bool {
 }
 
 // versionOf returns the version of an entry that the runtime may have, or "" if there is none. If an upgrade or a
-// downgrade was not complete, it is the higher version, because a part of its objects may be in the runtime.
+// downgrade was not complete, versionOf returns the higher version, because a part of its objects may be in the
+// runtime.
 func versionOf(e *v1beta2.ModuleStatus) string {
 	versions := []string{e.Version}
 	if last := changelog.Last(e.History); last != nil {

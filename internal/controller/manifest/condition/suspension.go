@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Suspension returns reason and message if a Manifest must not be reconciled unless it is being deleted. Otherwise it
-// returns "".
+// Suspension returns reason and message if a Manifest must not be reconciled, except for its deletion. Otherwise
+// Suspension returns "".
 func Suspension(m *v1beta2.Manifest) (reason, message string) {
 	if m.SkipsReconciliation() {
 		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(

@@ -14,9 +14,9 @@
 // the PATCH that creates the object. An object that existed before is marked as adopted. An object of another Manifest
 // that contains the same object is marked as shared.
 //
-// Whether another Manifest exists, and which module it belongs to, is read from the cache of the control plane.
-// Manifests of other runtimes are ignored: an object in this runtime that names one of them was copied from another
-// cluster. The control plane is shared by the modules of all Kymas.
+// The package reads from the cache of the control plane whether another Manifest exists, and which module that Manifest
+// belongs to. Manifests of other runtimes are ignored: an object in this runtime that names one of them was copied from
+// another cluster. The control plane is shared by the modules of all Kymas.
 //
 // # What it does not do
 //

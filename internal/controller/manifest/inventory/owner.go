@@ -16,8 +16,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// Peers are the Manifests that share a cluster with a Manifest: those of the same runtime, or all that are installed on
-// the control plane.
+// Peers are the Manifests that share a cluster with a Manifest: the Manifests of the same runtime, or all Manifests
+// that are installed on the control plane.
 type Peers struct {
 	// Reader reads Manifests. For the control plane, Reader must read the Manifests of all Kymas.
 	Reader client.Reader
@@ -34,7 +34,7 @@ func (p Peers) include(m, other *v1beta2.Manifest) bool {
 }
 
 // Ownership returns the identity and the rules with which the objects of a Manifest are applied and deleted. On the
-// control plane such objects are never changed.
+// control plane, objects that existed before are never changed.
 func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption apply.Adoption) *apply.Ownership {
 	onControlPlane := p.Target == v1beta2.TargetControlPlane
 	if onControlPlane {
@@ -113,7 +113,8 @@ func (o Others) Wanted(ref apply.Ref) string {
 }
 
 // ToDelete returns refs without the objects that stay when they are removed from a module: objects that existed before
-// the module, and objects that another Manifest contains too. If that cannot be determined, it returns all of refs.
+// the module, and objects that another Manifest contains too. If this cannot be determined, ToDelete returns all of
+// refs.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
 	others, _ := p.Others(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),
@@ -129,7 +130,7 @@ type Wait struct{ since time.Time }
 
 // Behind returns the title of the first Manifest that has not recorded its objects since it changed, or "". Paused
 // Manifests are ignored. A Manifest that has failed is ignored, unless the deletion is a prune: a module that is
-// removed as a whole does not wait for another module that is broken. After maxWait it returns "".
+// removed as a whole does not wait for another module that is broken. After maxWait Behind returns "".
 func (w *Wait) Behind(others Others, prunes bool) string {
 	for i := range others {
 		m := &others[i]

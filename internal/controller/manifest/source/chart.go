@@ -132,8 +132,8 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 }
 
 // await runs a request once for all callers with the same key. The request does not depend on the contexts of the
-// callers. await waits at most answerTimeout for the result. After this time, it returns loop.Later with the text what.
-// A failure is returned to all callers for failureCachePeriod.
+// callers. await waits at most answerTimeout for the result. After this time, await returns loop.Later with the text
+// what. A failure is returned to all callers for failureCachePeriod.
 func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T

@@ -25,7 +25,7 @@ type injection struct {
 }
 
 // injectionFor returns the data that replaces the data of marked Secrets of a Manifest. A Manifest of another module
-// gets none, and nothing is read for it.
+// gets no data, and no Secret is read for it.
 func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
 	if !f.opts.InjectData || m.ModuleName() != InjectionModule {
 		return &render.Injection{Annotation: v1beta2.AnnotationInjectData}, nil
@@ -48,8 +48,8 @@ func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render
 	return &known.Injection, nil
 }
 
-// injectionOf returns the data of Secrets. The label of a Secret is the consent to inject it. Kubeconfigs of runtimes
-// and tokens of service accounts are never injected, even with the label.
+// injectionOf returns the data of Secrets. The label of a Secret allows the injection of its data. Kubeconfigs of
+// runtimes and tokens of service accounts are never injected, even with the label.
 func injectionOf(namespace string, secrets []corev1.Secret) render.Injection {
 	versions := []string{"none"}
 	data := map[string]map[string][]byte{}

@@ -55,8 +55,8 @@ func (f *Finder) fetchLayer(
 	return data, digest, err
 }
 
-// request calls do with the registry of a layer and the credentials that the selector selects. After answerTimeout, it
-// returns loop.Later. The registry continues the request and returns the answer at the next call.
+// request calls do with the registry of a layer and the credentials that the selector selects. After answerTimeout,
+// request returns loop.Later. The registry continues the request and returns the answer at the next call.
 func (f *Finder) request(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,

@@ -14,10 +14,11 @@
 // is shared by all Manifests that send the same request at the same time.
 //
 // Shared work has its own deadline and continues if the caller that started it is cancelled. A caller waits for an
-// answer for at most two seconds. Then it returns loop.Later. The next call of the same caller returns the answer.
+// answer for at most two seconds. Then the call returns loop.Later. The next call of the same caller returns the
+// answer.
 //
 // Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
-// limit. A map that is full is emptied. The only effect is additional requests.
+// limit. A map that is full is emptied, which only causes additional requests.
 //
 // # What it does not do
 //
@@ -274,7 +275,7 @@ func sha256Of(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// put adds an entry to a cache. If the cache is full, it is emptied first.
+// put adds an entry to a cache. A full cache is emptied first.
 func put[V any](m *map[string]V, key string, value V) {
 	if *m == nil || len(*m) >= cacheLimit {
 		*m = map[string]V{}

@@ -16,8 +16,8 @@
 // manager.
 //
 // A Manifest stays on its cluster: status.target shows where its objects are. If spec.target is changed while there are
-// objects, the Manifest waits. Otherwise its inventory would list objects of one cluster, and be used on another
-// cluster.
+// objects, the Manifest waits. Otherwise the inventory of the Manifest would list objects of one cluster, and be used
+// on another cluster.
 //
 // The objects of the manager itself are on the control plane, too.
 //
@@ -43,7 +43,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// ControlPlane is the control plane as a cluster for modules. The zero value allows no modules on it.
+// ControlPlane is the control plane as a cluster for modules. The zero value allows no modules on the control plane.
 type ControlPlane struct {
 	// Pool has the connection to the control plane. With nil, no module is installed on the control plane.
 	Pool *runtimes.Pool
@@ -161,7 +161,7 @@ func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
 //
 //	1  a namespace that the manager serves, or an object in it
 //	2  a CRD of this API, or an object of one of its kinds
-//	3  a default custom resource that is no custom resource
+//	3  a default custom resource of a built-in kind
 //
 // The default custom resource may be in a served namespace, because it is created in the namespace of the Kyma.
 func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) error {
