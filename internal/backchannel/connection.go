@@ -19,9 +19,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// connLimiter limits the number of connections. When there are too many connections, it closes the oldest one whose
-// client is not identified. A client that is not identified therefore cannot displace an identified one. When one
-// runtime has too many connections, connLimiter closes the oldest connection of that runtime.
+// connLimiter limits the number of connections. When there are too many connections, connLimiter closes the oldest
+// connection whose client is not identified. A client that is not identified therefore cannot displace an identified
+// one. When one runtime has too many connections, connLimiter closes the oldest connection of that runtime.
 type connLimiter struct {
 	limit      int // maximum number of connections
 	perRuntime int
@@ -82,8 +82,8 @@ func (d limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// add counts a new connection. If there are too many connections, it returns the connection that the caller must close.
-// ok is false if the caller must close the new connection instead.
+// add counts a new connection. If there are too many connections, add returns the connection that the caller must
+// close. ok is false if the caller must close the new connection instead.
 func (d *connLimiter) add(c *conn) (evicted *conn, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,7 +137,8 @@ func (d *connLimiter) trust(c *conn) {
 	}
 }
 
-// admit assigns a connection to a runtime. If that runtime then has too many connections, admit closes the oldest one.
+// admit assigns a connection to a runtime. If that runtime then has too many connections, admit closes the oldest of
+// them.
 func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
@@ -211,7 +212,7 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 
 // tlsConfig returns a configuration that requests a client certificate without verifying it. The certificate is
 // verified for each request, for two reasons. Roots, expiry and revocation can change while a connection is open. A
-// response can explain more than a failed handshake. Sessions are not resumed.
+// response can explain a refusal better than a failed handshake. Sessions are not resumed.
 func (l *Listener) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,

@@ -28,7 +28,8 @@ const (
 	// maxResponseBytes limits the bytes that are read of a response to a forwarded request.
 	maxResponseBytes = 4096
 	// headerForwarded is the header with the instance of the listener that forwards a request. The receiving listener
-	// repeats the header in its response. This confirms that it has accepted the forwarded certificate.
+	// repeats the header in its response. This confirms that the receiving listener has accepted the forwarded
+	// certificate.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
@@ -61,7 +62,7 @@ func (r *relay) close() {
 	r.managers.CloseIdleConnections()
 }
 
-// slot reserves one of the n concurrent requests to a manager, if fewer are in progress. The caller calls free at the
+// slot reserves one of n places for concurrent requests to a manager, if a place is free. The caller calls free at the
 // end of its request.
 func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	r.mu.Lock()
@@ -79,7 +80,7 @@ func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	}
 }
 
-// renew closes idle connections that were opened with roots or a certificate that are no longer the current ones.
+// renew closes idle connections if the roots or the certificate with which they were opened are outdated.
 func (r *relay) renew(t *clientcert.Roots, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

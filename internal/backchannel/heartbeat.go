@@ -196,8 +196,8 @@ func (r *record) boot(boot string) (index int, known bool) {
 	return 0, false
 }
 
-// addBoot adds a boot as the newest one. addBoot reports whether there was a boot before. The process of that boot may
-// have ended before it sent all its events.
+// addBoot adds a boot as the newest one. addBoot reports whether there was a boot before. The process of the former
+// boot may have ended before it sent all its events.
 func (r *record) addBoot(l sequenceLog) (replaced bool) {
 	replaced = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
@@ -324,8 +324,8 @@ func (b *tracker) watch(ctx context.Context) {
 	}
 }
 
-// nextTimer removes the first timer and returns its record if the timer has expired. Otherwise it returns the time
-// until the timer expires.
+// nextTimer removes the first timer and returns its record if the timer has expired. Otherwise nextTimer returns the
+// time until the timer expires.
 func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
@@ -388,8 +388,8 @@ func (b *tracker) retire(r *record, now time.Time) {
 	}
 }
 
-// setTimerLocked ensures that a runtime is checked in time. If the current timer expires too early, it is kept. This is
-// the normal case at each heartbeat.
+// setTimerLocked ensures that a runtime is checked in time. A timer that expires too early is kept, which is the normal
+// case at each heartbeat.
 func (b *tracker) setTimerLocked(r *record) {
 	at := r.last.Add(recordRetention)
 	earliest := func(t time.Time) {

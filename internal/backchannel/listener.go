@@ -10,18 +10,18 @@
 //
 // Agents post events and heartbeats (see package protocol) over TLS with a client certificate. The certificate alone
 // identifies the runtime; a body can name only objects of that runtime. Roots, validity, revocation and existence of
-// the runtime are checked for each request, mostly against results cached for the connection. An open connection
-// therefore never outlives its certificate. Behind an ingress that terminates TLS, a header carries the client
-// certificate. The header is accepted only from the networks and peers in the options, and the certificate in it is
-// verified like any other.
+// the runtime are checked for each request, mostly against results cached for the connection. A request on an open
+// connection is therefore refused if the certificate of the connection has expired or was revoked. Behind an ingress
+// that terminates TLS, a header carries the client certificate. The header is accepted only from the networks and peers
+// in the options, and the certificate in it is verified like the certificate of a connection.
 //
 // An event is passed to Deliver, which does not block, and is then acknowledged. Sequence numbers of events show which
 // events were missed: see sequenceLog. Heartbeats are recorded in memory; one goroutine detects runtimes whose
 // heartbeats stop. Callbacks are called on changes only, at a limited rate.
 //
 // All reports must reach the replica that reconciles the runtime. Other replicas forward requests to it, with the
-// client certificate in the header and their own serving certificate as client certificate. Events for other managers
-// are forwarded to these in the same way.
+// client certificate in the header and their own serving certificate as client certificate. The listener forwards
+// events for other managers to these managers in the same way.
 //
 // Limits: the HTTP server of the standard library limits sizes and durations, connLimiter limits connections, and serve
 // limits requests per runtime and in total. Nothing is stored for clients that are not runtimes.
@@ -57,7 +57,7 @@ import (
 type Runtime struct {
 	// Kyma is the name of the Kyma.
 	Kyma string
-	// NotBefore revokes all certificates that were issued before this time. Zero revokes no certificate.
+	// NotBefore revokes all certificates that were issued before this time. Zero means that no certificate is revoked.
 	NotBefore time.Time
 }
 
@@ -92,7 +92,7 @@ type Options struct {
 	// no-op.
 	Missed func(kyma string)
 	// Changed is called when State has changed: the heartbeats of a runtime begin or stop, or its agent reports another
-	// version, problem or root. For one runtime, it is called at most five times in a burst, and then at most four
+	// version, problem or root. For one runtime, Changed is called at most five times in a burst, and then at most four
 	// times a minute. Changed must not block. nil is a no-op.
 	Changed func(kyma string)
 	// Route returns the URL of another manager as scheme://host:port. The path of the event is appended to the URL. nil
@@ -107,9 +107,9 @@ type Options struct {
 	// s.
 	HeartbeatTimeout time.Duration
 	// NextHeartbeat returns the delay until the next heartbeat. The response to a heartbeat contains this delay.
-	// NextHeartbeat is added to HeartbeatTimeout for that runtime. If the delay is 0, the response contains none, and
-	// the runtime uses the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap.
-	// nil is the same as 0.
+	// The delay is added to HeartbeatTimeout for that runtime. If the delay is 0, the response contains none, and the
+	// runtime uses the interval in its watch list. NextHeartbeat is called for each heartbeat, so it must be cheap. nil
+	// is the same as 0.
 	NextHeartbeat func() time.Duration
 	// RuntimeMetrics enables the metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
@@ -138,7 +138,8 @@ type Limits struct {
 	Connections int
 	// HeaderTimeout is the timeout of the TLS handshake, and then of reading the headers. Default 10 s.
 	HeaderTimeout time.Duration
-	// BodyTimeout is the timeout of reading the body. The unused part of HeaderTimeout is added to it. Default 5 s.
+	// BodyTimeout is the timeout of reading the body. The unused part of HeaderTimeout is added to BodyTimeout. Default
+	// 5 s.
 	BodyTimeout time.Duration
 	// IdleTimeout is the time without a request after which a connection is closed. Default 3 min.
 	IdleTimeout time.Duration
@@ -298,7 +299,7 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// ServingAddress returns the host:port of Address. If the configured port is 0, it returns the actual port.
+// ServingAddress returns the host:port of Address. If the configured port is 0, ServingAddress returns the actual port.
 // ServingAddress returns "" while the listener does not serve TLS.
 func (l *Listener) ServingAddress() string {
 	if address := l.serving.Load(); address != nil {

@@ -12,7 +12,7 @@ type sequenceLog struct {
 	// done is the highest number up to which every event was received or is counted as received.
 	done uint64
 	// ahead has the numbers above done that were received. The spans are ordered, disjoint and not adjacent. There are
-	// at most maxSpans of them.
+	// at most maxSpans spans.
 	ahead []span
 	// skipped spans the numbers that were counted as received because ahead was full. Some numbers in this span were
 	// really received. Zero means that no number was skipped.

@@ -115,7 +115,7 @@ func (l *Listener) logRefusal(r *http.Request, refused *refusal) {
 	}
 }
 
-// handleRequest executes a request. If the request is refused, it returns the refusal.
+// handleRequest executes a request. If the request is refused, handleRequest returns the refusal.
 func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusal {
 	to, refused := parsePath(r)
 	if refused != nil {
@@ -243,8 +243,8 @@ func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	return from, rt.Kyma, nil
 }
 
-// admitRequest counts a request of a runtime and returns the record of the runtime. If a limit is exceeded, it refuses
-// the request.
+// admitRequest counts a request of a runtime and returns the record of the runtime. If a limit is exceeded,
+// admitRequest refuses the request.
 func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal) {
 	now := time.Now()
 	r := l.tracker.lock(kyma)

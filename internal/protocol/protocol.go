@@ -195,8 +195,8 @@ type Identity struct {
 // validity starts earlier because the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
-// ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, it must also have
-// the name of an object.
+// ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, the event must also
+// have the name of an object.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {

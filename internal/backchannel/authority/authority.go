@@ -72,7 +72,7 @@ const SecretName = "klm-watcher"
 
 // Subject describes the recipient of a certificate.
 type Subject struct {
-	// Kyma is the name of the Kyma. CertManager uses it in the names of its objects.
+	// Kyma is the name of the Kyma. CertManager uses the name of the Kyma in the names of its objects.
 	Kyma string
 	// CommonName is the runtime ID of the Kyma, or its name if it has none.
 	CommonName string
@@ -144,7 +144,7 @@ type Issuer interface {
 	Stale(h Held, mark time.Time) (bool, string)
 	// Due returns the time at which the certificate becomes stale because of its age.
 	Due(h Held) time.Time
-	// Release deletes the certificates of a Kyma. If there are none, it returns no error.
+	// Release deletes the certificates of a Kyma. If there are none, Release returns no error.
 	Release(ctx context.Context, kyma string) error
 }
 
@@ -185,9 +185,9 @@ type Options struct {
 	Interval time.Duration
 
 	// RuntimesByRoot returns the names of Kymas, grouped by the fingerprint of the root of their client certificate.
-	// The client certificate of a runtime is the certificate of its last heartbeat. Before the first heartbeat, it is
-	// the certificate before the last delivery. The key "" has the runtimes that have a delivered certificate but no
-	// known root. While such runtimes exist, no root is removed.
+	// The client certificate of a runtime is the certificate of its last heartbeat. Before the first heartbeat, the
+	// client certificate is the certificate before the last delivery. The key "" has the runtimes that have a delivered
+	// certificate but no known root. While such runtimes exist, no root is removed.
 	//
 	// RuntimesByRoot returns false if this replica has no result, because it is not the leader or has not read the
 	// Kymas yet. RuntimesByRoot is called once per Interval, and only while there is more than one root. nil means that
@@ -491,8 +491,8 @@ func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, str
 	return false, ""
 }
 
-// isRevoked reports whether the certificate was issued before the mark. Both times are compared in seconds. A mark in
-// the future is ignored, because it would revoke each new certificate again.
+// isRevoked reports whether the certificate was issued before the mark. The time of issue and the mark are compared in
+// seconds. A mark in the future is ignored, because it would revoke each new certificate again.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }

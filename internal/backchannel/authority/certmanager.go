@@ -33,7 +33,7 @@ const (
 	// ListenerName is the name of the Certificate and the Secret of the listener.
 	ListenerName = "klm-watcher-listener"
 	// CertificateSuffix is the suffix in the names of the Certificate and the Secret of a runtime. The name of the Kyma
-	// is before it.
+	// precedes the suffix.
 	CertificateSuffix = "-webhook-tls"
 )
 
@@ -286,8 +286,8 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 }
 
 // Issue implements [Issuer]. Issue applies the Certificate of the Kyma and returns the certificate that cert-manager
-// has issued for it. This may be the same certificate as before. If the certificate is signed by an old root, or is
-// older than s.NotBefore, Issue triggers a renewal.
+// has issued for it. The returned certificate may be the same as before. If the certificate is signed by an old root,
+// or is older than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	issued, err := c.issue(ctx, s)
 	if err != nil {

@@ -34,7 +34,7 @@ type root struct {
 }
 
 // newRoot creates a root that is valid until now+lifetime. The validity begins earlier than the validity of each
-// certificate that it may sign, even if the clock of the signing replica is behind.
+// certificate that the root may sign, even if the clock of the signing replica is behind.
 func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Keys of the Secret with the roots. Both are PEM with the newest root first, in the same order.
+// Keys of the Secret with the roots. The values of both keys are PEM with the newest root first, in the same order.
 const (
 	// KeyRoots contains the certificates of the roots. A proxy that verifies runtimes must trust them.
 	KeyRoots = "ca.crt"

@@ -20,8 +20,8 @@ type rotationInput struct {
 	known                   bool
 }
 
-// next returns the next set of roots, and a description of the changes. If nothing must change, it returns r itself. r
-// is nil if there is no set yet.
+// next returns the next set of roots, and a description of the changes. If nothing must change, next returns r itself.
+// r is nil if there is no set yet.
 //
 //	1  remove roots that have expired
 //	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and

@@ -94,7 +94,7 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// sync reads the Secret and decides whether the roots must change. If so, it writes the Secret. sync then puts the
+// sync reads the Secret and decides whether the roots must change. If so, sync writes the Secret. sync then puts the
 // roots in force.
 func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {

@@ -89,7 +89,8 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
 }
 
-// parseEncoded parses PEM blocks in URL encoding. There must be at least one block and at most MaxChain.
+// parseEncoded parses PEM blocks in URL encoding. The header must contain at least one block and at most MaxChain
+// blocks.
 func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {

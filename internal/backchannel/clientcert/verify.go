@@ -10,7 +10,8 @@
 // # How it works
 //
 // The certificates that one set of roots has verified are cached with that set, and the set is replaced as a whole when
-// the roots change. A result therefore never outlives its roots. Validity is checked again for each request.
+// the roots change. A cached result is therefore never used with other roots. Validity is checked again for each
+// request.
 //
 // # What it does not do
 //
@@ -54,7 +55,7 @@ func (e *Error) Error() string { return e.Message }
 type Certificate struct {
 	// ID identifies the runtime or peer.
 	ID protocol.Identity
-	// Issued is the time of issue. For certificates of other authorities, it is the time at which their validity
+	// Issued is the time of issue. For certificates of other authorities, Issued is the time at which their validity
 	// begins.
 	Issued time.Time
 	// Roots is the set of roots with which the certificate was verified.

@@ -10,9 +10,9 @@
 //
 // A runtime gets the objects of objects.yaml, filled in with values of flags, with the watch list, and with the rights
 // that the watch list needs. Runtimes with the same modules share one bundle of these objects. The status has the
-// digest of the bundle, so that nothing is sent while it is the same, and the list of its objects, so that they can be
-// deleted. The certificate is not in the bundle: its key exists only in the runtime, so a new certificate is issued
-// whenever it has to be delivered again.
+// digest of the bundle, and nothing is sent while the digest is the same. The status also has the list of the objects,
+// so that they can be deleted. The certificate is not in the bundle: its key exists only in the runtime, so a new
+// certificate is issued whenever it has to be delivered again.
 //
 // # What it does not do
 //
@@ -93,12 +93,12 @@ type Request struct {
 	Watchlist protocol.Watchlist
 	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore revokes the certificates that were issued before this time. Zero revokes no certificate.
+	// NotBefore revokes the certificates that were issued before this time. Zero means that no certificate is revoked.
 	NotBefore time.Time
 }
 
-// Memory is the state of one runtime that is kept in memory between reconciles. If it is lost, the next Deliver sends
-// patches that change nothing. The zero value is ready for use.
+// Memory is the state of one runtime that is kept in memory between reconciles. If Memory is lost, the next Deliver
+// sends patches that change nothing. The zero value is ready for use.
 type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
@@ -184,9 +184,9 @@ func (d *Delivery) bundleKey(r Request) string {
 	return key
 }
 
-// Deliver applies the plan to the runtime and issues a certificate if necessary. If nothing has changed, it sends no
-// request, except for one comparison per AuditInterval. Deliver returns the reason why the caller must wait, or "" if
-// everything is delivered.
+// Deliver applies the plan to the runtime and issues a certificate if necessary. If nothing has changed, Deliver sends
+// no request, except for one comparison per AuditInterval. Deliver returns the reason why the caller must wait, or ""
+// if everything is delivered.
 func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (
 	waitsFor string, err error) {
 	audit := time.Since(m.audited) >= d.AuditInterval*7/8

@@ -112,7 +112,7 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 }
 
 // fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can reach
-// them. The policy has no addresses, because they are not known here.
+// them. The policy has no addresses, because build does not know the addresses.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -171,7 +171,7 @@ type Webhook struct {
 	Group, Version, Resource string
 	// Status limits the events to changes of the status.
 	Status bool
-	// Labels are the labels that an object must have for an event. If empty, all objects have events.
+	// Labels are the labels that an object must have for an event. If Labels is empty, all objects have events.
 	Labels map[string]string
 }
 
