@@ -21,9 +21,10 @@
 // The commands use console (the frame of commands, output, errors), connection (clusters), fleetlist (lists of Kymas),
 // diagnosis (the state of one runtime) and ocmaccess (registries and archives).
 //
-// A command reads objects, builds a report and prints it in the format of -o. Decisions are made by other packages:
-// which version a module gets by package channel, which kubeconfig is acceptable by package runtimes. The reason why a
-// module is blocked is read from the status of the objects. So the output of klm never contradicts the manager.
+// A command reads objects, builds a report and prints it in the format of -o. Other packages make the decisions:
+// package channel decides which version a module gets, and package runtimes decides which kubeconfig is acceptable. The
+// reason why a module is blocked is read from the status of the objects. So the output of klm never contradicts the
+// manager.
 //
 // klm finds its cluster as kubectl does, and asks the API server which kinds of our API group it serves: a cluster with
 // Manifests is a control plane, a cluster without them is a runtime. Commands that list a fleet read it page by page

@@ -24,7 +24,7 @@ const (
 type crdState struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
-	// Problem is the reason of crdUnknown.
+	// Problem is the reason why the state is crdUnknown.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -51,9 +51,9 @@ func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdS
 	return all
 }
 
-// sameVersions reports whether a CRD of a cluster has the same fields as that of this klm, in the same versions. A
-// runtime has only the stored version. Which versions are served, and the conversion between them, is decided by the
-// manager and not by the CRD of this klm.
+// sameVersions reports whether a CRD of a cluster has the same fields as the CRD of this klm, in the same versions. A
+// runtime has only the stored version. The manager, and not the CRD of this klm, decides which versions are served and
+// how they are converted.
 func sameVersions(want, live []apiextensionsv1.CustomResourceDefinitionVersion, isRuntime bool) bool {
 	if isRuntime {
 		want = slices.DeleteFunc(slices.Clone(want),

@@ -8,13 +8,13 @@
 // # How it works
 //
 // klm version reads the versions that managers and agents have reported, and compares the CRDs of the cluster with
-// those of this klm. klm check goes through the list of install.md. Each check is a line with a result and a remedy; a
-// check that the user has no right to make is a warning.
+// those of this klm. klm check checks the list of requirements in install.md. Each check is a line with a result and a
+// remedy; a check that the user has no right to make is a warning.
 //
 // # What it does not do
 //
 // The package writes nothing; a review of the user's own permissions stores no object. The package does not check
-// runtimes: klm runtime add and klm why do.
+// runtimes: klm runtime add and klm why check runtimes.
 package checkup
 
 import (

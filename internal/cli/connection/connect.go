@@ -282,8 +282,8 @@ func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(body).Decode(into)
 }
 
-// GetJSONDated is GetJSON, and returns the time of the response by the clock of the API server, in seconds.
-// GetJSONDated returns the time of this computer if the response has no time.
+// GetJSONDated does the same as GetJSON, and returns the time of the response by the clock of the API server, in
+// seconds. GetJSONDated returns the time of this computer if the response has no time.
 func (c *Cluster) GetJSONDated(ctx context.Context, path string, into any) (time.Time, error) {
 	response, err := c.get(ctx, path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // InNamespace returns the list option for the namespace of the Kymas and the catalog.
 func (c *Cluster) InNamespace() client.ListOption { return client.InNamespace(c.Namespace) }
 
-// Kyma reads a Kyma. If it does not exist, the error suggests similar names.
+// Kyma reads a Kyma. If the Kyma does not exist, the error suggests similar names.
 func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) {
 	k := &v1beta2.Kyma{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, k)
@@ -30,8 +30,8 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with the channel and the modules of the last request of its runtime. If they differ from
-// the spec of the Kyma in the control plane, the control plane stores them in the annotation
+// WithRequest returns the Kyma with the channel and the modules of the last request of its runtime. If this request
+// differs from the spec of the Kyma in the control plane, the control plane stores the request in the annotation
 // v1beta2.AnnotationLastRequest.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	var last struct {

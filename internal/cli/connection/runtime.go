@@ -12,7 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// RuntimeCluster returns the cluster of a runtime, by RuntimeConfig. RuntimeCluster sends no request to the runtime.
+// RuntimeCluster returns the cluster of a runtime, with the configuration from RuntimeConfig. RuntimeCluster sends no
+// request to the runtime.
 func (c *Cluster) RuntimeCluster(ctx context.Context, a *console.App, name, context string) (*Cluster, error) {
 	config, err := c.RuntimeConfig(ctx, a, name, context)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 )
 
 // Changes writes the result of a dry run: the changed objects with their fields, and the number of unchanged objects.
-// Unless the page is wide, it writes at most 20 objects and at most 20 fields of each object.
+// Unless the page is wide, Changes writes at most 20 objects and at most 20 fields of each object.
 func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	const limit = 20
 	for _, c := range changes {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Exit codes. They are stable; the help of the root lists them.
+// The exit codes are stable; the help of the root command lists them.
 const (
 	ExitOK        = 0
 	ExitFailed    = 1 // a failure that has no other code

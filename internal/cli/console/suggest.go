@@ -34,8 +34,8 @@ func closest(name string, names []string) []string {
 	return similar
 }
 
-// Suggest returns the last part of an error about an unknown name. The result contains similar names. If there are
-// none, it contains existing names.
+// Suggest returns the last part of an error about an unknown name. The result contains similar names. If there are no
+// similar names, the result contains existing names.
 func Suggest(name string, names []string) string {
 	const limit = 8
 	if similar := closest(name, names); len(similar) > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Sleep waits for the duration d. If ctx ends earlier, it returns the error of ctx.
+// Sleep waits for the duration d. If ctx ends earlier, Sleep returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

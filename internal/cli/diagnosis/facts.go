@@ -122,8 +122,8 @@ func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	return all.Wait()
 }
 
-// Manifest returns the Manifest of a module, or nil if there is none. If there are several, it prefers one that is not
-// being deleted.
+// Manifest returns the Manifest of a module, or nil if there is none. If there are several Manifests, Manifest prefers
+// one that is not being deleted.
 func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	for i := range f.Manifests {

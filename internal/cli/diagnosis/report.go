@@ -188,8 +188,8 @@ func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version stri
 	return w
 }
 
-// installedVersion returns the installed version. If no version is installed yet, it returns the version that is being
-// installed.
+// installedVersion returns the installed version. If no version is installed yet, installedVersion returns the version
+// that is being installed.
 func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
 // Agent returns a text about whether the agent of the runtime is connected, and since when. Agent returns "" in a

@@ -155,9 +155,9 @@ func retryRuntime(ctx context.Context, a *console.App, c *connection.Cluster, o 
 	return a.Print(console.Outcome{Object: "kyma/" + k.Name, Result: what + " is Ready"})
 }
 
-// retryTarget returns the object to annotate, or nil if all is Ready: the Manifest of the module if that is not Ready,
-// otherwise the Kyma. An annotation of the Kyma retries all modules that are not Ready, and those that have no Manifest
-// yet.
+// retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, otherwise the
+// Kyma. If everything is Ready, retryTarget returns nil. An annotation of the Kyma retries all modules that are not
+// Ready, and those that have no Manifest yet.
 func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	isReady := func(m *v1beta2.Manifest) bool { return m.Status.State == v1beta2.StateReady }
 	if module == "" {

@@ -52,8 +52,8 @@ func pauseFlags(a *console.App, c *cobra.Command, module *string) {
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses a runtime or one of its modules with a reason. If the reason is nil, it resumes the runtime or the
-// module.
+// setPause pauses a runtime or one of its modules with a reason. If the reason is nil, setPause resumes the runtime or
+// the module.
 func setPause(ctx context.Context, a *console.App, name, module string, reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {

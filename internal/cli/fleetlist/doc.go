@@ -7,9 +7,8 @@
 // # How it works
 //
 // A fleet is read in pages of 500. A page is split into its objects without decoding them (json.go). Fields that
-// are not needed are removed. The rest is decoded on all processors into [Member], which has only the fields that are
-// shown.
-// While one page is decoded, the next one is requested.
+// are not needed are removed. The remaining fields are decoded on all processors into [Member], which has only the
+// fields that are shown. While one page is decoded, the next one is requested.
 //
 // # What it does not do
 //

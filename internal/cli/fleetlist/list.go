@@ -88,7 +88,7 @@ func (m *Member) IsPaused() bool {
 }
 
 // Blocker returns the reason why the Kyma is not Ready, or "" if it is Ready. If the Kyma is not Ready because of a
-// module, it returns the reason of the worst module.
+// module, Blocker returns the reason of the worst module.
 func (m *Member) Blocker() (reason, message string) {
 	worst := -1
 	for i := range m.Status.Modules {

@@ -90,7 +90,8 @@ func takeRuntime(ctx context.Context, a *console.App, o takeOptions) error {
 }
 
 // problemToTake returns the reason why the Kyma may not use the cluster now, or "" if it may use the cluster without a
-// takeover. If the cluster cannot be read, it returns a text about that failure, because the user may know the owner.
+// takeover. If the cluster cannot be read, problemToTake returns a text about that failure, because the user may know
+// the owner.
 func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma, o takeOptions) (
 	string, error) {
 	r, err := c.RuntimeCluster(ctx, a, o.name, o.context)
@@ -131,7 +132,8 @@ func showTake(a *console.App, k *v1beta2.Kyma, problem string) {
 	fmt.Fprint(a.Err, p.String())
 }
 
-// takeProgress returns the progress of a takeover of the cluster. The manager removes the annotation when it is done.
+// takeProgress returns the progress of a takeover of the cluster. The manager removes the annotation when the takeover
+// is done.
 func takeProgress(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,

@@ -292,7 +292,7 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 }
 
 // prepare finds out which kinds the cluster serves and which objects were installed before. If permissions are missing,
-// it returns one error with all of them. prepare writes nothing.
+// prepare returns one error with all of them. prepare writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
@@ -475,8 +475,8 @@ func (in *installer) explainApply(err error) error {
 	return console.Fail(console.ExitFailed, "installing: %v", e)
 }
 
-// missingObjects returns the objects that the manager needs and that do not exist. For each, it adds a command that
-// creates the object.
+// missingObjects returns the objects that the manager needs and that do not exist. For each, missingObjects adds a
+// command that creates the object.
 func (in *installer) missingObjects(ctx context.Context, manager *unstructured.Unstructured) []string {
 	var all []string
 	args, _ := container(manager)["args"].([]any)

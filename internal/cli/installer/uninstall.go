@@ -154,7 +154,7 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 }
 
 // removeAll deletes the manager first. removeAll waits until the pods of the manager have stopped, so that the manager
-// can release its leases. Then it deletes the other objects.
+// can release its leases. Then removeAll deletes the other objects.
 func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }

@@ -8,10 +8,10 @@
 //
 // # How it works
 //
-// Every manager renews a Lease: the leader the Lease of leader election, and with --shards also each replica a Lease of
-// its own. The version of a replica is a label of its Lease. [Read] lists the Leases of the namespace in one request,
-// and reads the Deployment in another. [Heard.Report] is a pure function of these. Times are compared with the clock of
-// the API server, which its response contains, because the clock of the user may be wrong.
+// Every manager renews a Lease: the leader renews the Lease of leader election, and with --shards each replica also
+// renews a Lease of its own. The version of a replica is a label of its Lease. [Read] lists the Leases of the namespace
+// in one request, and reads the Deployment in another. [Heard.Report] is a pure function of these objects. Times are
+// compared with the clock of the API server, which its response contains, because the clock of the user may be wrong.
 //
 // # What it does not do
 //
@@ -179,8 +179,8 @@ func (h *Heard) Differs(before *Heard) bool {
 	return !reflect.DeepEqual(timeless(h), timeless(before))
 }
 
-// leader sets the fields about the leader, and returns the time at which its Lease ends. That is the zero time if there
-// is no such Lease.
+// leader sets the fields about the leader, and returns the time at which its Lease ends. The time is zero if there is
+// no such Lease.
 func (h *Heard) leader(r *Report) (ended time.Time) {
 	i := slices.IndexFunc(h.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
 	if i < 0 {
@@ -261,8 +261,8 @@ func endOf(l *coordinationv1.Lease) time.Time {
 
 func (r *Report) ago(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
 
-// AsOf returns how old the states in a report of klm are, such as "as of 4m ago". AsOf returns "" unless no manager
-// works.
+// AsOf returns a text about the age of the states in a report of klm, such as "as of 4m ago". AsOf returns "" if a
+// manager works, and if that is not known.
 func (r *Report) AsOf() string {
 	if r == nil || r.State != NotWorking {
 		return ""
@@ -270,7 +270,8 @@ func (r *Report) AsOf() string {
 	return "as of " + r.ago(r.LastHeard) + " ago"
 }
 
-// Err returns an error with its own exit code if no manager works. The command returns it after its report.
+// Err returns an error with its own exit code if no manager works. The command returns this error after it has printed
+// its report.
 func (r *Report) Err() error {
 	if r == nil || r.State != NotWorking {
 		return nil

@@ -15,5 +15,5 @@
 //
 // # What it does not do
 //
-// The package reads and writes no component versions: that is done by package author.
+// The package reads and writes no component versions: package author does.
 package ocmaccess

@@ -33,7 +33,7 @@ func (e *Flags) Register(f *pflag.FlagSet) {
 		"file with the password or token of --username; - reads it from standard input")
 }
 
-// Access returns the login from the flags. Without these flags, it returns access with the logins of docker login.
+// Access returns the login from the flags. Without these flags, Access returns access with the logins of docker login.
 func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	switch {
 	case e.username == "" && e.passwordFile == "":
@@ -68,7 +68,7 @@ func Open(reference string, access storage.Access, create bool) (*storage.Place,
 	return p, Explain(err)
 }
 
-// Explain adds the exit code to an error of package author or package registry. If a login is missing, it adds an
+// Explain adds the exit code to an error of package author or package registry. If a login is missing, Explain adds an
 // instruction to log in.
 func Explain(err error) error {
 	if err == nil {

@@ -86,8 +86,8 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 	return a.Print(report)
 }
 
-// createFile creates the file, which must not exist. With force it creates a temporary file, and commit replaces the
-// file by the temporary file. The mode of both is 0600.
+// createFile creates the file, which must not exist. With force createFile creates a temporary file, and commit
+// replaces the file by the temporary file. The mode of both is 0600.
 func createFile(file string, force bool) (out *os.File, commit func() error, err error) {
 	if force {
 		if out, err = os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*"); err != nil {

@@ -35,7 +35,7 @@ var kinds = []schema.GroupVersionKind{
 }
 
 const (
-	// lastLine is the beginning of the last line of every backup. A file without it is not complete.
+	// lastLine is the beginning of the last line of every backup. A file without this line is not complete.
 	lastLine = "# end of the backup: "
 	// deletingLine is the beginning of the first line of an object that was being deleted.
 	deletingLine = "# was being deleted since "
@@ -115,7 +115,7 @@ func finalizersOf(o *unstructured.Unstructured) []any {
 }
 
 // renewGeneration sets the field observedGeneration to 1, the generation of a new object, if it equals the generation
-// of the object. Otherwise it removes the field, because the status is outdated.
+// of the object. Otherwise renewGeneration removes the field, because the status is outdated.
 func renewGeneration(fields map[string]any, generation int64) {
 	switch observed, ok := fields["observedGeneration"].(int64); {
 	case !ok:
@@ -222,7 +222,7 @@ func decode(text []byte) (document, error) {
 	return document{o, bytes.Contains(append([]byte("\n"), text...), []byte("\n"+deletingLine))}, nil
 }
 
-// checkComplete returns an error unless the file ends as klm backup ends it.
+// checkComplete returns an error unless the file ends with the last line that klm backup writes.
 func checkComplete(f *os.File) error {
 	const tail = 200
 	info, err := f.Stat()

@@ -40,7 +40,7 @@ func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) erro
 	return nil
 }
 
-// leaderLease is the name of the Lease of the leader. The reference implementation uses the same.
+// leaderLease is the name of the Lease of the leader. The reference implementation uses the same name.
 const leaderLease = "893110f7.kyma-project.io"
 
 // isOfManager reports whether a Lease belongs to a manager.

@@ -158,7 +158,7 @@ func newGroup(ctx context.Context) (*errgroup.Group, context.Context) {
 	return group, ctx
 }
 
-// write writes one object and its status. If the object was being deleted, it is deleted again.
+// write writes one object and its status. An object that was being deleted is deleted again.
 func (w *writer) write(ctx context.Context, d document) error {
 	act, live, err := w.decide(ctx, d, w.options.replace)
 	if err != nil {

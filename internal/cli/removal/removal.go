@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Found has the numbers of objects that a removal would delete.
+// Found has the objects that a removal would delete, as far as they are known.
 type Found struct {
 	// Deleted are the objects of the modules that would be deleted. Deleted does not include default custom resources.
 	Deleted []apply.Ref
@@ -134,7 +134,7 @@ func (f *Found) add(r apply.Ref, stays bool) {
 }
 
 // findUsers finds custom resources of users: those of the CRDs that would be deleted, and those of the kinds of the
-// modules' default custom resources. If modules is empty, it uses all manifests.
+// modules' default custom resources. If modules is empty, findUsers uses all manifests.
 func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest,
 	inventory []apply.Ref, modules ...v1beta2.Manifest) {
 	if why != nil {

@@ -96,8 +96,8 @@ func disableModule(ctx context.Context, a *console.App, module string, yes, dele
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
 }
 
-// countRemoval counts the objects that the removal of a module deletes. If the cluster is its own control plane, it has
-// the Manifest with the inventory.
+// countRemoval counts the objects that the removal of a module deletes. If the cluster is its own control plane, the
+// Manifest with the inventory is in this cluster.
 func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, module string) (*removal.Found, error) {
 	objects, err := c.AnyKind()
 	if err != nil {
