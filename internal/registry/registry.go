@@ -197,8 +197,8 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 // Base returns registry and subpath of the component versions, in the format of [Layer.Repo].
 func (r *Registry) Base() string { return r.base }
 
-// Transport returns the transport of all requests. Clients of other locations that artefacts name use it, too, because
-// it checks addresses.
+// Transport returns the transport of all requests. Clients of other locations that artefacts name use this transport,
+// too, because it checks addresses.
 func (r *Registry) Transport() http.RoundTripper { return r.opts.Transport }
 
 // anonymous is a keychain without credentials.

@@ -320,7 +320,7 @@ func (a *Archive) addBlob(digest string, data []byte) {
 	}
 }
 
-// Save writes the archive to its path. In a folder, it writes the blobs first and the index last. One file is first
+// Save writes the archive to its path. In a folder, Save writes the blobs first and the index last. One file is first
 // written to a temporary file, which then replaces the old file. So readers never read a partial archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})

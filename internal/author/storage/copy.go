@@ -44,8 +44,8 @@ type CopyOptions struct {
 // context, because Kyma's lifecycle-manager needs one. Second, if the target is a registry, the descriptor contains the
 // new locations of copied images. A signature in the descriptor does not cover these locations.
 //
-// A version with a cosign signature is copied unchanged. If it has no repository context, Copy returns an error. An
-// existing version with other content is replaced only with CopyOptions.Replace.
+// A version with a cosign signature is copied unchanged. If such a version has no repository context, Copy returns an
+// error. An existing version with other content is replaced only with CopyOptions.Replace.
 func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, err error) {
 	all, err := from.Select(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ type CopiedImage struct {
 	New bool `json:"new"`
 }
 
-// imageCopier copies images from one place to another by digest. If an image is an index, it copies all images of the
-// index.
+// imageCopier copies images from one place to another by digest. If an image is an index, imageCopier copies all images
+// of the index.
 type imageCopier struct {
 	from, to *Place
 	replace  bool
@@ -50,8 +50,8 @@ func (c imageCopier) copyAll(ctx context.Context, a *ocm.Artifact) ([]CopiedImag
 	return done, nil
 }
 
-// copyImage copies one image unless the image exists in the target. Afterwards it checks the digest of the image in the
-// target.
+// copyImage copies one image unless the image exists in the target. Afterwards copyImage checks the digest of the image
+// in the target.
 func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 	l, err := c.from.locate(i)
 	if err != nil {

@@ -92,8 +92,8 @@ func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
 	return l, nil
 }
 
-// findImage returns the descriptor of an image. If the place is an archive, findImage reads the archive. Otherwise it
-// reads the registry in the image reference.
+// findImage returns the descriptor of an image. If the place is an archive, findImage reads the archive. Otherwise
+// findImage reads the registry in the image reference.
 func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
 	if p.archive != nil {
 		repository, err := name.NewRepository(archiveHost + "/" + l.path)
@@ -161,8 +161,8 @@ func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.
 }
 
 // otherClientOptions returns the options for requests to any registry. If the registry is the registry of the place,
-// the options contain the credentials of the place. Otherwise they contain the credentials of docker login. Credentials
-// for one registry are never sent to another registry.
+// the options contain the credentials of the place. Otherwise the options contain the credentials of docker login.
+// Credentials for one registry are never sent to another registry.
 func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {

@@ -103,7 +103,8 @@ func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) er
 	return err
 }
 
-// imageDigest returns the digest of an image. For an image with several platforms, it is the digest of the index.
+// imageDigest returns the digest of an image. For an image with several platforms, imageDigest returns the digest of
+// the index.
 func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 	l, err := p.locate(ocm.Image{Reference: image})
 	if err == nil {
@@ -121,8 +122,8 @@ type Verified struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
-	// Kind is the kind of the signature, and Key is the name or fingerprint of its key. Both are empty if no signature
-	// is required.
+	// Kind is the kind of the signature, and Key is the name or fingerprint of its key. Kind and Key are empty if no
+	// signature is required.
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"`
 	// Problem is the reason why no signature could be verified. Problem is set only if the policy allows this with a

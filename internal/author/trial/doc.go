@@ -5,9 +5,9 @@
 //
 // # How it works
 //
-// A [Trial] installs the previous version, upgrades it and uninstalls it. Then it compares the objects in the cluster
-// with the objects that existed before the installation. A [Trial] applies objects with package apply, as the manager
-// does.
+// A [Trial] installs the previous version, upgrades it and uninstalls it. Then the Trial compares the objects in the
+// cluster with the objects that existed before the installation. A [Trial] applies objects with package apply, as the
+// manager does.
 //
 // [Preview] renders all parts of a version as the manager does, and sends each object to the API server as a dry run.
 // The changes are the differences between the responses and the current objects.

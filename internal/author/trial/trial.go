@@ -269,7 +269,7 @@ func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	return nil
 }
 
-// uninstall deletes the custom resource while the operator is still running. Then it deletes the other objects.
+// uninstall deletes the custom resource while the operator is still running. Then uninstall deletes the other objects.
 func (r *trialRun) uninstall(ctx context.Context) error {
 	if r.uid != "" {
 		if err := r.remove(ctx, []apply.Ref{r.cr}); err != nil {

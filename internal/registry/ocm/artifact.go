@@ -16,8 +16,8 @@ import (
 // Artifact is a manifest with all blobs that it references, byte for byte. An Artifact is a component version, or a
 // signature of a component version.
 type Artifact struct {
-	// Repository is the repository of the artifact, without the registry and its path. For a component version, it is
-	// component-descriptors/<name>.
+	// Repository is the repository of the artifact, without the registry and its path. For a component version, the
+	// repository is component-descriptors/<name>.
 	Repository string
 	// Tag is the tag of the artifact. Empty means that the artifact has no tag.
 	Tag string

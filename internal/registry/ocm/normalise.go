@@ -238,7 +238,7 @@ func (e Element) normalForm(signed bool) map[string]any {
 	return form
 }
 
-// normalLabels returns the labels that are marked as signed. If signed is false, it returns all labels.
+// normalLabels returns the labels that are marked as signed. If signed is false, normalLabels returns all labels.
 func normalLabels(labels []elementLabel, signed bool) []any {
 	var kept []any
 	for _, l := range labels {

@@ -51,8 +51,8 @@ type Archive struct {
 	Images []string
 	// Source is the location of the module's source code; nil means that the component has no source.
 	Source *Source
-	// RepositoryContext is the base URL of the repository context in the descriptor. If it is empty, Registry.Push uses
-	// the repository context of the Registry, and [Pack] adds no repository context.
+	// RepositoryContext is the base URL of the repository context in the descriptor. If RepositoryContext is empty,
+	// Registry.Push uses the repository context of the Registry, and [Pack] adds no repository context.
 	RepositoryContext string
 }
 

@@ -37,7 +37,7 @@ const (
 //
 // VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. Then VerifyImage checks the
 // referrers of the manifest, which cosign has used since then. The referrers are read from the referrers API. If the
-// registry does not support the referrers API, they are read from the tag sha256-<digest>.
+// registry does not support the referrers API, the referrers are read from the tag sha256-<digest>.
 func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")

@@ -207,7 +207,7 @@ type key struct {
 // noPolicy contains the rules that require no signature.
 var noPolicy = &Rules{List: []Rule{{Mode: Off}}}
 
-// String returns the name of the key for messages. If the key has no name, it returns the fingerprint.
+// String returns the name of the key for messages. If the key has no name, String returns the fingerprint.
 func (k key) String() string {
 	if k.name == "" {
 		return k.fingerprint
