@@ -22,9 +22,9 @@ const (
 	// maxReviewBytes is the maximum size of an admission review. A review contains an object twice, and each copy can
 	// be as large as the API server allows.
 	maxReviewBytes = 8 << 20
-	// The API server calls the webhook before it stores the change. An event that is sent at once would be too early.
-	// Therefore events are delayed by admitDelay. Other webhooks may take longer than that delay. Therefore each event
-	// is sent a second time after admitRepeat.
+	// The API server calls the webhook before it stores the change. An event that is sent at once would arrive before
+	// the change is stored. Therefore events are delayed by admitDelay. Other webhooks may take longer than that delay.
+	// Therefore each event is sent a second time after admitRepeat.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 

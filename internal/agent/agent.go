@@ -11,8 +11,8 @@
 //
 // The watch list is in a ConfigMap of the runtime. The agent watches this ConfigMap (watchlist.go). For each resource
 // in the watch list, the agent opens one metadata watch (plan.go, streams.go, stream.go). The agent keeps a small
-// record of each object (record.go). With these records, it detects after an interruption which objects have changed.
-// The agent reports the start of a watch as one event, not as one event for each object.
+// record of each object (record.go). With these records, the agent detects after an interruption which objects have
+// changed. The agent reports the start of a watch as one event, not as one event for each object.
 //
 // Package outbox delivers the events. Heartbeats (heartbeat.go) contain the number of events, so that the control plane
 // can detect missing events. Heartbeats also contain the reasons why resources cannot be watched.

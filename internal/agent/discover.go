@@ -16,8 +16,8 @@ import (
 type served struct {
 	version string // version that the watch uses
 	kind    string
-	// preferred is the version that the API server prefers. Events use it if the entry of the watch list has no
-	// version.
+	// preferred is the version that the API server prefers. Events contain this version if the entry of the watch list
+	// has no version.
 	preferred string
 	// hasStatus is true if the kind has a status subresource.
 	hasStatus bool

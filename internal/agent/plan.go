@@ -111,7 +111,7 @@ func widest(scopes []scope) (namespace, name, selector string) {
 
 // union returns a label selector that matches every object that one of the selectors matches. Label selectors have no
 // "or" between labels, so the result may match a few more objects. The result contains only the labels that all
-// selectors require. For each of these labels, it allows all values that the selectors require.
+// selectors require. For each of these labels, the result allows all values that the selectors require.
 func union(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil means any value
 	for n, s := range scopes {

@@ -45,7 +45,7 @@ type stream struct {
 	served    *served // nil until discovery has found the resource
 	announced bool    // the start of the watch was reported; targets that are added later get their own report
 
-	// Only run uses the fields below. It holds mu when it changes them.
+	// Only run uses the fields below. run holds mu when it changes them.
 	known    map[string]record // by namespace/name
 	partial  bool              // known is incomplete, because there are too many objects
 	outdated bool              // after the last list, the stream reported that any object may have changed
@@ -329,7 +329,8 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 
 // announceLocked queues one event for each target, with the meaning that any object may have changed. For the lifecycle
 // manager, this event contains the objects if they fit into it; nil means that they are unknown. Other managers support
-// only events about single objects. If complete is true, they get one event for each of records. The caller holds mu.
+// only events about single objects. If complete is true, these managers get one event for each of records. The caller
+// holds mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {

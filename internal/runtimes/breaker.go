@@ -69,10 +69,10 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// breaker is the circuit breaker of one runtime. All requests to the runtime go through it. While the breaker is
-// closed, it checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no connection,
-// no answer in time, or 401. While the breaker is open, requests fail at once with the reason. breaker then sends one
-// probe at a time, with a growing delay, and closes after a successful probe.
+// breaker is the circuit breaker of one runtime. All requests to the runtime go through the breaker. While the breaker
+// is closed, it checks the answers. The breaker opens when an answer shows a problem of the whole runtime: no
+// connection, no answer in time, or 401. While the breaker is open, requests fail at once with the reason. The breaker
+// then sends one probe at a time, with a growing delay, and closes after a successful probe.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
@@ -180,7 +180,7 @@ func (b *breaker) scheduleLocked() {
 }
 
 // probeNow sends the next probe at once if the breaker is open, and restarts the growth of the delay. If a probe is in
-// flight already, that probe decides.
+// flight already, its result decides whether the breaker closes.
 func (b *breaker) probeNow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

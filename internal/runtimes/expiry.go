@@ -29,7 +29,7 @@ func (b *breaker) checkCredential(end time.Time, interval time.Duration, review 
 }
 
 // check sends a request, and opens the breaker if the runtime refuses the credential or does not answer. check sends no
-// request while the breaker is open. After the interval, it runs again.
+// request while the breaker is open. check repeats itself after the interval.
 func (b *breaker) check(interval time.Duration, send func() *Error) {
 	if b.err() == nil {
 		if bad := send(); bad != nil {

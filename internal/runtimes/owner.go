@@ -29,8 +29,8 @@ func (s *ownerState) errorOf(kyma string) error {
 	return &Error{Code: OwnerNotVerified, Runtime: kyma, Message: "the owner of the runtime is not verified yet"}
 }
 
-// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. The caller waits until
-// it is notified.
+// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. The caller then waits
+// for a notification of the pool.
 func IsNotVerified(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified
@@ -44,7 +44,7 @@ func IsOthers(err error) bool {
 }
 
 // Connect does the same as Get for the verifier: it returns a connection regardless of the owner of the runtime. The
-// caller has to call MarkOwned or Refuse. If it cannot, it has to try again.
+// caller has to call MarkOwned or Refuse. If the caller cannot decide, it has to try again later.
 func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.connect(ctx, kyma)
 	if err != nil {
@@ -57,7 +57,8 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// checkOwner returns an error if the owner of the runtime is not verified. If nothing is known, it asks the verifier.
+// checkOwner returns an error if the owner of the runtime is not verified. If nothing is known, checkOwner asks the
+// verifier.
 func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 	if !p.verifies() {
 		return nil
@@ -94,8 +95,8 @@ func (p *Pool) IsOwned(kyma string) bool {
 	return !p.verifies() || rt != nil && rt.owner.verified
 }
 
-// MarkOwned records that the runtime belongs to the Kyma. If other callers wait for that, all subscribers are notified,
-// except the one with the key verifier.
+// MarkOwned records that the runtime belongs to the Kyma. If other callers wait for the owner, all subscribers are
+// notified, except the one with the key verifier.
 func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifier string) {
 	p.setOwner(kyma, rt, verifier, ownerState{verified: true})
 }

@@ -245,7 +245,7 @@ func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return p.replaceConnection(kyma, rt), nil
 }
 
-// ifUsable returns the connection. While the circuit breaker is open, it returns the reason as an error.
+// ifUsable returns the connection. While the circuit breaker is open, ifUsable returns the reason as an error.
 func (rt *Runtime) ifUsable() (*Runtime, error) {
 	if err := rt.breaker.err(); err != nil {
 		return nil, err
@@ -383,8 +383,8 @@ func (e *entry) takeConnectionLocked() *Runtime {
 }
 
 // CloseIdleConnections closes the TCP connections that carry no request or watch. The next request opens a new TCP
-// connection. Callers use it after they found a runtime in its desired state. Most runtimes of a fleet are in that
-// state: thousands of TCP connections that wait for their idle timeout would take a gigabyte.
+// connection. Callers call CloseIdleConnections after they have found a runtime in its desired state. Most runtimes of
+// a fleet are in that state: thousands of TCP connections that wait for their idle timeout would take a gigabyte.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {

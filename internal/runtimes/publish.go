@@ -47,7 +47,7 @@ func (p *Pool) deliverBatch(kyma string) {
 }
 
 // deliver notifies the subscribers of the events in the outbox. If another goroutine is delivering already, that
-// goroutine delivers these events, too. This keeps the order of events, and no lock is held during the calls of Notify.
+// goroutine delivers these events, too. So the order of events is kept, and no lock is held during the calls of Notify.
 func (p *Pool) deliver(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -83,7 +83,8 @@ func (r *reviews) review() *Error {
 	return nil
 }
 
-// begin sends the first review, unless it was answered before. The caller of begin reads the rights afterwards.
+// begin sends the first review, unless that review was answered before. The caller of begin reads the rights
+// afterwards.
 func (r *reviews) begin() {
 	r.mu.Lock()
 	begun := r.begun

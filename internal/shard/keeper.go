@@ -46,7 +46,7 @@ type Options struct {
 	// returns true. If Gate is nil, the replica may acquire shards at once.
 	Gate func(context.Context) (bool, error)
 	// Open, if not nil, prepares a shard that this replica has acquired, for example the cache of the shard. Reconciles
-	// of the shard start after Open has returned. If Open returns an error, it is called again. The context ends when
+	// of the shard start after Open has returned. If Open returns an error, Open is called again. The context ends when
 	// the shard is lost or released.
 	Open func(ctx context.Context, shard int) error
 	// Opened, if not nil, is called when reconciles of the shard may start.
@@ -57,8 +57,8 @@ type Options struct {
 	Log logr.Logger
 }
 
-// validPeriod returns the time for which a replica may act. This period begins with the start of its last successful
-// renewal.
+// validPeriod returns the time for which a replica may act. This period begins with the start of the last successful
+// renewal of the replica.
 func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
 // requestTimeout returns the timeout of all requests except renewals. A renewal may take until the Lease becomes
@@ -387,8 +387,8 @@ func (k *Keeper) removeHolding(t *holding) {
 	}
 }
 
-// HolderAddress returns the listener address (host:port) of the replica that holds the shard of a Kyma. If the address
-// is unknown, it is "". If this replica holds the shard, me is true and the address is "".
+// HolderAddress returns the listener address (host:port) of the replica that holds the shard of a Kyma, or "" if the
+// address is unknown. If this replica holds the shard, me is true and the address is "".
 func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	if k.Holds(kyma) {
 		return "", true

@@ -183,8 +183,8 @@ func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 // for some of them.
 func (l *Labeler) enqueueAll(int) { l.queue.Add(labelTask{}) }
 
-// unassigned returns the objects of a kind that belong to no shard. If kyma is not empty, it returns only the objects
-// of that Kyma.
+// unassigned returns the objects of a kind that belong to no shard. If kyma is not empty, unassigned returns only the
+// objects of that Kyma.
 func (l *Labeler) unassigned(ctx context.Context, kind, kyma string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))

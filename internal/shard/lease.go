@@ -203,7 +203,7 @@ func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.W
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
-			// the watch receives a renewal; a failed deletion is retried
+			// the watch receives the Lease if it was renewed; a failed deletion is retried
 			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease)
 		})
 	}

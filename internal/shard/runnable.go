@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SetLabel sets the shard label of an object that belongs to a Kyma. A nil Keeper does not change it.
+// SetLabel sets the shard label of an object that belongs to a Kyma. With a nil Keeper, the label is not changed.
 func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	if k == nil {
 		return

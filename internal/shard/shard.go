@@ -8,7 +8,7 @@
 //	ctx, done, held := k.BeginReconcile(ctx, "kyma-a") // at the start of a reconcile
 //	err = shard.CheckHeld(ctx)                         // before each write; FencedTransport does this for HTTP clients
 //
-// A nil *Keeper holds all shards. It is for a single replica, and costs nothing.
+// A nil *Keeper holds all shards. A nil *Keeper is for a single replica, and costs nothing.
 //
 // # How it works
 //
@@ -37,8 +37,8 @@
 // detects by its own clock that it has lost its shards.
 //
 // Once the network works again and no replica starts or ends, every shard has one holder within two Durations, and
-// keeps it. For this, a replica releases each shard whose Lease names it although it does not have the shard: the
-// answer to its write was lost.
+// keeps it. For this, a replica releases each shard whose Lease names the replica although the replica does not have
+// the shard: the answer to its write was lost.
 //
 // A shard moves in two steps. First, its holder starts no more reconciles, cancels the running reconciles, waits until
 // they have ended, drops the cache of the shard, and clears the holder in the Lease of the shard. Then the next holder

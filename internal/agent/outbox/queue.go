@@ -16,8 +16,8 @@
 // the listener accepts or refuses it.
 //
 // Memory is limited. When there are too many entries, one event replaces all entries of a resource. This event means
-// that any object of the resource may have changed. When there is no room for that event either, it is lost. The next
-// heartbeat then reports that events were lost.
+// that any object of the resource may have changed. When there is no room for that event either, the event is lost. The
+// next heartbeat then reports that events were lost.
 //
 // When another process of the listener answers than before, the events of the last minute are delivered again. The
 // former process may have ended before it acted on them.
@@ -276,8 +276,8 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 }
 
 // collapseLocked makes room in a lane: one event about a resource replaces the entries of all objects of that resource.
-// collapseLocked chooses the resource of the key. If that resource has no entries, it chooses the resource with the
-// most entries. collapseLocked reports whether there is room for an event about the resource of the key.
+// collapseLocked chooses the resource of the key. If that resource has no entries, collapseLocked chooses the resource
+// with the most entries. collapseLocked reports whether there is room for an event about the resource of the key.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true

@@ -42,7 +42,7 @@ func (q *Queue) forgetLocked(l *lane) {
 	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// ListenerAnswered records which process of the listener answered. If it is a new process, recent events are delivered
+// ListenerAnswered records which process of the listener answered. If the process is new, recent events are delivered
 // again: the former process may have ended before it acted on them. A listener that does not send its instance name
 // cannot be recognised as a new process.
 func (q *Queue) ListenerAnswered(instance string) {
