@@ -13,7 +13,8 @@
 // in the saved status and the last change in the next saved status. A restart of the manager, or a reconcile that is
 // repeated, finds no difference and records no event.
 //
-// A change is written with the state of the module, which changes at the same time. So it costs no write of its own.
+// A change is written with the state of the module, which changes at the same time. So a change costs no write of its
+// own.
 //
 // Every function is pure.
 //
@@ -48,7 +49,7 @@ type Observation struct {
 	Reason string
 }
 
-// Next returns the changes of a module after an observation. If the observation is nothing new, it returns changes
+// Next returns the changes of a module after an observation. If the observation is nothing new, Next returns changes
 // itself. The first row that matches decides:
 //
 //	1  the state is not known, because the runtime cannot be reached   nothing new
@@ -102,7 +103,7 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 }
 
 // NextOfManifest returns the last change of a Manifest after an observation. installed is the status of the Manifest
-// before this reconcile, with the version that was installed; state and spec are those of m.
+// before this reconcile, with the version that was installed; state and spec are the state and the spec of m.
 func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
 	now time.Time) *v1beta2.ModuleChange {
 	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.IsRestored() {
@@ -143,8 +144,8 @@ func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 	return &changes[len(changes)-1]
 }
 
-// IsAccessReason reports whether a reason means that the runtime cannot be used at all. Then nothing is known about its
-// modules.
+// IsAccessReason reports whether a reason means that the runtime cannot be used at all. Nothing is then known about the
+// modules of the runtime.
 func IsAccessReason(reason string) bool {
 	switch reason {
 	case v1beta2.ReasonAccessSecretNotFound, v1beta2.ReasonAccessSecretAmbiguous, v1beta2.ReasonKubeconfigInvalid,

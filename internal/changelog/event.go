@@ -109,8 +109,8 @@ func Removed(module string) *Event {
 //	4  the change has ended now                     Installed, Upgraded, or Recovered if the version is the old one
 //	5  any other                                    Recovered
 //
-// So one period of failure is one event, even if its reasons alternate: the status and the history of the module have
-// the present reason.
+// So one period of failure is one event, even if its reasons alternate. The status and the history of the module always
+// show the present reason.
 func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {
 	if after == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 // is a quarter of the time already waited, at least 200 ms and at most 30 s. So a fast change is noticed soon. A change
 // that takes an hour costs two checks a minute. No counter of checks is needed.
 //
-// A zero since means now. If a clock was set back, since may be in the future. The time since is then replaced by a
-// time at the same distance in the past. Otherwise there would be five checks a second until that time.
+// A zero since means now. If a clock was set back, since may be in the future. A future time is replaced by the time at
+// the same distance in the past. Otherwise there would be five checks a second until that time.
 func PollDelay(now, since time.Time) time.Duration {
 	if since.IsZero() {
 		since = now

@@ -48,11 +48,11 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 }
 
 // PatchMetadata applies the function change to the labels, annotations and finalizers of an object, and sends the
-// difference as one merge patch. If there is no difference, it sends no request. A merge patch replaces the list of
-// finalizers as a whole. Therefore, if another writer has changed the object since it was read, the API server refuses
-// a patch of finalizers with a conflict. After a success, the object in memory has the metadata of the answer. After a
-// failure, its metadata is unchanged. The object must be an object of the control plane, and a struct with a field
-// ObjectMeta.
+// difference as one merge patch. If there is no difference, PatchMetadata sends no request. A merge patch replaces the
+// list of finalizers as a whole. Therefore, if another writer has changed the object since it was read, the API server
+// refuses a patch of finalizers with a conflict. After a success, the object in memory has the metadata of the answer.
+// After a failure, its metadata is unchanged. The object must be an object of the control plane, and a struct with a
+// field ObjectMeta.
 func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
 	opts ...client.PatchOption) error {
 	before := field(o, "ObjectMeta").(*metav1.ObjectMeta)

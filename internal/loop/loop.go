@@ -17,9 +17,9 @@
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
 //	6  any other error              stop; requeue with back-off
 //
-// The errors 2 to 4 are answers; the errors 5 and 6 are failures. Both can be wrapped with %w and joined with
-// errors.Join. If a failure is joined with an answer, the failure determines the result. If a terminal error is joined
-// with another failure, the object is requeued with back-off.
+// The errors 2 to 4 are answers; the errors 5 and 6 are failures. Answers and failures can be wrapped with %w and
+// joined with errors.Join. If a failure is joined with an answer, the failure determines the result. If a terminal
+// error is joined with another failure, the object is requeued with back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],
@@ -30,11 +30,11 @@
 //
 // The runner copies the object before the first step and runs the steps in order until one step stops it. The runner
 // then calls Report, which derives the status from the results of the steps. The runner clips the texts in the status
-// and sends the difference as one merge patch. If there is no difference, it sends no request.
+// and sends the difference as one merge patch. If there is no difference, the runner sends no request.
 //
 // After a step with Save, the runner saves the status before the next step starts. So an inventory is saved before the
-// objects in it are created. Report is called in every reconcile, also after a failure. So a state in the status never
-// outlives its reason.
+// objects in it are created. Report is called in every reconcile, also after a failure. So the status never shows a
+// state whose reason no longer exists.
 //
 // # What it does not do
 //
@@ -84,16 +84,16 @@ type Options struct {
 	Object client.Object
 	// Report derives the status of Object from the results of the steps. Report is called once, after the last step.
 	Report func(Outcome)
-	// DeferSave, if set, is called after Report if no step failed. If it returns true, the change of the status does
-	// not matter to any reader yet: the status is neither saved nor published in this reconcile. The controller has to
-	// make sure that a later reconcile saves the status. DeferSave does not revert a status that was already saved for
-	// a step.
+	// DeferSave, if set, is called after Report if no step failed. If DeferSave returns true, the change of the status
+	// does not matter to any reader yet: the status is neither saved nor published in this reconcile. The controller
+	// has to make sure that a later reconcile saves the status. DeferSave does not revert a status that was already
+	// saved for a step.
 	DeferSave func() bool
 	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
 	Saves   *budget.Budget
 	Runtime string
 	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
-	// AfterSave is also called if the object no longer exists: then it is the last time.
+	// AfterSave is also called if the object no longer exists. This is then the last call.
 	AfterSave func(before client.Object)
 	// Publish, if set, copies the status to another place. Publish is called after the status was saved, also if a step
 	// failed. An error of Publish is handled like the error of a last step. Publish never hides the error of an earlier

@@ -6,8 +6,8 @@ import (
 )
 
 // Memory stores a value for each object between the reconciles of a controller. The zero value is empty and ready to
-// use. Memory itself is safe for concurrent use. The stored values are not: the controller has to guard them. Usually
-// this is not needed, because only one worker at a time reconciles an object.
+// use. Memory itself is safe for concurrent use. The stored values are not safe: the controller has to guard them.
+// Usually this is not needed, because only one worker at a time reconciles an object.
 type Memory[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]*V // guarded by mu

@@ -14,7 +14,7 @@
 //	Retry    an interval or the delay after an error has passed                          -50
 //	Startup  the object was listed when the program started                             -100
 //
-// If a request that is already queued is added again, it keeps the higher of the two priorities.
+// A request that is already queued and is added again keeps the higher of the two priorities.
 //
 // # Limits
 //
@@ -109,8 +109,8 @@ func (c Class) String() string {
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Add adds a request to the queue of a controller. If after is positive, the request is added after that delay. If the
-// request is already queued, it keeps the higher priority and the earlier time. In a queue without priorities, class
-// has no effect.
+// request is already queued, the request keeps the higher priority and the earlier time. In a queue without priorities,
+// class has no effect.
 func Add(q Queue, class Class, after time.Duration, item reconcile.Request) {
 	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		prioritised.AddWithOpts(priorityqueue.AddOpts{Priority: new(class.Priority()), After: after}, item)

@@ -1,5 +1,5 @@
 // Package watch follows the changes of one collection of objects of an API server. The package lists the collection and
-// watches it. When the watch ends, it opens a new watch. If needed, it lists the collection again before that.
+// watches it. When the watch ends, the package opens a new watch. If needed, it first lists the collection again.
 //
 // # Use
 //
