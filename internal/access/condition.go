@@ -20,7 +20,8 @@ type Finding struct {
 	// Had are all rights that the credential has had since the connection was made, and Has are the present ones. Had
 	// and Has are unknown if there are no reviews.
 	Had, Has Rights
-	// IsFirst is true if the connection is the first one of this process. Then rights may have been lost before.
+	// IsFirst is true if the connection is the first one of this process. Rights may then have been lost before this
+	// process started.
 	IsFirst bool
 	// Resources are the resources that the manager needs rights for.
 	Resources []schema.GroupResource

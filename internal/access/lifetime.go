@@ -39,7 +39,8 @@ import (
 // is shorter, users are warned when a tenth of the lifetime is left.
 const maxWarningPeriod = 7 * 24 * time.Hour
 
-// Lifetime is the time in which a credential is valid. A zero time is not known, or the credential does not expire.
+// Lifetime is the time in which a credential is valid. A zero time means that the time is not known, or that the
+// credential does not expire.
 type Lifetime struct{ Begins, Ends time.Time }
 
 // LifetimeOf returns the lifetime of the client certificate or of the token, whichever ends first. A token in a file
@@ -74,7 +75,8 @@ func (l Lifetime) WarningTime() time.Time {
 	return l.Ends.Add(-min(maxWarningPeriod, l.Ends.Sub(l.Begins)/10))
 }
 
-// ServiceAccountOf returns the ServiceAccount whose token a kubeconfig has. The names are empty if it has none.
+// ServiceAccountOf returns the ServiceAccount whose token a kubeconfig has. The names are empty if the kubeconfig has
+// no such token.
 func ServiceAccountOf(cfg *rest.Config) (namespace, name string) {
 	parts := strings.Split(claimsOf(cfg).Subject, ":")
 	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" {

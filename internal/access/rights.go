@@ -28,8 +28,8 @@ var neededVerbs = []string{"create", "delete", "get", "list", "patch"}
 // watchVerbs are the verbs that the manager has to have for a resource to grant an agent the right to watch it.
 var watchVerbs = []string{"list", "watch"}
 
-// Rights are the rights of a credential in one cluster. The zero value means that they are not known. Equal rights
-// compare equal.
+// Rights are the rights of a credential in one cluster. The zero value means that the rights are not known. Equal
+// rights compare equal.
 type Rights struct {
 	// Each line has verbs, API groups and resources, separated by spaces; the elements are separated by commas.
 	rules unique.Handle[string]

@@ -163,14 +163,14 @@ type Manager struct {
 	// The manager reads the file again when the file changes. Default empty: no module must be signed.
 	TrustPolicy string
 
-	// EgressAllow are networks in CIDR notation, or addresses, to which the locations of registries and chart
-	// repositories in modules may lead although they are refused otherwise: loopback, link-local, multicast, reserved
-	// and metadata addresses, and EgressDeny. The registry of modules itself may be on loopback or in EgressDeny
-	// without this. Default none.
-	EgressAllow []string
-	// EgressDeny are further networks in CIDR notation, or addresses, to which these locations must not lead. Use it
-	// for the networks of the cluster's pods and Services. $KUBERNETES_SERVICE_HOST and PodIP are always in it. Default
+	// EgressAllow are networks in CIDR notation, or addresses, that registries and chart repositories in modules may
+	// have. By default, these addresses are refused: loopback, link-local, multicast, reserved and metadata addresses,
+	// and EgressDeny. The registry of modules itself may be on loopback or in EgressDeny without EgressAllow. Default
 	// none.
+	EgressAllow []string
+	// EgressDeny are further networks in CIDR notation, or addresses, that these registries and repositories must not
+	// have. Use it for the networks of the cluster's pods and Services. $KUBERNETES_SERVICE_HOST and PodIP are always
+	// in it. Default none.
 	EgressDeny []string
 
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
@@ -216,13 +216,14 @@ type Manager struct {
 	CatalogSpread time.Duration
 
 	// PurgeGracePeriod is the time limit for the deletion of modules when a Kyma is deleted. PurgeGracePeriod starts
-	// with the deletion of the modules. After it, the manager purges the remaining objects from the runtime, and with
-	// them custom resources of users. 0 (default) means that the manager never purges, and that the deletion waits.
+	// with the deletion of the modules. After this period, the manager purges the remaining objects from the runtime,
+	// and with them custom resources of users. 0 (default) means that the manager never purges, and that the deletion
+	// waits.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is the maximum time for which an unreachable runtime delays the deletion of its Kyma; at least 1
-	// s. After it, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again, the
-	// manager completes the deletion with the tombstone. 0 (default) means no deadline. DeletionDeadline is not allowed
-	// with ModeInCluster.
+	// s. After this time, the manager deletes the Kyma and creates a tombstone. If the runtime becomes reachable again,
+	// the manager completes the deletion with the tombstone. 0 (default) means no deadline. DeletionDeadline is not
+	// allowed with ModeInCluster.
 	DeletionDeadline time.Duration
 	// SkipFinalizerPurgingFor are patterns for kinds. Custom resources of matching kinds are never purged. A pattern
 	// has the form plural.group or kind.group, and * matches any text. Default none.
@@ -230,8 +231,8 @@ type Manager struct {
 	// OrphanSweepInterval is the interval between two searches for orphaned objects, in the control plane and in every
 	// runtime. The searches in the runtimes are spread over the interval. 0 disables the search. Default 24 h.
 	OrphanSweepInterval time.Duration
-	// OrphanCleanup makes the manager delete objects that are certainly orphaned. If it is false (default), the manager
-	// only reports orphaned objects.
+	// OrphanCleanup makes the manager delete objects that are certainly orphaned. If OrphanCleanup is false (default),
+	// the manager only reports orphaned objects.
 	OrphanCleanup bool
 
 	// WatchMode is WatchAgent, WatchHub or WatchPoll. Default: WatchAgent if ListenerAddress is set, else WatchHub.
@@ -667,7 +668,7 @@ func (m *Manager) ForNamespace(name string) *Manager {
 	return &further
 }
 
-// EgressRules returns the networks of EgressAllow and EgressDeny. It needs a valid configuration.
+// EgressRules returns the networks of EgressAllow and EgressDeny. EgressRules needs a valid configuration.
 func (m *Manager) EgressRules() (allow, deny []netip.Prefix) {
 	for _, text := range m.EgressAllow {
 		if n, err := parseNetwork(text); err == nil {

@@ -113,8 +113,8 @@ func convert(raw []byte, to string) ([]byte, error) {
 	return out, nil
 }
 
-// convertTyped converts one object. If up is true, it converts from the old version to the stored version. Otherwise it
-// converts from the stored version to the old version.
+// convertTyped converts one object. If up is true, convertTyped converts from the old version to the stored version.
+// Otherwise convertTyped converts from the stored version to the old version.
 func convertTyped[Old, Stored any](raw []byte, up bool, to, from func(*Old, *Stored) error) ([]byte, error) {
 	old, stored := new(Old), new(Stored)
 	if up {

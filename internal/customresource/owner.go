@@ -52,7 +52,7 @@ func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 }
 
 // isDeclared reports whether an object in the runtime is the default custom resource that a spec declares. The spec has
-// a namespace even if the kind is cluster-scoped. Without a namespace, it means the namespace default.
+// a namespace even if the kind is cluster-scoped. A spec without a namespace means the namespace default.
 func isDeclared(o, declared apply.Ref) bool {
 	switch {
 	case o.Namespace == "":

@@ -1,6 +1,6 @@
 // Package egress sends HTTP requests to locations that others choose: chart repositories and registries in module
-// templates, URLs in an index, redirects, and token servers of registries. It keeps such requests away from addresses
-// that only this machine or this cluster can reach.
+// templates, URLs in an index, redirects, and token servers of registries. The package keeps such requests away from
+// addresses that only this machine or this cluster can reach.
 //
 // # Use
 //
@@ -8,8 +8,8 @@
 //
 // # How it works
 //
-// The Transport resolves the host of a location and checks each address when it is dialled. So a name that has another
-// address at its second resolution gains nothing. The first rule that applies decides:
+// The Transport resolves the host of a location and checks each address when it is dialled. So a name cannot avoid the
+// check by a second resolution that returns another address. The first rule that applies decides:
 //
 //  1. an address in Options.Allow           is allowed
 //  2. the host and port of a proxy, or of   is allowed if it is loopback or in Options.Deny
@@ -20,16 +20,17 @@
 //  4. an address in Options.Deny            is refused
 //  5. every other address                   is allowed, including private addresses
 //
-// A redirect from https to another scheme is an error, and a redirect that would send the body of a request to another
-// host, because the body may contain a credential.
+// A redirect from https to another scheme is an error. A redirect that would send the body of a request to another host
+// is an error, too, because the body may contain a credential.
 //
-// A proxy from the environment ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY) is used. Then the proxy resolves and dials the
-// host. The Transport checks only hosts that are addresses themselves; the proxy has to check all others.
+// A proxy from the environment ($HTTPS_PROXY, $HTTP_PROXY, $NO_PROXY) is used. In this case, the proxy resolves and
+// dials the host. The Transport then checks only hosts that are IP addresses, and the proxy has to check all other
+// hosts.
 //
 // # What it does not do
 //
-// It limits neither the number of redirects nor the size of answers. The client of the caller decides which credentials
-// follow a redirect.
+// The package limits neither the number of redirects nor the size of answers. The client of the caller decides which
+// credentials follow a redirect.
 package egress
 
 import (
@@ -53,13 +54,13 @@ type Options struct {
 	// Deny are further networks that must not be reached, such as those of the pods and Services of the cluster.
 	Deny []netip.Prefix
 	// Configured are locations that the operator has configured, such as the registry of modules: host[:port][/path],
-	// with or without a scheme. They may be on loopback and in Deny, but on no other address of rule 3.
+	// with or without a scheme. These locations may be on loopback and in Deny, but on no other address of rule 3.
 	Configured []string
 	// Hint is the instruction at the end of an Error. Empty means none.
 	Hint string
 }
 
-// Transport is an [http.RoundTripper]. It is safe for concurrent use. Create it with New.
+// Transport is an [http.RoundTripper]. A Transport is safe for concurrent use. Create it with New.
 type Transport struct {
 	options Options
 	trusted map[string]bool // the set of Configured, as host:port; read-only
@@ -73,7 +74,7 @@ type Transport struct {
 type Error struct {
 	// Host is the host and port of the location.
 	Host string
-	// Address is the address that Host resolves to, or is.
+	// Address is the IP address that Host resolves to, or Host itself if it is an IP address.
 	Address netip.Addr
 	// Kind is the reason, such as "a link-local address".
 	Kind string
@@ -81,7 +82,7 @@ type Error struct {
 	hint string
 }
 
-// Error returns one line: the host, its address, why it is refused, and what to do.
+// Error returns one line: the host, its address, the reason of the refusal, and the remedy.
 func (e *Error) Error() string {
 	return fmt.Sprintf("connecting to %s is refused: its address %s is %s%s", e.Host, e.Address, e.Kind, e.hint)
 }
@@ -110,8 +111,8 @@ func New(o Options) *Transport {
 	return t
 }
 
-// hostsOf returns the host:port of a location. Without scheme and port there are two, because a registry on a private
-// address is tried with and without TLS.
+// hostsOf returns the host:port of a location. Without scheme and port, hostsOf returns two values, because a registry
+// on a private address is tried with and without TLS.
 func hostsOf(location string) []string {
 	scheme, rest, hasScheme := strings.Cut(location, "://")
 	if !hasScheme || scheme == "oci" {
@@ -177,7 +178,7 @@ func checkRedirect(r *http.Request, response *http.Response) error {
 	return nil
 }
 
-// proxyOf returns the proxy for a request, or nil. If there is one, the host of the request is checked here.
+// proxyOf returns the proxy for a request, or nil. If there is a proxy, proxyOf checks the host of the request.
 func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
 	proxy, err := t.proxy(r)
 	if proxy == nil || err != nil {
@@ -264,7 +265,7 @@ func isIn(networks []netip.Prefix, ip netip.Addr) bool {
 
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-// addressesIn returns an address without its zone, and the IPv4 address that a gateway would forward it to.
+// addressesIn returns an address without its zone, and the IPv4 address to which a gateway would forward it.
 func addressesIn(ip netip.Addr) []netip.Addr {
 	ip = ip.Unmap()
 	b := ip.As16()

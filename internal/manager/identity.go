@@ -26,9 +26,9 @@ type identities struct {
 	metadata  bool          // the reader contains only the metadata of Kymas
 }
 
-// newIdentities returns the identities of all Kymas. Without shards, it uses the cache of the manager. With shards, the
-// cache of the manager contains only some Kymas, so newIdentities makes a separate cache with the metadata of all
-// Kymas.
+// newIdentities returns the identities of all Kymas. Without shards, newIdentities uses the cache of the manager. With
+// shards, the cache of the manager contains only some Kymas, so newIdentities makes a separate cache with the metadata
+// of all Kymas.
 func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
 	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {

@@ -81,7 +81,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, er
 // Managers are the managers of the served namespaces.
 type Managers []ctrl.Manager
 
-// Start runs all managers until ctx ends or one of them fails. Then it stops the others.
+// Start runs all managers until ctx ends or one of them fails. Then Start stops the other managers.
 func (all Managers) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, m := range all {
@@ -256,8 +256,8 @@ func add(mgr ctrl.Manager, what string, tasks ...ctrlmanager.Runnable) error {
 	return nil
 }
 
-// ClusterConfig returns the configuration of the client for the control plane. Without a kubeconfig, it uses the
-// service account of the pod.
+// ClusterConfig returns the configuration of the client for the control plane. Without a kubeconfig, ClusterConfig uses
+// the service account of the pod.
 func ClusterConfig(kubeconfig string) (cfg *rest.Config, err error) {
 	if kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()

@@ -231,7 +231,7 @@ var (
 		Help: "Connections to runtimes by state of their circuit breaker.",
 	}, []string{"state"})
 
-	// AuthorityRoots is the number of trusted root certificates. During a rotation, it is more than one.
+	// AuthorityRoots is the number of trusted root certificates. During a rotation, there is more than one.
 	AuthorityRoots = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_authority_roots",
 		Help: "Root certificates of the certificate authority that are trusted.",

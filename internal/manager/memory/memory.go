@@ -34,7 +34,7 @@ const (
 const memoryInterval = 5 * time.Second
 
 // Adjust lets the heap grow so that the process uses up to target bytes of memory, which saves processor time. Adjust
-// runs until the context ends; see config.Manager.MemoryTarget. If target is 0, it does nothing.
+// runs until the context ends; see config.Manager.MemoryTarget. If target is 0, Adjust does nothing.
 func Adjust(ctx context.Context, target int64) {
 	if target <= 0 {
 		return

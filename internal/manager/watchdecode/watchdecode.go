@@ -6,9 +6,9 @@
 //
 // # How it works
 //
-// When a manager starts, it first reads all Kymas and Manifests. The decoders of client-go parse each of these objects
-// nine times: for the frame, the event, the kind of the object, and the object. Most of these parts are parsed twice,
-// once to validate and once to decode. With ten thousand runtimes, this took most of the time between a restart and the
+// A manager that starts first reads all Kymas and Manifests. The decoders of client-go parse each of these objects nine
+// times: for the frame, the event, the kind of the object, and the object. Most of these parts are parsed twice, once
+// to validate and once to decode. With ten thousand runtimes, this took most of the time between a restart and the
 // first reconcile. In this package, an event is one line, which is decoded once into the type of the watch.
 //
 // # What it does not do
