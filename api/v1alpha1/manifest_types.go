@@ -50,8 +50,8 @@ type ManifestSpec struct {
 	// +optional
 	CRDs *v1beta2.ManifestConfig `json:"crds,omitempty"`
 
-	// config is a layer with settings for installs, by their names: values of charts, and how charts are rendered. It
-	// has no effect while its type is empty.
+	// config is a layer with settings for the sources in installs, by the names of the sources: values of charts, and
+	// options for rendering them. It has no effect while its type is empty.
 	// +optional
 	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
 

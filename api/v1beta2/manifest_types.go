@@ -80,8 +80,8 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
-	// config is a layer with settings for install and installs, by their names: values of charts, and how charts are
-	// rendered. It has no effect while its type is empty.
+	// config is a layer with settings for the sources in install and installs, by the names of the sources: values of
+	// charts, and options for rendering them. It has no effect while its type is empty.
 	// +optional
 	Config *ManifestConfig `json:"config,omitempty"`
 

@@ -76,8 +76,8 @@ func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation 
 	return observation{deployment: d}
 }
 
-// ensure creates the object that empty returns, or updates it if shape changes it. It returns the resulting object. It
-// does not change an object that s does not control.
+// ensure creates an object, or updates it if necessary: empty returns the object without content, and shape sets the
+// desired content. It returns the resulting object. It does not change an object that s does not control.
 func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
 	shape func(T, *sample.Sample)) (T, error) {
 	obj := empty()
