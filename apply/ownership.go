@@ -50,9 +50,10 @@ type Ownership struct {
 	// determined counts as existing. It must not send a request to the cluster. nil means that there are no others.
 	Find func(name string) (title string, exists bool)
 	// Wanted returns the name of another installation whose inventory contains the object, or "". It is used only by
-	// DeleteOwned. nil means that there are no others.
+	// DeleteOwned and LeaveToUser. nil means that there are no others.
 	Wanted func(Ref) string
-	// Manager is the field manager of the installation, as in Set.Owner. It is used only by DeleteOwned.
+	// Manager is the field manager of the installation, as in Set.Owner. It is used only by DeleteOwned and
+	// LeaveToUser.
 	Manager string
 	// Applied is the Progress of the installation. It is used only by DeleteOwned: an object that nobody has changed
 	// since it was applied is deleted without reading it. It may be nil.
@@ -71,6 +72,14 @@ func (o *Ownership) find(name string) (string, bool) {
 func (o *Ownership) isOther(m *metadata) bool {
 	_, exists := o.find(m.Annotations.OwnedBy)
 	return exists
+}
+
+// wantedBy returns the name of another installation whose inventory contains the object, or "".
+func (o *Ownership) wantedBy(ref Ref) string {
+	if o.Wanted == nil {
+		return ""
+	}
+	return o.Wanted(ref)
 }
 
 // recorded returns the entries of the inventory by identity.

@@ -21,10 +21,7 @@ func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
 // remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. It returns the object if it
 // still exists and is to be deleted, or why the object stays.
 func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
-	wanted := ""
-	if d.own.Wanted != nil {
-		wanted = d.own.Wanted(ref)
-	}
+	wanted := d.own.wantedBy(ref)
 	if wanted == "" && !ref.Adopted && !ref.Shared && ref.groupKind() != namespaceKind &&
 		!changesByItself(ref) {
 		if version := d.own.Applied.untouchedVersion(ref); version != 0 {
@@ -37,22 +34,29 @@ func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, er
 	var (
 		left  *Remaining
 		stays *Left
-		err   error
 	)
+	err := d.untilDecided(ctx, ref, func(served Ref, res resource) (err error) {
+		left, stays, err = d.removeRead(ctx, served, res, wanted)
+		return err
+	})
+	return left, stays, err
+}
+
+// untilDecided calls decide with the version in which the cluster serves the object, again while others change the
+// object at the same time. An object that does not exist is not an error.
+func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref, resource) error) error {
+	var err error
 	for range maxMeetings {
-		err = d.withServedVersion(ctx, ref, func(served Ref, res resource) (err error) {
-			served = served.WithFlags(ref)
-			left, stays, err = d.removeRead(ctx, served, res, wanted)
-			return err
-		})
+		err = d.withServedVersion(ctx, ref,
+			func(served Ref, res resource) error { return decide(served.WithFlags(ref), res) })
 		if !reasonIs(err, ObjectConflict) {
 			break
 		}
 	}
 	if isNotFound(err) {
-		return nil, nil, nil
+		return nil
 	}
-	return left, stays, err
+	return err
 }
 
 // changesByItself reports whether the cluster writes objects of a kind after they were applied, for example their
@@ -68,18 +72,11 @@ func changesByItself(ref Ref) bool {
 // removeRead reads the object and removes it. An error with reason ObjectConflict means that the object was changed at
 // the same time.
 func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, wanted string) (*Remaining, *Left, error) {
-	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
-		accept: metadataType, operation: "reading", ref: ref}
-	var answer partialObject
-	err := d.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) })
+	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &answer.Metadata
-	f := d.own.factsOf(m, d.own.manager(), ref)
-	heirs := d.heirs(m, wanted)
-	f.claimed = len(heirs) > 0
-	switch decideDelete(f) {
+	switch decision {
 	case removalWait:
 		return remainingOf(ref, m), nil, nil
 	case removalWithdraw:
@@ -99,6 +96,22 @@ func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, want
 	}
 	left, err := d.sendDelete(ctx, ref, preconditions{m.UID, m.ResourceVersion})
 	return left, nil, err
+}
+
+// readAndDecide reads the metadata of an object and returns what to do with the object: see decideDelete.
+func (d *deleteCall) readAndDecide(ctx context.Context, ref Ref, res resource, wanted string) (m *metadata,
+	heirs []string, decision removal, err error) {
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		accept: metadataType, operation: "reading", ref: ref}
+	var answer partialObject
+	if err := d.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) }); err != nil {
+		return nil, nil, "", err
+	}
+	m = &answer.Metadata
+	f := d.own.factsOf(m, d.own.manager(), ref)
+	heirs = d.heirs(m, wanted)
+	f.claimed = len(heirs) > 0
+	return m, heirs, decideDelete(f), nil
 }
 
 func byManagers(managers []string) string {
@@ -165,7 +178,9 @@ func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *meta
 	err := d.applyNothing(ctx, ref, res, m)
 	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
-		err = d.disown(ctx, ref, res)
+		err = d.disown(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
+			return disownedMetadata(entries, d.own.manager())
+		})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -196,51 +211,33 @@ func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m 
 	return err
 }
 
-// disown removes our labels, our annotations and our entries in the managed fields, and changes nothing else.
-func (d *deleteCall) disown(ctx context.Context, ref Ref, res resource) error {
+// disown changes only metadata. change returns the merge patch for the managed fields of the object.
+func (d *deleteCall) disown(ctx context.Context, ref Ref, res resource, m *metadata,
+	change func(entries []json.RawMessage) (map[string]any, error)) error {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		accept: metadataType, operation: "reading", ref: ref}
 	var answer struct {
 		Metadata struct {
-			ResourceVersion string            `json:"resourceVersion"`
-			ManagedFields   []json.RawMessage `json:"managedFields"` // sent back as they are
+			ManagedFields []json.RawMessage `json:"managedFields"` // sent back as they are
 		} `json:"metadata"`
 	}
 	if err := d.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
 		return err
 	}
-	change, err := disownedMetadata(answer.Metadata.ManagedFields, d.own.manager())
+	patch, err := change(answer.Metadata.ManagedFields)
 	if err != nil {
 		return fmt.Errorf("reading the managed fields of %s: %w", ref, err)
 	}
-	m := &metadata{ResourceVersion: answer.Metadata.ResourceVersion}
-	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, change))
+	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, patch))
 	return err
 }
 
 // disownedMetadata returns a merge patch of metadata that removes the labels and annotations that only manager owns,
 // the annotations of an installation, and the entries of manager in the managed fields.
 func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any, error) {
-	var ours, others []metadataFields
-	kept := []any{}
-	for _, raw := range entries {
-		var entry struct {
-			Manager  string `json:"manager"`
-			FieldsV1 struct {
-				Metadata metadataFields `json:"f:metadata"`
-			} `json:"fieldsV1"`
-		}
-		if err := json.Unmarshal(raw, &entry); err != nil {
-			return nil, err
-		}
-		if entry.Manager == manager {
-			ours = append(ours, entry.FieldsV1.Metadata)
-			continue
-		}
-		others, kept = append(others, entry.FieldsV1.Metadata), append(kept, raw)
-	}
-	if len(kept) == 0 {
-		kept = append(kept, struct{}{}) // an empty list would change nothing
+	ours, others, kept, err := splitManaged(entries, manager)
+	if err != nil {
+		return nil, err
 	}
 	labels, annotations := map[string]any{}, map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil,
 		AnnotationAdopted: nil}
@@ -259,6 +256,31 @@ func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any
 	delete(labels, ".")
 	delete(annotations, ".")
 	return map[string]any{"labels": labels, "annotations": annotations, "managedFields": kept}, nil
+}
+
+// splitManaged separates the managed fields of an object into those of manager and those of others. kept are the
+// entries of others, as a merge patch needs them.
+func splitManaged(entries []json.RawMessage, manager string) (ours, others []metadataFields, kept []any, err error) {
+	for _, raw := range entries {
+		var entry struct {
+			Manager  string `json:"manager"`
+			FieldsV1 struct {
+				Metadata metadataFields `json:"f:metadata"`
+			} `json:"fieldsV1"`
+		}
+		if err := json.Unmarshal(raw, &entry); err != nil {
+			return nil, nil, nil, err
+		}
+		if entry.Manager == manager {
+			ours = append(ours, entry.FieldsV1.Metadata)
+			continue
+		}
+		others, kept = append(others, entry.FieldsV1.Metadata), append(kept, raw)
+	}
+	if len(kept) == 0 {
+		kept = append(kept, struct{}{}) // an empty list would change nothing
+	}
+	return ours, others, kept, nil
 }
 
 // metadataFields are the labels and annotations in an entry of the managed fields.

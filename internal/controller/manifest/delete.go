@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -35,26 +34,31 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return err
 }
 
-// handOver removes our labels and annotations from the objects of the inventory. These objects then belong to the user.
+// handOver removes everything of ours from the objects of the inventory. The objects then belong to the user. An object
+// that another module contains too belongs to that module instead, and an event says so.
 func (n *run) handOver(ctx context.Context) error {
-	body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null,%q:null}}}`,
-		v1beta2.LabelManagedBy, v1beta2.AnnotationOwnedBy, v1beta2.AnnotationDisclaimer)
-	for _, ref := range n.refs {
-		_, err := n.runtime.Patch(ctx, ref, types.MergePatchType, "", body, v1beta2.FieldOwnerApplier)
-		if err != nil && !isNotFound(err) {
-			return fmt.Errorf("handing %s over: %w", ref, err)
-		}
+	others, err := n.peers().Others(ctx, n.manifest)
+	if err != nil {
+		return err
+	}
+	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
+	own.Wanted = others.Wanted
+	left, err := n.runtime.LeaveToUser(ctx, n.refs, own, apply.Marks{
+		Labels:      []string{v1beta2.LabelManagedBy, v1beta2.LabelAppPartOf},
+		Annotations: []string{v1beta2.AnnotationDisclaimer},
+	})
+	n.reportLeft(left)
+	if err != nil {
+		return fmt.Errorf("handing the objects over to the user: %w", err)
 	}
 	return nil
 }
 
-// isNotFound reports whether an object, its namespace or its kind does not exist.
-func isNotFound(err error) bool {
-	switch loop.Reason(err) {
-	case apply.ObjectNotFound, apply.NamespaceNotFound, apply.KindUnknown:
-		return true
+// reportLeft records an event for each object that was left in the runtime.
+func (n *run) reportLeft(left []apply.Left) {
+	for _, l := range left {
+		n.recordEvent(inventory.LeftReason(l), l.Message)
 	}
-	return false
 }
 
 // findBlockers waits while custom resources of users exist whose CRD would be deleted with the module. If the user
@@ -170,9 +174,7 @@ func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardo
 	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
 	own.Wanted, own.Applied = others.Wanted, &n.memory.progress
 	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
-	for _, l := range left.Left {
-		n.recordEvent(inventory.LeftReason(l), l.Message)
-	}
+	n.reportLeft(left.Left)
 	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }) {
 		n.observed.blocker = v1beta2.ReasonNamespaceNotEmpty
 	}

@@ -1,0 +1,92 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+)
+
+// Marks are the labels and annotations that name an installation in its objects, besides the annotations of this
+// package.
+type Marks struct{ Labels, Annotations []string }
+
+// LeaveToUser removes from the objects of an installation everything that names the installation. The content of the
+// objects stays, and nothing is deleted. An object that another installation contains too is handed over to that
+// installation. LeaveToUser returns the objects that belong to another installation now.
+//
+// If the installation applies its objects again later, they are its own, because they still have fields of its field
+// manager. An object that existed before the installation has no such fields then: it is adopted again.
+//
+// LeaveToUser sends two requests for each object, and three for an object that existed before. Call it again after an
+// error.
+func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) ([]Left, error) {
+	d := deleteCall{Cluster: c, own: own, refs: refs}
+	stays, errs := make([]*Left, len(refs)), make([]error, len(refs))
+	err := d.forEach(len(refs), func(i int) error {
+		if validateIdentity(refs[i]) != nil {
+			return nil // an object with such a name cannot exist
+		}
+		wanted := own.wantedBy(refs[i])
+		errs[i] = d.untilDecided(ctx, refs[i], func(served Ref, res resource) (err error) {
+			stays[i], err = d.leave(ctx, served, res, wanted, marks)
+			return err
+		})
+		return errs[i]
+	})
+	var (
+		left   []Left
+		failed []*Error
+	)
+	for i := range refs {
+		if stays[i] != nil {
+			left = append(left, *stays[i])
+		}
+		if e, ok := errors.AsType[*Error](errs[i]); ok {
+			failed = append(failed, e)
+		}
+	}
+	if err != nil {
+		return left, err
+	}
+	return left, JoinFailures(failed)
+}
+
+// removed returns a merge patch of metadata that removes the marks and the annotations of this package.
+func (m Marks) removed() map[string]any {
+	labels := map[string]any{componentLabel: nil}
+	annotations := map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}
+	for _, key := range m.Labels {
+		labels[key] = nil
+	}
+	for _, key := range m.Annotations {
+		annotations[key] = nil
+	}
+	return map[string]any{"labels": labels, "annotations": annotations}
+}
+
+// leave hands one object over to another installation, or to the user.
+func (d *deleteCall) leave(ctx context.Context, ref Ref, res resource, wanted string, marks Marks) (*Left, error) {
+	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
+	if err != nil {
+		return nil, err
+	}
+	switch decision {
+	case removalWait, removalLeave:
+		return nil, nil
+	case removalWithdraw:
+		_, left, err := d.withdraw(ctx, ref, res, m)
+		return left, err
+	case removalHandOver:
+		_, left, err := d.handOver(ctx, ref, res, m, heirs)
+		return left, err
+	case removalRelease:
+		return nil, d.disown(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
+			_, _, kept, err := splitManaged(entries, d.own.manager())
+			change := marks.removed()
+			change["managedFields"] = kept
+			return change, err
+		})
+	}
+	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, marks.removed()))
+	return nil, err
+}
