@@ -27,6 +27,10 @@ type Drifted struct {
 	Managers []string
 	// Shared is true if the object belongs to another installation, or did so until that installation was removed.
 	Shared bool
+	// OwnersTurn is true if the object is shared, and differs only because its owner has lost the ownership of fields:
+	// somebody else has changed or removed them, and the owner corrects that. FindDrift does not forget such an object:
+	// Forget it if the owner does not correct it, and the next Apply reports the conflict.
+	OwnersTurn bool
 }
 
 // String returns the object and how it differs from the Set.
@@ -95,11 +99,13 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 		}
 	}
 	for _, d := range found {
-		if d != nil {
+		if d != nil && !d.OwnersTurn {
 			p.Forget(d.Ref)
 			if d.Missing || d.Shared {
 				p.setUnsure(d.Ref)
 			}
+		}
+		if d != nil {
 			drifted = append(drifted, *d)
 		}
 	}
@@ -168,6 +174,7 @@ type owned map[string]owned
 // comparison collects the fields in which a desired object differs from the owned fields.
 type comparison struct {
 	fields []string
+	lost   int  // the number of fields that are not owned
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
@@ -176,6 +183,14 @@ type comparison struct {
 // out. Desired empty values without a recorded owner are returned only with zeros. The result is sorted and has at most
 // maxFields paths. compareOwned may change wanted and live.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
+	paths, _ := compareAndClassify(wanted, live, fields, ignore, zeros)
+	return paths
+}
+
+// compareAndClassify is compareOwned. allLost is true if all of the paths are returned because we do not own them, and
+// not because of their values.
+func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
+	paths []string, allLost bool) {
 	var own owned
 	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
 		own = owned{}
@@ -203,7 +218,7 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 	c := comparison{zeros: zeros}
 	c.compareMap("", wanted, live, live != nil, own)
 	slices.Sort(c.fields)
-	return c.fields[:min(len(c.fields), maxFields)]
+	return c.fields[:min(len(c.fields), maxFields)], c.lost == len(c.fields)
 }
 
 // withoutUnowned returns wanted without the fields that never have an owner.
@@ -280,7 +295,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 			continue // the API server left the value out, so the value has no owner
 		}
 		if !ok {
-			c.fields = append(c.fields, at)
+			c.fields, c.lost = append(c.fields, at), c.lost+1
 			continue
 		}
 		c.compare(at, w, live[key], values, child)
@@ -319,7 +334,7 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 		})
 	}
 	if len(items) > 0 { // we do not own these items any more
-		c.fields = append(c.fields, path)
+		c.fields, c.lost = append(c.fields, path), c.lost+1
 	}
 	for name := range left {
 		c.fields = append(c.fields, path+itemLabel(name))

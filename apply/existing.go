@@ -119,7 +119,7 @@ func (a *applyCall) share(ctx context.Context, it *item) (w writeResult, again b
 	case m.DeletionTimestamp != nil || !own.isOther(&m):
 		return writeResult{metadata: m}, m.DeletionTimestamp == nil, nil
 	}
-	fields, err := it.differsFromOther(a.set, &m, live)
+	fields, _, err := it.differsFromOther(a.set, &m, live)
 	if err != nil {
 		return writeResult{}, false, err
 	}
@@ -169,33 +169,36 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 	case err != nil:
 		return nil, err
 	}
-	fields, err := it.differsFromOther(set, &m, live)
+	fields, allLost, err := it.differsFromOther(set, &m, live)
 	if err != nil {
 		return nil, err
 	}
-	isCoOwner := it.recorded.Shared && slices.Contains(m.coOwners(""), set.Ownership.Name)
-	if len(fields) == 0 && isCoOwner && set.Ownership.isOther(&m) {
+	isCoOwner := it.recorded.Shared && slices.Contains(m.coOwners(""), set.Ownership.Name) &&
+		set.Ownership.isOther(&m)
+	if len(fields) == 0 && isCoOwner {
 		m.foreign = true
 		p.recordCompared(it.ref, it.content, &m, it.ownedFieldsHash(&m, set.owner()))
 		return nil, nil
 	}
-	return &Drifted{Ref: it.ref, Fields: fields, Shared: true}, nil
+	return &Drifted{Ref: it.ref, Fields: fields, Shared: true,
+		OwnersTurn: isCoOwner && allLost && p.hasContent(it.ref, it.content)}, nil
 }
 
 // differsFromOther returns the fields in which the object of another installation differs from the object that this
 // installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
-// compared. A create-only object never differs, because its content is written only when it is created.
-func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) ([]string, error) {
+// compared. A create-only object never differs, because its content is written only when it is created. allLost is true
+// if the owner does not own any of these fields.
+func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fields []string, allLost bool, err error) {
 	if i.policy.createOnly {
-		return nil, nil
+		return nil, false, nil
 	}
 	var wanted map[string]any
 	if err := utiljson.Unmarshal(i.object.AppendJSON(nil, i.namespace(), namesOf(live, set.Overlay)),
 		&wanted); err != nil {
-		return nil, fmt.Errorf("reading %s of the module: %w", i.ref, err)
+		return nil, false, fmt.Errorf("reading %s of the module: %w", i.ref, err)
 	}
-	fields := m.fieldsOwnedBy(set.owner())
-	return compareOwned(wanted, live, fields, i.policy.ignore, false), nil
+	fields, allLost = compareAndClassify(wanted, live, m.fieldsOwnedBy(set.owner()), i.policy.ignore, false)
+	return fields, allLost, nil
 }
 
 // namesOf returns the overlay with the values of the live object, so that a comparison finds no difference in these

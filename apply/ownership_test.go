@@ -1,6 +1,9 @@
 package apply
 
-import "testing"
+import (
+	"maps"
+	"testing"
+)
 
 // TestDecideApply has a case for each row of the table at decideApply.
 func TestDecideApply(t *testing.T) {
@@ -83,5 +86,60 @@ func TestConditionalDelete(t *testing.T) {
 	left, err := c.DeleteOwned(t.Context(), refs, nil, own)
 	if err != nil || len(left.Left) != 1 || left.Left[0].Reason != LeftToOwner || s.stored[configPath] == nil {
 		t.Errorf("an object of another module: %v, %+v", err, left)
+	}
+}
+
+// TestOwnersTurn: fields that the owner of a shared object has lost to somebody else are the owner's to correct. Values
+// that the owner has applied are a conflict.
+func TestOwnersTurn(t *testing.T) {
+	applied := func(fields ...string) func(map[string]any) {
+		data := map[string]any{}
+		for _, f := range fields {
+			data["f:"+f] = map[string]any{}
+		}
+		return func(o map[string]any) {
+			o["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": DefaultOwner,
+				"operation": "Apply", "fieldsV1": map[string]any{"f:data": data}}}
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		data   map[string]any
+		owned  []string
+		want   bool
+	}{
+		"Edited":       {"a user has changed a", map[string]any{"a": "2", "b": "1"}, []string{"b"}, true},
+		"Removed":      {"a user has removed a", map[string]any{"b": "1"}, []string{"b"}, true},
+		"OtherValue":   {"the owner has applied another value", map[string]any{"a": "2", "b": "1"}, []string{"a", "b"}, false},
+		"More":         {"the owner applies c", map[string]any{"a": "1", "b": "1", "c": "1"}, []string{"a", "b", "c"}, false},
+		"EditedAndOwn": {"the owner has changed b, a user a", map[string]any{"a": "2", "b": "2"}, []string{"b"}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			cluster := s.cluster(ClusterOptions{})
+			ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config", Shared: true}
+			own := &Ownership{Name: "n/m", Title: "module m", Recorded: []Ref{ref},
+				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
+			set := Set{Ownership: own, Bundle: bundleOf(t,
+				`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1", b: "1"}}`)}
+			if _, err := cluster.Apply(t.Context(), Set{Bundle: set.Bundle}, nil); err != nil {
+				t.Fatal(err)
+			}
+			s.change(configPath, func(o map[string]any) {
+				o["metadata"].(map[string]any)["annotations"] = map[string]any{AnnotationOwnedBy: "n/other",
+					AnnotationCoOwners: own.Name}
+			})
+			var done Progress
+			if found, err := cluster.FindDrift(t.Context(), set, &done); err != nil || len(found) > 0 {
+				t.Fatalf("both modules have the same content: %v, %v", found, err)
+			}
+			s.change(configPath, applied(c.owned...))
+			s.change(configPath, func(o map[string]any) { o["data"] = maps.Clone(c.data) })
+			found, err := cluster.FindDrift(t.Context(), set, &done)
+			if err != nil || len(found) != 1 || found[0].OwnersTurn != c.want || done.IsApplied(ref) != c.want {
+				t.Errorf("%s: got %+v, %v, applied %t", c.reason, found, err, done.IsApplied(ref))
+			}
+		})
 	}
 }

@@ -386,5 +386,9 @@ func (n *run) auditInterval() time.Duration {
 // interval.
 func (n *run) scheduleAudit(context.Context) error {
 	interval := min(n.auditInterval(), n.cluster.PollInterval())
-	return loop.RecheckAfter(loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name))
+	after := loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name)
+	if left, waits := n.memory.ownersTurnLeft(time.Now()); waits {
+		after = min(after, left)
+	}
+	return loop.RecheckAfter(after)
 }

@@ -77,11 +77,14 @@ func (n *run) apply(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil
 	}
-	if !n.plan.applyAll {
+	if n.plan.applyAll {
+		n.memory.ownersTurn = nil
+	} else {
 		found, err := n.compare(ctx)
 		if err != nil {
 			return err
 		}
+		found = n.memory.waitForOwners(found, time.Now())
 		if n.memory.drift = ""; reportsDrift(n.manifest) {
 			n.memory.drift = condition.DriftMessage(found)
 			return nil

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,10 @@ type memory struct {
 	unsaved        unsaved                // the completely applied digest that is not in the status yet
 	// objects that another module contains too, with other content; they are compared in each reconcile
 	conflicts []apply.Ref
-	others    inventory.Wait // a deletion waits until other modules have recorded their objects
+	// since when objects that another module contains too wait for their owner to correct a change; they are compared in
+	// each reconcile
+	ownersTurn map[apply.Ref]time.Time
+	others     inventory.Wait // a deletion waits until other modules have recorded their objects
 	// the message about drift that is reported and not corrected; "" without such drift
 	drift string
 	// the last time all objects were sent or compared; zero if this process has done neither
@@ -232,7 +236,8 @@ func (m *memory) restoreChanges(taken changes) {
 // history returns the data from the memory and the changes that newPlan needs.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		unsaved: m.unsaved, drifted: inventory.Combine(m.drifted(c.objects), m.conflicts),
+		unsaved: m.unsaved, drifted: inventory.Combine(m.drifted(c.objects), slices.Concat(m.conflicts,
+			slices.SortedFunc(maps.Keys(m.ownersTurn), compareRefs))),
 		missed: c.missed, retried: c.retried,
 		driftReported: m.drift != "",
 		neverCompared: m.compared.IsZero(),
@@ -251,8 +256,50 @@ func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 			refs = append(refs, ref)
 		}
 	}
-	slices.SortFunc(refs, func(a, b apply.Ref) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(refs, compareRefs)
 	return refs
+}
+
+func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.String()) }
+
+// ownerGrace is the time that the owner of a shared object has to correct a change of somebody else, before the change
+// counts as a conflict with the owner. The owner usually corrects it within a second.
+const ownerGrace = time.Minute
+
+// waitForOwners returns found without the objects whose owners still have time to correct them. An object whose time has
+// ended is forgotten, so that it is applied again, which reports the conflict.
+func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
+	var waiting map[apply.Ref]time.Time
+	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
+		if !d.OwnersTurn {
+			return false
+		}
+		since, known := m.ownersTurn[d.Ref]
+		switch {
+		case !known:
+			since = now
+		case now.Sub(since) >= ownerGrace:
+			m.progress.Forget(d.Ref)
+			return false
+		}
+		if waiting == nil {
+			waiting = map[apply.Ref]time.Time{}
+		}
+		waiting[d.Ref] = since
+		return true
+	})
+	m.ownersTurn = waiting
+	return found
+}
+
+// ownersTurnLeft returns the time until the first owner has to have corrected its object. It returns false if no object
+// waits for its owner.
+func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
+	left, waits := ownerGrace, false
+	for _, since := range m.ownersTurn {
+		left, waits = min(left, ownerGrace-now.Sub(since)), true
+	}
+	return max(left, 0), waits
 }
 
 // changedByOthers reports whether another field manager made the last change of an object outside of the status.

@@ -212,3 +212,38 @@ func TestMissedEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitForOwners: a change of a shared object is the owner's to correct for ownerGrace, and a conflict after that.
+func TestWaitForOwners(t *testing.T) {
+	shared := apply.Ref{Kind: "ConfigMap", Name: "shared"}
+	found := func() []apply.Drifted {
+		return []apply.Drifted{{Ref: apply.Ref{Kind: "ConfigMap", Name: "own"}}, {Ref: shared, OwnersTurn: true}}
+	}
+	var m memory
+	start := time.Now()
+	for _, c := range []struct {
+		reason string
+		after  time.Duration
+		found  []apply.Drifted
+		rest   int
+		left   time.Duration
+		waits  bool
+	}{
+		{"the owner has not noticed the change", 0, found(), 1, ownerGrace, true},
+		{"the owner has some time left", ownerGrace / 4, found(), 1, 3 * ownerGrace / 4, true},
+		{"the owner has corrected it", ownerGrace / 2, found()[:1], 1, 0, false},
+		{"it is changed once more", ownerGrace, found(), 1, ownerGrace, true},
+		{"the owner has not corrected it in time", 2 * ownerGrace, found(), 2, 0, false},
+	} {
+		now := start.Add(c.after)
+		rest := m.waitForOwners(c.found, now)
+		left, waits := m.ownersTurnLeft(now)
+		if len(rest) != c.rest || waits != c.waits || waits && left != c.left {
+			t.Errorf("%s: %d are drifted, %v left (%t), want %d, %v (%t)", c.reason, len(rest), left, waits, c.rest,
+				c.left, c.waits)
+		}
+		if compares := len(m.history(changes{}, time.Hour).drifted) > 0; compares != c.waits {
+			t.Errorf("%s: the next reconcile compares it: %t, want %t", c.reason, compares, c.waits)
+		}
+	}
+}
