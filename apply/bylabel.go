@@ -43,14 +43,7 @@ type Labelled struct {
 // most limit objects of a kind. It leaves out kinds whose objects are mostly created by the cluster itself. It sends
 // two discovery requests, and one list request for each kind.
 func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int) (Labelled, error) {
-	var kinds []listedKind
-	known := map[schema.GroupKind]bool{}
-	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
-		if canList && !known[kind.gvk.GroupKind()] {
-			known[kind.gvk.GroupKind()] = true
-			kinds = append(kinds, kind)
-		}
-	})
+	kinds, err := c.listableKinds(ctx)
 	if err != nil {
 		return Labelled{}, err
 	}

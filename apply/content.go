@@ -169,6 +169,20 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all
 	return listed, all, err
 }
 
+// listableKinds returns the kinds that can be listed and deleted, each in its preferred version, without the kinds whose
+// objects the cluster creates by itself. It sends two requests.
+func (c *Cluster) listableKinds(ctx context.Context) ([]listedKind, error) {
+	var kinds []listedKind
+	known := map[schema.GroupKind]bool{}
+	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
+		if canList && !known[kind.gvk.GroupKind()] {
+			known[kind.gvk.GroupKind()] = true
+			kinds = append(kinds, kind)
+		}
+	})
+	return kinds, err
+}
+
 // visitKinds calls visit for each kind that the cluster serves, the preferred version of a kind first. canList is true
 // for kinds that can be listed and deleted, and whose objects the cluster does not create by itself. visitKinds sends
 // two requests.

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds: the objects
@@ -21,14 +19,7 @@ import (
 // metadata for each kind. Kinds that the credentials may not list are left out, because they cannot be found with these
 // credentials. Kinds whose objects are created by the cluster itself, such as Leases, are left out, too.
 func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
-	var kinds []listedKind
-	known := map[schema.GroupKind]bool{}
-	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
-		if canList && !known[kind.gvk.GroupKind()] {
-			known[kind.gvk.GroupKind()] = true
-			kinds = append(kinds, kind)
-		}
-	})
+	kinds, err := c.listableKinds(ctx)
 	if err != nil {
 		return nil, err
 	}

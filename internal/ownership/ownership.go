@@ -191,12 +191,6 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string
 	return &o, ""
 }
 
-// IsOthers reports whether the annotations of the Kyma in a runtime name another owner than me.
-func IsOthers(annotations map[string]string, me Owner) bool {
-	_, other := ownerOf(annotations, Claim{Me: me})
-	return other != ""
-}
-
 // replaced returns the refusal of a cluster that is not the one that the Kyma used before.
 func (c Claim) replaced(cluster string) error {
 	return &Refusal{v1beta2.ReasonRuntimeReplaced, fmt.Sprintf(
