@@ -193,32 +193,31 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 		return nil, false, nil
 	}
 	var wanted map[string]any
-	if err := utiljson.Unmarshal(i.object.AppendJSON(nil, i.namespace(), namesOf(live, set.Overlay)),
-		&wanted); err != nil {
+	if err := utiljson.Unmarshal(i.object.AppendJSON(nil, i.namespace(), set.Overlay), &wanted); err != nil {
 		return nil, false, fmt.Errorf("reading %s of the module: %w", i.ref, err)
 	}
-	fields, allLost = compareAndClassify(wanted, live, m.fieldsOwnedBy(set.owner()), i.policy.ignore, false)
+	ignore := slices.Concat(i.policy.ignore, namePaths(set.Overlay))
+	fields, allLost = compareAndClassify(wanted, live, m.fieldsOwnedBy(set.owner()), ignore, false)
 	return fields, allLost, nil
 }
 
-// namesOf returns the overlay with the values of the live object, so that a comparison finds no difference in these
-// values.
-func namesOf(live map[string]any, over render.Overlay) render.Overlay {
-	meta, _ := live["metadata"].(map[string]any)
-	values := func(field string, of map[string]string) map[string]string {
-		have, _ := meta[field].(map[string]any)
-		out := maps.Clone(of)
-		for key := range out {
-			out[key], _ = have[key].(string)
-		}
-		return out
+// namePaths returns the paths of the labels and annotations that name the installation. Whether the owner has applied
+// them or has got them from a former owner, makes no difference.
+func namePaths(over render.Overlay) []fieldPath {
+	var paths []fieldPath
+	add := func(field, key string) {
+		paths = append(paths, fieldPath{{key: "metadata"}, {key: field}, {key: key}})
 	}
-	names := render.Overlay{Labels: values("labels", over.Labels), Annotations: values("annotations", over.Annotations)}
-	annotations, _ := meta["annotations"].(map[string]any)
-	if adopted, ok := annotations[AnnotationAdopted].(string); ok && names.Annotations != nil {
-		names.Annotations[AnnotationAdopted] = adopted
+	for key := range over.Labels {
+		add("labels", key)
 	}
-	return names
+	for key := range over.Annotations {
+		add("annotations", key)
+	}
+	for _, key := range []string{AnnotationCoOwners, AnnotationAdopted} {
+		add("annotations", key)
+	}
+	return paths
 }
 
 // request returns a merge patch of annotations and labels that the API server accepts only for this version of the

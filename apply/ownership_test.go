@@ -108,10 +108,12 @@ func TestOwnersTurn(t *testing.T) {
 		owned  []string
 		want   bool
 	}{
-		"Edited":       {"a user has changed a", map[string]any{"a": "2", "b": "1"}, []string{"b"}, true},
-		"Removed":      {"a user has removed a", map[string]any{"b": "1"}, []string{"b"}, true},
-		"OtherValue":   {"the owner has applied another value", map[string]any{"a": "2", "b": "1"}, []string{"a", "b"}, false},
-		"More":         {"the owner applies c", map[string]any{"a": "1", "b": "1", "c": "1"}, []string{"a", "b", "c"}, false},
+		"Edited":  {"a user has changed a", map[string]any{"a": "2", "b": "1"}, []string{"b"}, true},
+		"Removed": {"a user has removed a", map[string]any{"b": "1"}, []string{"b"}, true},
+		"OtherValue": {"the owner has applied another value", map[string]any{"a": "2", "b": "1"},
+			[]string{"a", "b"}, false},
+		"More": {"the owner applies c", map[string]any{"a": "1", "b": "1", "c": "1"},
+			[]string{"a", "b", "c"}, false},
 		"EditedAndOwn": {"the owner has changed b, a user a", map[string]any{"a": "2", "b": "2"}, []string{"b"}, false},
 	}
 	for name, c := range cases {
@@ -123,6 +125,8 @@ func TestOwnersTurn(t *testing.T) {
 				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
 			set := Set{Ownership: own, Bundle: bundleOf(t,
 				`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1", b: "1"}}`)}
+			// the owner has got the annotation from a former owner, so it is not among the fields that the owner applied
+			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
 			if _, err := cluster.Apply(t.Context(), Set{Bundle: set.Bundle}, nil); err != nil {
 				t.Fatal(err)
 			}
