@@ -169,8 +169,8 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all
 	return listed, all, err
 }
 
-// listableKinds returns the kinds that can be listed and deleted, each in its preferred version. Kinds whose objects the
-// cluster creates by itself are left out. It sends two requests.
+// listableKinds returns the kinds that can be listed and deleted, each in its preferred version. Kinds whose objects
+// the cluster creates by itself are left out. It sends two requests.
 func (c *Cluster) listableKinds(ctx context.Context) ([]listedKind, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}

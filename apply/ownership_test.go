@@ -125,7 +125,7 @@ func TestOwnersTurn(t *testing.T) {
 				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
 			set := Set{Ownership: own, Bundle: bundleOf(t,
 				`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1", b: "1"}}`)}
-			// the owner has got the annotation from a former owner, so it is not among the fields that the owner applied
+			// a former owner has written the annotation, so the owner has not applied it
 			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
 			if _, err := cluster.Apply(t.Context(), Set{Bundle: set.Bundle}, nil); err != nil {
 				t.Fatal(err)

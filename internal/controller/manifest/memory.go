@@ -34,8 +34,8 @@ type memory struct {
 	unsaved        unsaved                // the completely applied digest that is not in the status yet
 	// objects that another module contains too, with other content; they are compared in each reconcile
 	conflicts []apply.Ref
-	// since when objects that another module contains too wait for their owner to correct a change; they are compared in
-	// each reconcile
+	// since when objects that another module contains too wait for their owner to correct a change; they are compared
+	// in each reconcile
 	ownersTurn map[apply.Ref]time.Time
 	others     inventory.Wait // a deletion waits until other modules have recorded their objects
 	// the message about drift that is reported and not corrected; "" without such drift
@@ -266,8 +266,8 @@ func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.Stri
 // counts as a conflict with the owner. The owner usually corrects it within a second.
 const ownerGrace = time.Minute
 
-// waitForOwners returns found without the objects whose owners still have time to correct them. An object whose time has
-// ended is forgotten, so that it is applied again, which reports the conflict.
+// waitForOwners returns found without the objects whose owners still have time to correct them. An object whose time
+// has ended is forgotten, so that it is applied again, which reports the conflict.
 func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
