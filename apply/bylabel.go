@@ -2,8 +2,6 @@ package apply
 
 import (
 	"context"
-	"net/url"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -17,8 +15,7 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 	if err != nil {
 		return nil, false, err
 	}
-	query := "limit=" + strconv.Itoa(limit) + "&labelSelector=" + url.QueryEscape(selector)
-	listed, err := c.listPage(ctx, gvk.GroupVersion(), res, "", query)
+	listed, err := c.listPage(ctx, gvk.GroupVersion(), res, "", &pageQuery{limit: limit, selector: selector})
 	if err != nil {
 		c.forgetIfUnknown(gvk, err)
 		return nil, false, err
@@ -47,10 +44,10 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int
 	if err != nil {
 		return Labelled{}, err
 	}
-	query := "limit=" + strconv.Itoa(limit) + "&labelSelector=" + url.QueryEscape(selector)
 	pages, errs := make([]page, len(kinds)), make([]error, len(kinds))
 	err = c.forEach(len(kinds), func(i int) error {
-		pages[i], errs[i] = c.listPage(ctx, kinds[i].gvk.GroupVersion(), kinds[i].resource, "", query)
+		pages[i], errs[i] = c.listPage(ctx, kinds[i].gvk.GroupVersion(), kinds[i].resource, "",
+			&pageQuery{limit: limit, selector: selector})
 		if reasonIs(errs[i], RuntimeForbidden) {
 			return nil
 		}

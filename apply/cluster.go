@@ -39,6 +39,9 @@ type ClusterOptions struct {
 	ForbiddenAdvice string
 	// Kinds, if set, is shared with other clusters. So kinds that bundles define are stored once and need no discovery.
 	Kinds *Kinds
+	// IsTooLarge, if set, reports whether an error of the HTTP client means that a response is larger than the client
+	// accepts. Lists are then requested in smaller pages.
+	IsTooLarge func(error) bool
 }
 
 // serverTimeoutGracePeriod is added to ClusterOptions.RequestTimeout for the timeout of the client. It leaves enough
@@ -60,6 +63,8 @@ type Cluster struct {
 	observe   func(string, int, time.Duration)
 	now       func() time.Time
 	shared    *Kinds // nil if no kinds are shared
+
+	isTooLarge func(error) bool // ClusterOptions.IsTooLarge
 
 	mu        sync.Mutex
 	kinds     map[schema.GroupVersionKind]resource // kinds that are missing or different in shared; guarded by mu
@@ -106,6 +111,8 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		forbidden: opts.ForbiddenAdvice,
 		now:       time.Now,
 		shared:    opts.Kinds,
+
+		isTooLarge: opts.IsTooLarge,
 	}, nil
 }
 

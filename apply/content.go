@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -68,10 +67,10 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 		} `json:"items"`
 	}
 	r := request{method: http.MethodGet, path: kind.urlPath(kind.gvk.GroupVersion(), namespace, ""), accept: listType,
-		query: fmt.Sprintf("limit=%d", maxListed), operation: "listing " + kind.plural + " of namespace " + namespace}
+		operation: "listing " + kind.plural + " of namespace " + namespace}
 	names, more := []string{}, false
-	for range maxPages {
-		err := d.send(ctx, &r, func(_ int, body []byte) error {
+	for q := (pageQuery{limit: maxListed}); ; {
+		err := d.sendList(ctx, &r, &q, func(_ int, body []byte) error {
 			err := json.Unmarshal(body, &list)
 			if err == nil && list.Metadata.ResourceVersion == "" {
 				err = errNoList
@@ -92,10 +91,10 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 				names = append(names, o.Name)
 			}
 		}
-		if more = list.Metadata.Continue != ""; !more || len(names) > 0 {
+		more = list.Metadata.Continue != ""
+		if !more || len(names) > 0 || !q.turn(list.Metadata.Continue) {
 			break
 		}
-		r.query = fmt.Sprintf("limit=%d&continue=%s", maxListed, url.QueryEscape(list.Metadata.Continue))
 		list.Items, list.Metadata.Continue = nil, ""
 	}
 	if len(names) == 0 {

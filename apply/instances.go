@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,12 +34,8 @@ func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next
 	if err := validateIdentity(Ref{Group: group, Version: "v1", Name: plural}); err != nil || !ok {
 		return Instances{}, nil // a CRD with such a name cannot exist
 	}
-	query := "limit=" + strconv.Itoa(limit)
-	if next != "" {
-		query += "&continue=" + url.QueryEscape(next)
-	}
 	list := func(gvk schema.GroupVersionKind, res resource) (Instances, error) {
-		found, err := c.listPage(ctx, gvk.GroupVersion(), res, "", query)
+		found, err := c.listPage(ctx, gvk.GroupVersion(), res, "", &pageQuery{limit: limit, next: next})
 		if err != nil {
 			return Instances{}, err
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,9 +146,8 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 		return nil, err
 	}
 	var all []ObjectMetadata
-	query := "limit=500"
-	for range maxPages {
-		found, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, query)
+	for q := (pageQuery{limit: listed}); ; {
+		found, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, &q)
 		if err != nil {
 			c.forgetIfUnknown(gvk, err)
 			return nil, err
@@ -159,13 +159,59 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 		if found.next == "" {
 			return all, nil
 		}
-		query = "limit=500&continue=" + url.QueryEscape(found.next)
+		if !q.turn(found.next) {
+			return nil, endlessList(res.plural)
+		}
 	}
-	return nil, endlessList(res.plural)
 }
 
-// maxPages is the maximum number of pages of a list.
-const maxPages = 200
+const (
+	// listed is the number of objects that are requested in one page of a list.
+	listed = 500
+	// maxPages is the maximum number of pages of a list.
+	maxPages = 200
+)
+
+// pageQuery selects one page of a list.
+type pageQuery struct {
+	limit    int    // maximum number of objects
+	selector string // label selector; "" selects all objects
+	next     string // the continue token of the previous page; "" for the first page
+
+	pages int // the number of pages before this one
+}
+
+// turn selects the next page. It returns false if the list has too many pages.
+func (q *pageQuery) turn(next string) bool {
+	q.next, q.pages = next, q.pages+1
+	return q.pages < maxPages
+}
+
+// encode returns the query of the URL.
+func (q *pageQuery) encode() string {
+	text := "limit=" + strconv.Itoa(q.limit)
+	if q.selector != "" {
+		text += "&labelSelector=" + url.QueryEscape(q.selector)
+	}
+	if q.next != "" {
+		text += "&continue=" + url.QueryEscape(q.next)
+	}
+	return text
+}
+
+// sendList requests one page of a list. If the objects of the page together are too large for one answer, sendList
+// requests fewer objects, down to one, also for the following pages.
+func (c *Cluster) sendList(ctx context.Context, r *request, q *pageQuery, read func(int, []byte) error) error {
+	for {
+		r.query = q.encode()
+		err := c.send(ctx, r, read)
+		isTooLarge := errors.Is(err, errTooLarge) || err != nil && c.isTooLarge != nil && c.isTooLarge(err)
+		if !isTooLarge || q.limit <= 1 {
+			return err
+		}
+		q.limit = max(q.limit/4, 1)
+	}
+}
 
 // endlessList returns the Error of a list that has more than maxPages pages.
 func endlessList(plural string) *Error {
@@ -184,8 +230,8 @@ type page struct {
 var errNoList = errors.New("it is a list without resourceVersion")
 
 // listPage reads one page of a list.
-func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (
-	page, error) {
+func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace string,
+	q *pageQuery) (page, error) {
 	var list struct {
 		Metadata struct {
 			ResourceVersion    string `json:"resourceVersion"`
@@ -203,9 +249,9 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 			} `json:"metadata"`
 		} `json:"items"`
 	}
-	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), query: query, accept: listType,
+	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), accept: listType,
 		operation: "listing " + res.plural}
-	err := c.send(ctx, &r, func(_ int, body []byte) error {
+	err := c.sendList(ctx, &r, q, func(_ int, body []byte) error {
 		err := json.Unmarshal(body, &list)
 		if err == nil && list.Metadata.ResourceVersion == "" {
 			err = errNoList

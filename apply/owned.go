@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 )
 
@@ -41,13 +40,8 @@ func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string)
 // listOwnedKind is ListOwned for one kind.
 func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, manager, selector string) ([]Ref, error) {
 	var refs []Ref
-	query := "limit=500&labelSelector=" + url.QueryEscape(selector)
-	for next := ""; ; {
-		q := query
-		if next != "" {
-			q += "&continue=" + url.QueryEscape(next)
-		}
-		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", q)
+	for q := (pageQuery{limit: listed, selector: selector}); ; {
+		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", &q)
 		switch {
 		case isNotFound(err) || err != nil && (isForbidden(err) || isMethodNotAllowed(err)):
 			return nil, nil // the kind is not served any more, or cannot be listed
@@ -60,8 +54,11 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, mana
 				refs = append(refs, ref)
 			}
 		}
-		if next = found.next; next == "" {
+		if found.next == "" {
 			return refs, nil
+		}
+		if !q.turn(found.next) {
+			return nil, endlessList(kind.plural)
 		}
 	}
 }

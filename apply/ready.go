@@ -257,7 +257,7 @@ func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstru
 	selector string) (string, error) {
 	sets, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"},
 		resource{"replicasets", inNamespace}, u.GetNamespace(),
-		"limit=50&labelSelector="+url.QueryEscape(selector))
+		&pageQuery{limit: 50, selector: selector})
 	if err != nil {
 		return "", err
 	}

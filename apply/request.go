@@ -33,6 +33,9 @@ const (
 // maxAnswerBytes is the size limit of a response. An object in etcd has at most 1.5 MiB.
 const maxAnswerBytes = 32 << 20
 
+// errTooLarge is the error of a response that is larger than maxAnswerBytes.
+var errTooLarge = fmt.Errorf("it is longer than %d bytes", maxAnswerBytes)
+
 // request is one request to an API server.
 type request struct {
 	method, path, query string
@@ -241,7 +244,7 @@ func (b *buffer) readFrom(r io.Reader) error {
 			return err
 		}
 		if len(b.data) > maxAnswerBytes {
-			return fmt.Errorf("it is longer than %d bytes", maxAnswerBytes)
+			return errTooLarge
 		}
 	}
 }

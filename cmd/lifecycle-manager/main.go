@@ -20,8 +20,7 @@ import (
 )
 
 func main() {
-	charts := process.Main()
-	c := config.NewManager()
+	charts, c := process.Main(), config.NewManager() // Main does not return in a process that renders
 	c.Register(pflag.CommandLine)
 	pflag.Parse()
 	if c.Version {
@@ -36,6 +35,7 @@ func main() {
 	log := logr.FromSlogHandler(telemetry.LimitLogs(out, c.LogRuntimeLimit))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	charts.Timeout, charts.Memory = c.RenderTimeout, c.RenderMemoryLimit
 	if err := run(c, charts); err != nil {
 		fmt.Fprintf(os.Stderr, "lifecycle-manager: %v\n", err)
 		os.Exit(2)

@@ -163,7 +163,7 @@ func (b *body) enter() error {
 	select {
 	case b.transport.large <- struct{}{}:
 	case <-b.ctx.Done():
-		return context.Cause(b.ctx)
+		return fmt.Errorf("waiting until another large answer of this API server is read: %w", context.Cause(b.ctx))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

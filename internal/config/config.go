@@ -173,6 +173,13 @@ type Manager struct {
 	// in it. Default none.
 	EgressDeny []string
 
+	// RenderTimeout is the time after which the rendering of a chart or Kustomize directory is stopped, at least 1 s.
+	// Default 20 s.
+	RenderTimeout time.Duration
+	// RenderMemoryLimit is the memory in bytes that such a rendering may use, at least 64 MiB. The memory limit of the
+	// manager's container needs room for it. Default 512 MiB.
+	RenderMemoryLimit int64
+
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
 	// Default 128 MiB.
 	BundleCacheBytes int64
@@ -259,6 +266,9 @@ type Manager struct {
 	RuntimeTimeout time.Duration
 	// RuntimeConcurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	RuntimeConcurrency int
+	// RuntimeMemoryLimit is the memory in bytes that the answers of one runtime may need at once, at least 16 MiB. One
+	// answer may need three quarters of it, and one event of a watch an eighth. Default 64 MiB.
+	RuntimeMemoryLimit int64
 
 	// ListenerAddress is the host:port at which agents connect to the listener. Mandatory with WatchAgent.
 	ListenerAddress string
@@ -364,6 +374,9 @@ func NewManager() *Manager {
 		WatchedAuditInterval:             12 * time.Hour,
 		RuntimeTimeout:                   15 * time.Second,
 		RuntimeConcurrency:               8,
+		RuntimeMemoryLimit:               64 << 20,
+		RenderTimeout:                    20 * time.Second,
+		RenderMemoryLimit:                512 << 20,
 		ListenerBindAddress:              ":8445",
 		KymaSkrListenerBindAddress:       "0",
 		HeartbeatInterval:                30 * time.Second,
@@ -463,6 +476,10 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 			"link-local, multicast and metadata addresses and --egress-deny are refused")
 	f.StringSliceVar(&m.EgressDeny, "egress-deny", m.EgressDeny,
 		"networks in CIDR notation that they must not be in, such as those of the cluster's pods and Services")
+	f.DurationVar(&m.RenderTimeout, "render-timeout", m.RenderTimeout,
+		"time after which the rendering of a chart or Kustomize directory is stopped")
+	f.Int64Var(&m.RenderMemoryLimit, "render-memory-limit", m.RenderMemoryLimit,
+		"memory in bytes that such a rendering may use, next to that of the manager; one runs at a time")
 	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules in bytes")
 	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources,
 		"folder with the directories that Manifests may use as sources of type kustomize; empty: no such sources")
@@ -508,6 +525,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.RuntimeTimeout, "runtime-timeout", m.RuntimeTimeout, "deadline of one request to a runtime")
 	f.IntVar(&m.RuntimeConcurrency, "runtime-concurrency", m.RuntimeConcurrency,
 		"requests to one runtime at the same time")
+	f.Int64Var(&m.RuntimeMemoryLimit, "runtime-memory-limit", m.RuntimeMemoryLimit,
+		"memory in bytes that the answers of one runtime may need at once; larger ones are refused")
 	f.StringVar(&m.ExitAfterStep, "exit-after-step", m.ExitAfterStep,
 		"for tests of faults: CONTROLLER/STEP[:N] ends the process after this step has run N times")
 	_ = f.MarkHidden("exit-after-step") // the flag was added one line above
@@ -633,6 +652,11 @@ func (m *Manager) Validate() error {
 	check(m.RuntimeTimeout >= time.Second, "runtime-timeout", "must be at least 1s")
 	check(m.BundleCacheBytes > 0, "bundle-cache-bytes", "must be at least 1")
 	check(m.RuntimeConcurrency > 0, "runtime-concurrency", "must be at least 1")
+	check(m.RuntimeMemoryLimit >= 16<<20, "runtime-memory-limit", "%d is less than 16777216 (16 MiB)",
+		m.RuntimeMemoryLimit)
+	check(m.RenderTimeout >= time.Second, "render-timeout", "must be at least 1s")
+	check(m.RenderMemoryLimit >= 64<<20, "render-memory-limit", "%d is less than 67108864 (64 MiB)",
+		m.RenderMemoryLimit)
 	check(m.ExitAfterStep == "" || stepName.MatchString(m.ExitAfterStep), "exit-after-step",
 		"%q is not CONTROLLER/STEP[:N]", m.ExitAfterStep)
 	check(isAddress(m.MetricsBindAddress), "metrics-bind-address",

@@ -164,6 +164,7 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 		Wrap: r.fence, UserAgent: r.cfg.UserAgent, Urgent: f.urgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
+		Memory: c.RuntimeMemoryLimit,
 		PollIntervals: runtimes.PollIntervals{Watched: c.WatchedPollInterval,
 			Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}

@@ -332,7 +332,7 @@ func collect(values map[string]string, path string, v reflect.Value) {
 func TestConfigurationReachesParts(t *testing.T) {
 	elsewhere := map[string]string{
 		"Version": "cmd", "Kubeconfig": "cmd", "LogLevel": "cmd", "LogRuntimeLimit": "cmd",
-		"OTLPEndpoint": "cmd", "TraceRatio": "cmd",
+		"OTLPEndpoint": "cmd", "TraceRatio": "cmd", "RenderTimeout": "cmd", "RenderMemoryLimit": "cmd",
 		"MemoryTarget":          "TestPercentFor",
 		"MaxControlPlaneWrites": "TestWritesAreLimited", "MaxControlPlaneWritesWhileUrgent": "TestWritesAreLimited",
 		"OCIRegistryHost": "TestRegistryOptions", "OCIRegistryCredSecret": "TestLogin",

@@ -78,6 +78,9 @@ type Options struct {
 	Timeout time.Duration
 	// Concurrency is the maximum number of concurrent requests to one runtime. Default 8.
 	Concurrency int
+	// Memory is the memory in bytes that the answers of one runtime may need at once, see answer.Options. Default 64
+	// MiB.
+	Memory int64
 	// Wrap, if not nil, wraps the transport of the requests that reconciles send. The transports of probes and watches
 	// are not wrapped.
 	Wrap func(http.RoundTripper) http.RoundTripper
@@ -307,12 +310,13 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 		return nil, &Error{Code: KubeconfigInvalid, Runtime: kyma,
 			Message: "credentials cannot be used: " + oneLine(err)}
 	}
-	b := &breaker{runtime: kyma, next: answer.Limit(authenticated, answer.Options{}), base: cfg.Host}
+	limited := answer.Limit(authenticated, answer.Options{Memory: p.opts.Memory})
+	b := &breaker{runtime: kyma, next: limited, base: cfg.Host}
 	b.changed = func() { p.breakerChanged(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
 	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{
 		MaxConcurrentRequests: p.opts.Concurrency, RequestTimeout: p.opts.Timeout, Kinds: &p.kinds,
-		ForbiddenAdvice: p.opts.ForbiddenAdvice,
+		ForbiddenAdvice: p.opts.ForbiddenAdvice, IsTooLarge: isTooLarge,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)

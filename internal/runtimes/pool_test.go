@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -432,4 +435,72 @@ func TestHostileRuntime(t *testing.T) {
 func TestProbeWithoutConnection(t *testing.T) {
 	pool, _ := newPool(t)
 	pool.Probe("nobody")
+}
+
+// TestLargeObjects checks that lists of objects that are too large for one answer are read in smaller pages, by
+// reconciles and by watches, within the memory that a runtime may use.
+func TestLargeObjects(t *testing.T) {
+	const objects = 20 // of 1 MiB; an answer may have 12 MiB
+	text := strings.Repeat("x", 1<<20)
+	var limits sync.Map // the limits of the requests, by kind
+	s := newServer(t)
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			<-r.Context().Done()
+			return
+		}
+		resource := path.Base(r.URL.Path)
+		list := map[string]string{"configmaps": "ConfigMapList", "secrets": "SecretList"}[resource]
+		if list == "" {
+			_, _ = fmt.Fprint(w, `{"kind":"APIResourceList","resources":[`+
+				`{"name":"configmaps","namespaced":true,"kind":"ConfigMap"}]}`)
+			return
+		}
+		limit, first := 0, 0
+		_, _ = fmt.Sscan(r.URL.Query().Get("limit"), &limit)
+		_, _ = fmt.Sscan(r.URL.Query().Get("continue"), &first)
+		before, _ := limits.LoadOrStore(resource, "")
+		limits.Store(resource, fmt.Sprint(before, limit, " "))
+		end := min(first+limit, objects)
+		next := ""
+		if end < objects {
+			next = strconv.Itoa(end)
+		}
+		_, _ = fmt.Fprintf(w, `{"kind":%q,"metadata":{"resourceVersion":"7","continue":%q},"items":[`, list, next)
+		for i := first; i < end; i++ {
+			_, _ = fmt.Fprintf(w, `{"metadata":{"name":"o%d","namespace":"b","uid":"u%d","annotations":{"a":%q}}}`, i, i, text)
+			if i < end-1 {
+				_, _ = fmt.Fprint(w, ",")
+			}
+		}
+		_, _ = fmt.Fprint(w, "]}")
+	})
+	_, kcp := newPool(t, secret("a", s.kubeconfig("first")))
+	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Watch: true,
+		Memory: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close("a")
+	rt, err := pool.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := rt.List(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "b")
+	got, _ := limits.Load("configmaps")
+	if err != nil || len(found) != objects || got != "500 125 31 7 7 7 " {
+		t.Errorf("%d objects with limits %v, %v", len(found), got, err)
+	}
+	events := make(chan Event, 16)
+	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(e Event) { events <- e }, Interests: []Interest{
+		{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret"}}})
+	for e := range events {
+		if e.Listed || e.Missed {
+			break
+		}
+	}
+	if got, _ := limits.Load("secrets"); got != "500 125 31 7 7 7 " {
+		t.Errorf("the watch has listed with limits %v", got)
+	}
 }

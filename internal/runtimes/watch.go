@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/answer"
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
@@ -110,6 +111,9 @@ func (w *watches) stop() {
 	clear(w.running)
 }
 
+// isTooLarge reports whether an answer was refused because of its size.
+func isTooLarge(err error) bool { return errors.Is(err, answer.ErrTooLarge) }
+
 // run watches the objects of one interest until ctx ends. While the circuit breaker is open, attempts send no request,
 // and the delay between attempts does not grow. Therefore the watch resumes soon after the breaker has closed.
 func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
@@ -124,7 +128,8 @@ func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 			return w.get(ctx, i, query)
 		}),
 		Query: query, ListTimeout: w.timeout, IsUnsent: isBreakerOpen,
-		MaxPages: maxListPages, MaxObjects: maxListObjects, ListSlots: w.lists,
+		IsTooLarge: isTooLarge,
+		MaxPages:   maxListPages, MaxObjects: maxListObjects, ListSlots: w.lists,
 		Page: func(items []metav1.PartialObjectMetadata, first bool) {
 			if first {
 				listed = objectList{}

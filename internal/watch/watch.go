@@ -77,6 +77,10 @@ type Options[T any] struct {
 	// not extend the delay.
 	IsUnsent func(error) bool
 
+	// IsTooLarge reports whether an error means that the objects of a page together are too large for one answer. Then
+	// Run requests smaller pages, down to one object. Nil means that no error does.
+	IsTooLarge func(error) bool
+
 	// Page receives one page of a list. first is true for the first page of each list. This includes a list that is
 	// restarted after a failure.
 	Page func(items []T, first bool)
@@ -177,6 +181,10 @@ func (w *watcher[T]) list(ctx context.Context) error {
 	o.Limit = int64(w.PageSize)
 	for pages, objects := 1, 0; ; pages++ {
 		page, err := w.page(ctx, o)
+		if err != nil && w.IsTooLarge != nil && w.IsTooLarge(err) && o.Limit > 1 {
+			o.Limit = max(o.Limit/4, 1)
+			continue // the page was not read
+		}
 		if err != nil {
 			return err
 		}

@@ -417,3 +417,53 @@ func TestClientSource(t *testing.T) {
 		})
 	}
 }
+
+// TestSmallerPages checks that smaller pages are requested if a page is too large, and that the list fails if a single
+// object is.
+func TestSmallerPages(t *testing.T) {
+	errTooLarge, errStop := errors.New("too large"), errors.New("stop")
+	for name, tc := range map[string]struct {
+		fits    int64 // objects in an answer
+		limits  []int64
+		objects int
+		err     error
+	}{
+		"Quarter": {fits: 200, limits: []int64{500, 125, 125, 125}, objects: 300, err: errStop},
+		"One":     {fits: 1, limits: []int64{500, 125, 31, 7, 1, 1}, objects: 2, err: errStop},
+		"None":    {fits: 0, limits: []int64{500, 125, 31, 7, 1}, err: errTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var limits []int64
+			listed, want := 0, tc.objects
+			err := Run(t.Context(), Options[metav1.PartialObjectMetadata]{
+				Source: Source[metav1.PartialObjectMetadata]{
+					List: func(_ context.Context, o metav1.ListOptions) (Page[metav1.PartialObjectMetadata], error) {
+						page := Page[metav1.PartialObjectMetadata]{ResourceVersion: "7", Continue: "more"}
+						if limits = append(limits, o.Limit); o.Limit > tc.fits {
+							return page, fmt.Errorf("reading a page: %w", errTooLarge)
+						}
+						n := min(int(o.Limit), want)
+						if want -= n; want == 0 {
+							page.Continue = ""
+						}
+						page.Items = make([]metav1.PartialObjectMetadata, n)
+						return page, nil
+					},
+					Watch: func(context.Context, metav1.ListOptions, func(),
+						func(Received[metav1.PartialObjectMetadata])) error {
+						return errStop
+					},
+				},
+				IsTooLarge: func(err error) bool { return errors.Is(err, errTooLarge) },
+				Page:       func(items []metav1.PartialObjectMetadata, _ bool) { listed += len(items) },
+				Failed:     func(err error, _ time.Time) error { return err },
+			})
+			if diff := cmp.Diff(tc.limits, limits); diff != "" || listed != tc.objects {
+				t.Errorf("%d of %d objects, limits: %s", listed, tc.objects, diff)
+			}
+			if !errors.Is(err, tc.err) {
+				t.Errorf("got %v, want %v", err, tc.err)
+			}
+		})
+	}
+}
