@@ -15,7 +15,7 @@ progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&
 	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up build test check-generated generate manifests install uninstall run lint fuzz clean
+.PHONY: help up build test check-generated generate manifests install uninstall run lint cross fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,7 @@ fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m)
 	@for p in $$(go list $(FUZZPKGS)); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
+cross: ; @for p in linux/arm64 darwin/arm64 windows/amd64; do GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./render/process || exit 1; done ## compile for other platforms
 clean: ; @rm -rf bin ## remove bin/
 
 bin/controller-gen: Makefile
