@@ -101,10 +101,8 @@ func estimateYAML(data []byte, limit int) int {
 			count++
 		case '{', ',':
 			count += 2
-		case '?':
-			if isBlank(next) {
-				count += 2
-			}
+		case '?': // in a flow, no space has to follow
+			count += 2
 		case ':':
 			if isBlank(next) || isFlow(next) || isFlow(previous) || previous == '"' || previous == '\'' ||
 				isBlank(previous) {

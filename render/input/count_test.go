@@ -84,6 +84,7 @@ var estimated = []string{
 	"{[a]:b,{c}:d}", "a: &x {b: c}\nd: *x\n<<: *x", "[&a b,*a,*a]",
 	"a: !!map {? b}", "a:\n  - b\n  -\n  - - c\n", "---\na: b\n--- c\n...\n---\n- d\n", "{a: [b, c], ? d : e, f}", "- {}\n- []\n",
 	"a:\t1\n", "a:\r\n  b:\r\n", "a:\u0085b:\u2028", "\"a\": 1\n'b': 2\n", "[a,]", "[,]", "{,}", "[: a]", "{: a, : b}",
+	"[?0]", "[?0,?0,?0]", "{?a,?b}",
 }
 
 // FuzzEstimate searches for a document with more values than the estimate.
@@ -96,13 +97,16 @@ func FuzzEstimate(f *testing.F) {
 
 func checkEstimate(t *testing.T, data []byte) {
 	t.Helper()
-	largest := 0
+	largest, documents := 0, 0
 	for stream := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var document yaml.Node
 		if stream.Decode(&document) != nil {
 			break
 		}
 		largest = max(largest, countNodes(&document))
+		if documents++; documents > len(data)+1 {
+			t.Fatalf("%q has documents without end", data) // of the library: Parse stops after MaxDocuments
+		}
 	}
 	if got := estimateYAML(data, 1<<30); got < largest {
 		t.Errorf("estimated %d, but %q has %d values", got, data, largest)
