@@ -1,0 +1,43 @@
+package kyma
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// FuzzRemote decodes the Kyma that a runtime shows, and encodes the request that is stored of it. The memory is limited
+// by the number of values, and what is stored by lastRequestLimit.
+func FuzzRemote(f *testing.F) {
+	f.Add(`{"spec":{"channel":"regular","modules":[`, `{"name":"a","channel":"fast"},`, `{}]}}`, uint16(250))
+	f.Add(`{"spec":{"modules":[`, `{"customResourcePolicy":"","managed":null},`, `{}]}}`, uint16(5000))
+	f.Add(`{"metadata":{"annotations":{`, `"\ud800":"",`, `"a":""}}}`, uint16(5000))
+	f.Add(`{"status":{"conditions":[`, `{"lastTransitionTime":"2020-01-01T00:00:00Z"},`, `{}]}}`, uint16(5000))
+	f.Add(`{"spec":`, `[`, ``, uint16(20_000))
+	f.Fuzz(func(t *testing.T, start, repeated, end string, n uint16) {
+		n = min(n, uint16(min(1<<16-1, 1<<20/max(1, len(repeated)))))
+		text := start + strings.Repeat(repeated, int(n)) + end
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		u := &unstructured.Unstructured{}
+		if utiljson.Unmarshal([]byte(text), &u.Object) != nil {
+			return
+		}
+		k, err := asKyma(u)
+		if err == nil {
+			if stored := encodeLastRequest(&v1beta2.Kyma{}, k); len(stored) > lastRequestLimit {
+				t.Errorf("%d bytes are stored", len(stored))
+			}
+		}
+		runtime.ReadMemStats(&after)
+		values := strings.Count(text, "{") + strings.Count(text, "[") + strings.Count(text, ",")
+		if used, limit := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+32*(len(text)+100*values)); used > limit {
+			t.Errorf("%d bytes were allocated for %d bytes; the limit is %d", used, len(text), limit)
+		}
+	})
+}
