@@ -7,6 +7,7 @@ require (
 	github.com/kyma-fleet/lifecycle-manager v0.0.0
 	github.com/rogpeppe/go-internal v1.14.1
 	go.etcd.io/etcd/server/v3 v3.7.0
+	golang.org/x/sys v0.48.0
 	helm.sh/helm/v4 v4.3.0
 	istio.io/api v1.31.1
 	k8s.io/kubectl v0.37.0
@@ -187,7 +188,6 @@ require (
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/term v0.45.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	golang.org/x/time v0.15.0 // indirect

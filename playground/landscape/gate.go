@@ -42,6 +42,7 @@ type Gate struct {
 
 	mu     sync.Mutex // guards what follows
 	faults []*fault
+	other  func(http.ResponseWriter, *http.Request) bool // see Intercept; may be nil
 	now    *period
 	met    int // number of injected faults and forged answers since the gate was opened
 
@@ -129,6 +130,14 @@ func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
 }
 
+// Intercept lets answer respond to requests in place of the API server. If answer returns false, it has not responded,
+// and the request is forwarded. nil ends this.
+func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.other = answer
+}
+
 // Hits returns the number of faults injected, and of answers forged, since the last Open.
 func (g *Gate) Hits() int {
 	g.mu.Lock()
@@ -163,6 +172,12 @@ func (g *Gate) fault(r *http.Request) (Fault, *period) {
 // ServeHTTP forwards a request, or injects a fault.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what, now := g.fault(r)
+	g.mu.Lock()
+	other := g.other
+	g.mu.Unlock()
+	if other != nil && other(w, r) {
+		return
+	}
 	switch what {
 	case "":
 		g.forward(w, r)

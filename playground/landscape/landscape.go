@@ -66,6 +66,8 @@ type Options struct {
 	Ingress bool
 	// ManagerArgs are additional flags of the manager.
 	ManagerArgs []string
+	// ManagerEnv are additional environment variables of the manager, in the form NAME=VALUE.
+	ManagerEnv []string
 	// Say is called with a message about each step. nil discards the messages.
 	Say func(format string, args ...any)
 }
@@ -286,7 +288,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	if err != nil {
 		return nil, fmt.Errorf("opening the manager's log: %w", err)
 	}
-	process, err := start(filepath.Join(l.Bin, "lifecycle-manager"), append(args, l.ManagerArgs...), logs)
+	process, err := start(filepath.Join(l.Bin, "lifecycle-manager"), append(args, l.ManagerArgs...), l.ManagerEnv, logs)
 	if err != nil {
 		return nil, err
 	}

@@ -24,11 +24,12 @@ type Process struct {
 	asked atomic.Bool // whether Stop or Kill was called
 }
 
-// start starts a program with its output in log. The process ends with its parent.
-func start(path string, args []string, log *os.File) (*Process, error) {
+// start starts a program with additional environment variables and its output in log. The process ends with its parent.
+func start(path string, args, env []string, log *os.File) (*Process, error) {
 	//nolint:gosec // the caller built this program
 	p := &Process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = endsWithParent()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", path, errors.Join(err, log.Close()))

@@ -133,6 +133,12 @@ var alive = []string{"--leader-elect=false", "--custom-state-check=false"}
 // bringUp starts a landscape with runtime-a. The landscape is removed when the test ends.
 func bringUp(t testing.TB, flags ...string) *scenario {
 	t.Helper()
+	return bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a"}, ManagerArgs: flags})
+}
+
+// bringUpWith is bringUp with options of the landscape.
+func bringUpWith(t testing.TB, o landscape.Options) *scenario {
+	t.Helper()
 	slots <- struct{}{}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &scenario{ctx: ctx, dir: filepath.Join(t.TempDir(), "landscape")}
@@ -148,9 +154,9 @@ func bringUp(t testing.TB, flags ...string) *scenario {
 	})
 	starting <- struct{}{}
 	defer func() { <-starting }()
+	o.Dir, o.Bin = s.dir, bin
 	var err error
-	if s.land, err = landscape.Up(ctx, landscape.Options{Dir: s.dir, Bin: bin, Runtimes: []string{"runtime-a"},
-		ManagerArgs: flags}); err != nil {
+	if s.land, err = landscape.Up(ctx, o); err != nil {
 		s.land = nil // it was stopped again
 		t.Fatal(err)
 	}

@@ -1,0 +1,373 @@
+package scenario
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// hostileEdits is the number of edits of the honest runtime in each phase of TestHostileRuntime. Use 100 or more to
+// measure latencies:
+//
+//	go test -count=1 ./scenario -run 'TestHostileRuntime$' -v -args -hostile-edits=100
+var hostileEdits = flag.Int("hostile-edits", 3, "edits of the honest runtime during each attack of TestHostileRuntime")
+
+const (
+	// maxResident is the maximum resident memory of the manager during an attack, in MiB.
+	maxResident = 600
+	// dataLimit limits the memory of the manager's process, in bytes.
+	dataLimit = 2 << 30
+)
+
+// attack is what a hostile API server answers.
+type attack struct {
+	name string
+	// answer answers a request, or returns false to pass it to the real API server.
+	answer func(w http.ResponseWriter, r *http.Request) bool
+	// says is part of the message by which the hostile runtime's Kyma shows the attack. Empty means that the attack is
+	// on watches only, which the status does not show.
+	says string
+}
+
+// isWatch and isList report the kind of a request.
+func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
+func isList(r *http.Request) bool  { return !isWatch(r) && r.URL.Query().Get("limit") != "" }
+
+// write sends text as long as the client reads it, at most times.
+func write(w http.ResponseWriter, text string, times int) {
+	for ; times > 0; times-- {
+		if _, err := w.Write([]byte(text)); err != nil {
+			return
+		}
+	}
+}
+
+const listHead = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`
+
+// attacks are all attacks, in the order in which they happen.
+func attacks() []attack {
+	values, text := strings.Repeat("{},", 1<<20/3), strings.Repeat("x", 1<<20)
+	var page atomic.Int64
+	return []attack{
+		{"27 MiB of {}, in managedFields", func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet || isWatch(r) {
+				return false
+			}
+			_, _ = fmt.Fprint(w, `{"kind":"Kyma","metadata":{"managedFields":[`)
+			write(w, values, 27)
+			_, _ = fmt.Fprint(w, `{}]}}`)
+			return true
+		}, "larger than what an API server sends"},
+		{"list with endless continue", func(w http.ResponseWriter, r *http.Request) bool {
+			if !isList(r) {
+				return false
+			}
+			_, _ = fmt.Fprintf(w, `%s"metadata":{"resourceVersion":"1","continue":"%d"},"items":[]}`, listHead, page.Add(1))
+			return true
+		}, ""},
+		{"watch event without end", func(w http.ResponseWriter, r *http.Request) bool {
+			if !isWatch(r) {
+				return false
+			}
+			_, _ = fmt.Fprint(w, `{"type":"ADDED","object":{"metadata":{"annotations":{"a":"`)
+			write(w, text, 4<<10)
+			return true
+		}, ""},
+		{"list of a watch without end", func(w http.ResponseWriter, r *http.Request) bool {
+			if !isList(r) {
+				return false
+			}
+			_, _ = fmt.Fprintf(w, `%s"metadata":{"resourceVersion":"1"},"items":[`, listHead)
+			for range 4 << 10 {
+				write(w, `{"metadata":{"name":"a","annotations":{"a":"`+text+`"}}},`, 1)
+				if r.Context().Err() != nil {
+					break
+				}
+			}
+			return true
+		}, ""},
+		{"pages of 10 MiB with endless continue", func(w http.ResponseWriter, r *http.Request) bool {
+			if !isList(r) {
+				return false
+			}
+			_, _ = fmt.Fprintf(w, `%s"metadata":{"resourceVersion":"1","continue":"%d"},"items":[`, listHead, page.Add(1))
+			for n := range 10 {
+				_, _ = fmt.Fprintf(w, `{"metadata":{"name":"a%d","annotations":{"a":%q}}},`, n, text)
+			}
+			_, _ = fmt.Fprint(w, `{"metadata":{"name":"b"}}]}`)
+			return true
+		}, ""},
+		{"{} with status 200", func(w http.ResponseWriter, r *http.Request) bool {
+			if isWatch(r) {
+				return false
+			}
+			_, _ = fmt.Fprint(w, `{}`)
+			return true
+		}, "not valid for a Kubernetes API server"},
+	}
+}
+
+// measured is the result of a phase.
+type measured struct {
+	peak     int // resident memory in MiB
+	answers  int64
+	p50, p99 time.Duration
+}
+
+// TestHostileRuntime runs the manager as a process with limited memory, for an honest runtime and one whose API server
+// attacks it in every way. The manager keeps below its limit, the honest runtime is served meanwhile, and after each
+// attack the other runtime has exactly what it had before.
+func TestHostileRuntime(t *testing.T) {
+	s := bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a", "runtime-b"},
+		// Below the target, garbage is collected less often: the default would hide how much memory is needed.
+		ManagerArgs: []string{"--leader-elect=false", "--memory-target=402653184"},
+		ManagerEnv:  []string{"GOMEMLIMIT=1536MiB"}})
+	limit := &unix.Rlimit{Cur: dataLimit, Max: dataLimit}
+	if err := unix.Prlimit(s.land.Manager.PID(), unix.RLIMIT_DATA, limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := hostile{scenario: s, t: t, pid: s.land.Manager.PID()}
+	if err := h.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	quiet, err := h.measure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%-40s %4d MiB  p50 %6s  p99 %6s", "quiet", quiet.peak, quiet.p50, quiet.p99)
+	for _, a := range attacks() {
+		m, err := h.attack(t.Context(), a)
+		if err != nil {
+			t.Fatalf("%s: %v", a.name, err)
+		}
+		t.Logf("%-40s %4d MiB  p50 %6s  p99 %6s (%.2f of quiet)  %d answers", a.name, m.peak, m.p50, m.p99,
+			float64(m.p99)/float64(quiet.p99), m.answers)
+		if m.peak >= maxResident {
+			t.Errorf("%s: the manager had %d MiB", a.name, m.peak)
+		}
+	}
+}
+
+// hostile is the state of TestHostileRuntime.
+type hostile struct {
+	*scenario
+	t    *testing.T
+	gate *landscape.Gate
+	pid  int
+
+	access []byte    // the kubeconfig of runtime-b
+	uid    types.UID // of the ConfigMap of the module in runtime-b
+}
+
+// configMap is the key of the ConfigMap of the module.
+var configMap = client.ObjectKey{Namespace: "kyma-system", Name: "small"}
+
+// prepare installs the module in both runtimes.
+func (h *hostile) prepare(ctx context.Context) error {
+	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small",
+		Manifest: []byte(small)}
+	if err := h.land.Publish(ctx, m); err != nil {
+		return err
+	}
+	channels := map[string]string{v1beta2.DefaultChannel: m.Version}
+	if err := h.land.Assign(ctx, m.Name, m.Component, channels); err != nil {
+		return err
+	}
+	var err error
+	if h.gate, err = h.land.Gate("runtime-b"); err != nil {
+		return err
+	}
+	if h.access, err = h.gate.Kubeconfig(); err != nil {
+		return err
+	}
+	if err := h.land.SetAccess(ctx, "runtime-b", h.access); err != nil {
+		return err
+	}
+	if err := h.land.CreateKyma(ctx, "runtime-b", v1beta2.DefaultChannel); err != nil {
+		return err
+	}
+	if err := h.land.Register(ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
+		return err
+	}
+	for _, name := range []string{"runtime-a", "runtime-b"} {
+		if err := h.see(name, v1beta2.StateReady, ""); err != nil {
+			return err
+		}
+		if err := h.land.Edit(ctx, name, func(k *v1beta2.KymaSpec) {
+			k.Modules = []v1beta2.Module{{Name: m.Name}}
+		}); err != nil {
+			return err
+		}
+		if err := h.poll(func(ctx context.Context) (bool, string) {
+			uid, err := h.uidIn(ctx, name)
+			return err == nil, fmt.Sprint(uid, err)
+		}); err != nil {
+			return err
+		}
+		if err := h.see(name, v1beta2.StateReady, ""); err != nil {
+			return err
+		}
+	}
+	h.uid, err = h.uidIn(ctx, "runtime-b")
+	return err
+}
+
+// uidIn returns the UID of the module's ConfigMap in a runtime.
+func (h *hostile) uidIn(ctx context.Context, runtime string) (types.UID, error) {
+	m := &corev1.ConfigMap{}
+	err := h.land.Clients[runtime].Get(ctx, configMap, m)
+	return m.UID, err
+}
+
+// see waits until the Kyma in the control plane has a state, and a condition whose message contains text.
+func (h *hostile) see(name string, state v1beta2.State, message string) error {
+	return h.poll(func(ctx context.Context) (bool, string) {
+		k := &v1beta2.Kyma{}
+		key := client.ObjectKey{Namespace: h.land.Namespace(), Name: name}
+		if err := h.land.Clients[landscape.ControlPlane].Get(ctx, key, k); err != nil {
+			return false, err.Error()
+		}
+		all := text(k.Status)
+		return k.Status.State == state && strings.Contains(all, message), all
+	})
+}
+
+// attack lets runtime-b attack the manager while the honest runtime is edited, and checks what is left afterwards.
+func (h *hostile) attack(ctx context.Context, a attack) (measured, error) {
+	var answers atomic.Int64
+	h.gate.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Type", "application/json")
+		if !a.answer(w, r) {
+			w.Header().Del("Content-Type")
+			return false
+		}
+		answers.Add(1)
+		return true
+	})
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- h.provoke(ctx, stop) }()
+	m, err := h.measure(ctx)
+	if err == nil {
+		err = h.poll(func(context.Context) (bool, string) { return answers.Load() > 0, "no hostile answer was read" })
+	}
+	if err == nil && a.says != "" {
+		err = h.see("runtime-b", v1beta2.StateError, a.says)
+	}
+	close(stop)
+	if failed := <-done; err == nil {
+		err = failed
+	}
+	h.gate.Intercept(nil)
+	if err != nil {
+		return m, err
+	}
+	m.answers = answers.Load()
+	if m.peak, err = h.peak(); err != nil { // also of what came after the last edit
+		return m, err
+	}
+	if err := h.retry(ctx, "after "+a.name); err != nil {
+		return m, err
+	}
+	if err := h.see("runtime-b", v1beta2.StateReady, ""); err != nil {
+		return m, fmt.Errorf("after the attack: %w", err)
+	}
+	if uid, err := h.uidIn(ctx, "runtime-b"); err != nil || uid != h.uid {
+		return m, fmt.Errorf("the module's object was deleted: UID %s, it was %s, %w", uid, h.uid, err)
+	}
+	return m, nil
+}
+
+// provoke makes the manager read from runtime-b again and again: it requests reconciles, and renews the credential,
+// because a new connection lists everything that is watched.
+func (h *hostile) provoke(ctx context.Context, stop <-chan struct{}) error {
+	often := time.NewTicker(500 * time.Millisecond)
+	defer often.Stop()
+	for n := 0; ; n++ {
+		if n%4 == 0 {
+			if err := h.land.SetAccess(ctx, "runtime-b", fmt.Appendf(slices.Clip(h.access), "# %d\n", n)); err != nil {
+				return err
+			}
+		}
+		if err := h.retry(ctx, strconv.Itoa(n)); err != nil {
+			return err
+		}
+		select {
+		case <-often.C:
+		case <-stop:
+			return nil
+		}
+	}
+}
+
+// retry requests a reconcile of runtime-b and its modules.
+func (h *hostile) retry(ctx context.Context, value string) error {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: h.land.Namespace(), Name: "runtime-b"}}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1beta2.AnnotationRetry, value)
+	return h.land.Clients[landscape.ControlPlane].Patch(ctx, k, client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+// measure deletes the module's ConfigMap in the honest runtime again and again, and measures how long the manager needs
+// to restore it.
+func (h *hostile) measure(ctx context.Context) (m measured, err error) {
+	if err := os.WriteFile(h.proc("clear_refs"), []byte("5"), 0); err != nil { // resets the peak
+		return m, err
+	}
+	var took []time.Duration
+	for range *hostileEdits {
+		before, err := h.uidIn(ctx, "runtime-a")
+		if err != nil {
+			return m, err
+		}
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: configMap.Namespace, Name: configMap.Name}}
+		start := time.Now()
+		if err := h.land.Clients["runtime-a"].Delete(ctx, o); err != nil {
+			return m, err
+		}
+		if err := h.poll(func(ctx context.Context) (bool, string) {
+			uid, err := h.uidIn(ctx, "runtime-a")
+			return err == nil && uid != before, fmt.Sprint("the ConfigMap was not restored: ", err)
+		}); err != nil {
+			return m, err
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	m.p50, m.p99 = took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond)
+	m.peak, err = h.peak()
+	return m, err
+}
+
+// proc returns the path of a file about the manager's process.
+func (h *hostile) proc(file string) string { return filepath.Join("/proc", strconv.Itoa(h.pid), file) }
+
+// peak returns the largest resident memory of the manager since measure has begun, in MiB.
+func (h *hostile) peak() (int, error) {
+	status, err := os.ReadFile(h.proc("status"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(status), "VmHWM:")
+	kib := 0
+	if _, err := fmt.Sscan(rest, &kib); !found || err != nil {
+		return 0, fmt.Errorf("reading VmHWM: %w", err)
+	}
+	return kib >> 10, nil
+}
