@@ -624,6 +624,54 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 	return ""
 }
 
+// TestHostileObjects converts objects that are made to cost memory or stack, in reviews as large as allowed. Each gets a
+// valid answer, and the conversion keeps nothing.
+func TestHostileObjects(t *testing.T) {
+	const conversion = `"annotations":{"operator.kyma-project.io/conversion":`
+	object := func(metadata, spec string) string {
+		return `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"` + metadata +
+			`},"spec":{` + spec + `}}`
+	}
+	long := strings.Repeat(`{\"path\":[\"spec\",\"channel\"],\"was\":1},`, 20_000)
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	tests := map[string]struct {
+		object string
+		fails  bool
+	}{
+		"DeepField":      {object("", `"any":`+deep(9_000)), false},
+		"TooDeepField":   {object("", `"any":`+deep(200_000)), true},
+		"ManyValues":     {object("", `"any":[`+strings.Repeat("{},", 300_000)+`{}]`), false},
+		"LongAnnotation": {object(","+conversion+`"{\"for\":\"v1alpha1\",\"losses\":[`+long+`{}]}"}`, ""), true},
+		"DeepAnnotation": {object(","+conversion+`"`+deep(200_000)+`"}`, ""), true},
+		"PathOutOfRange": {object(","+conversion+
+			`"{\"for\":\"v1beta2\",\"losses\":[{\"path\":[\"spec\",99999999999],\"was\":1}]}"}`, ""), false},
+		"MetadataIsAList": {`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":[]}`, true},
+		"DuplicateNames":  {object("", `"modules":[`+strings.Repeat(`{"name":"a"},`, 5_000)+`{"name":"a"}]`), true},
+	}
+	w := newWebhook(t, newControlPlane(t), nil, nil)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			out := httptest.NewRecorder()
+			w.review(out, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path,
+				strings.NewReader(review(tc.object))))
+			var got apiextensionsv1.ConversionReview
+			failed := out.Code != http.StatusOK
+			if !failed {
+				if err := json.Unmarshal(out.Body.Bytes(), &got); err != nil || got.Response == nil {
+					t.Fatalf("the answer is no review: %v", err)
+				}
+				failed = got.Response.Result.Status != metav1.StatusSuccess
+			}
+			if failed != tc.fails {
+				t.Errorf("status %d, failed %v, want failed %v: %.300s", out.Code, failed, tc.fails, out.Body)
+			}
+			if failed && out.Body.Len() > 4096 {
+				t.Errorf("the refusal has %d bytes", out.Body.Len())
+			}
+		})
+	}
+}
+
 // TestSlots checks that a request that waits for others ends when its caller cancels it.
 func TestSlots(t *testing.T) {
 	w := newWebhook(t, newControlPlane(t), nil, nil)

@@ -789,6 +789,48 @@ func TestVerifiedOnce(t *testing.T) {
 	}
 }
 
+// TestKeyRotation replaces the key of a policy in three steps: both keys are valid, the module is signed with the new key,
+// and the old key is removed. What only the old key has signed is refused after that, although it is in the cache.
+func TestKeyRotation(t *testing.T) {
+	g := newSigning(t)
+	g.cosignTag("p256")
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	c := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	write := func(keys ...string) {
+		if err := os.WriteFile(file, []byte(policyText(trust.Enforce, keys...)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.forward(wantPolicyPeriod)
+	}
+	write("p256")
+	tr, err := trust.LoadWithClock(file, nil, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, registryClock := open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
+	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
+	steps := []struct {
+		name string
+		do   func()
+		want string // reason of the refusal; empty means that the signature is valid
+	}{
+		{"OldKey", func() {}, ""},
+		{"BothKeys", func() { write("p256", "p256-other") }, ""},
+		{"OldKeyRemovedTooEarly", func() { write("p256-other") }, ocm.SignatureInvalid},
+		{"BothKeysAgain", func() { write("p256", "p256-other") }, ""},
+		{"SignedWithBoth", func() { g.cosignTag("p256", "p256-other") }, ""},
+		{"OldKeyRemoved", func() { write("p256-other") }, ""},
+	}
+	for _, step := range steps {
+		step.do()
+		registryClock.forward(max(errorCachePeriod, tagCachePeriod))
+		_, _, err := r.Fetch(t.Context(), layer)
+		if step.want == "" && err != nil || step.want != "" && reason(err) != step.want {
+			t.Errorf("%s: got %v, want reason %q", step.name, err, step.want)
+		}
+	}
+}
+
 // TestSignedLater signs a module after the first read.
 func TestSignedLater(t *testing.T) {
 	g := newSigning(t)
