@@ -21,3 +21,13 @@ fleet-bench: ## the manager with a fleet of clusters: CLUSTERS=100 MODULES=5 OBJ
 fleet-report: ## put results of fleet-bench together: FILES="a.json b.json" PAGE=docs/benchmarks.md
 	@cd playground && $(call progress,-o ../bin/fleetbench ./fleetbench)
 	@bin/fleetbench report --page="$(PAGE)" $(FILES)
+
+.PHONY: chaos
+MINUTES ?= 10
+SEED ?= 1
+
+# Ten minutes: a run of an hour is MINUTES=60. docs/reliability.md describes faults and checks.
+chaos: ## the manager under random faults and requests: MINUTES=10 SEED=1 ARGS=flags
+	@$(call progress,-o bin/ ./cmd/lifecycle-manager)
+	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground)
+	@bin/playground chaos --minutes=$(MINUTES) --seed=$(SEED) $(ARGS)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -106,4 +107,18 @@ func table(rows []Row) string {
 	}
 	_ = w.Flush() // into memory
 	return b.String()
+}
+
+// LogContains returns the first line of the manager's log that contains one of the texts, and "" if there is none.
+func (l *Landscape) LogContains(texts ...string) string {
+	data, err := os.ReadFile(filepath.Join(l.Dir, "manager.log"))
+	if err != nil {
+		return err.Error()
+	}
+	for line := range strings.Lines(string(data)) {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }

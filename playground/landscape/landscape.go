@@ -248,7 +248,17 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 	return err
 }
 
-// startReplica starts a process of the manager and connects the relay for agents with it.
+// RestartManager starts the manager again after its end, with the login and the addresses of the previous process. It
+// sends no request to the control plane, so it works while that does not.
+func (l *Landscape) RestartManager() error {
+	p, err := l.launch("manager", l.HealthAddress, l.MetricsAddress)
+	if err == nil {
+		l.Manager = p
+	}
+	return err
+}
+
+// startReplica starts a process of the manager with a login of its own.
 func (l *Landscape) startReplica(ctx context.Context, name, health, metrics string) (*Process, error) {
 	if err := l.grantManager(ctx); err != nil {
 		return nil, err
@@ -257,13 +267,17 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	if err != nil {
 		return nil, err
 	}
-	path := l.Kubeconfig(name)
-	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+	if err := os.WriteFile(l.Kubeconfig(name), kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
+	return l.launch(name, health, metrics)
+}
+
+// launch starts a process of the manager and connects the relay for agents with it.
+func (l *Landscape) launch(name, health, metrics string) (*Process, error) {
 	args := []string{
-		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost, "--health-probe-bind-address=" + health,
-		"--metrics-bind-address=" + metrics,
+		"--kubeconfig=" + l.Kubeconfig(name), "--oci-registry-host=" + l.RegistryHost,
+		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
 		"--egress-allow=127.0.0.0/8", // the chart repository and others of scenarios
 	}
 	if l.InCluster {

@@ -25,7 +25,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(clustersCommand(), upCommand())
+	root.AddCommand(clustersCommand(), upCommand(), chaosCommand())
 	root.AddCommand(controlCommands()...)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "playground:", err)

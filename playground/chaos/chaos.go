@@ -1,0 +1,443 @@
+// Package chaos runs the manager under random faults and random requests, and checks that it keeps the promises of the
+// README.
+//
+// # Use
+//
+//	report, err := chaos.Run(ctx, chaos.Options{Dir: "…", Bin: "bin", Seed: 1, For: time.Minute})
+//	fmt.Print(report)
+//
+// The command playground chaos does the same. An error means that the run could not be done. A failure of the manager is
+// in the report.
+//
+// # How it works
+//
+// A run has rounds. A plan has the requests and the faults of a round, made from the seed and the number of the round
+// (plan.go). The requests are first made without faults, one after the other; then all runtimes are removed, and the
+// same requests are made while faults are injected (fault.go, request.go). At the end of the round all faults are ended.
+// The state of all clusters must then become equal to that of the first part (picture.go). After that the manager must
+// not write, and its goroutines and memory must be near those of the first part. At last all runtimes are removed, and
+// the clusters must look as before the first round.
+//
+// During the whole run, every change in etcd is checked against the promises (promise.go): objects of users are not
+// changed or deleted, modules that are not requested otherwise are not deleted, no module gets an older version, no
+// object is deleted that another module contains, and every object is in an inventory before it is created. etcd has the
+// changes of all clusters in one order, also while API servers are stopped, so no change is missed.
+//
+// A seed repeats the order of events and their parameters. It does not repeat the interleaving of processes.
+//
+// # What it does not do
+//
+// All clusters share one etcd, which has no faults of its own: it neither loses writes nor is split. The manager is one
+// process without leader election.
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// Options configure a run.
+type Options struct {
+	// Dir is the folder of the landscape. It is created and removed. Bin is the folder with the programs.
+	Dir, Bin string
+	// Runtimes are the names of the runtimes. Default: runtime-a, runtime-b and runtime-c. Only the Kyma of the last one
+	// is deleted by requests.
+	Runtimes []string
+	// Seed selects the plan.
+	Seed uint64
+	// For is the time in which rounds are started. At least one round is made. Default: one round.
+	For time.Duration
+	// Round is the time in which the faults of one round begin. Default: one minute.
+	Round time.Duration
+	// Pace multiplies the number of events per second and divides the duration of faults. Default: 1.
+	Pace float64
+	// Heal is the longest time from the end of the faults to the desired state. Default: five minutes.
+	Heal time.Duration
+	// Idle is the time in which the manager must not write afterwards. Default: five seconds.
+	Idle time.Duration
+	// Only are the names of the faults that are injected. Empty: all.
+	Only []string
+	// Say is called with every event. nil discards them.
+	Say func(format string, args ...any)
+}
+
+// managerFlags are the flags of the manager. The modules have no operator that would set the state of their custom
+// resources. The delay after errors is limited, so that an outage of seconds does not delay the end by minutes.
+var managerFlags = []string{"--leader-elect=false", "--custom-state-check=false", "--failure-max-delay=10s"}
+
+// run is the state of a run.
+type run struct {
+	options  Options
+	land     *landscape.Landscape
+	manager  *supervisor
+	promises *promises
+	report   *Report
+	begin    time.Time
+
+	mu     sync.Mutex // guards what follows
+	locked map[string]*sync.Mutex
+}
+
+// Run makes a run.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	o = o.withDefaults()
+	r := &run{options: o, begin: time.Now(), locked: map[string]*sync.Mutex{},
+		report: &Report{Seed: o.Seed, Faults: map[string]int{}, Requests: map[string]int{}}}
+	r.land, err = landscape.Up(ctx, landscape.Options{Dir: o.Dir, Bin: o.Bin, Runtimes: o.Runtimes,
+		ManagerArgs: managerFlags})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.land.Close()) }()
+	life, end := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer end()
+	r.manager = &supervisor{land: r.land, say: r.say}
+	r.promises = newPromises(r.land.Namespace(), r.say)
+	var lost error
+	observing := make(chan struct{})
+	background.Go(func() {
+		lost = r.land.Host.Observe(life, sync.OnceFunc(func() { close(observing) }), wanted, r.promises.observe)
+	})
+	background.Go(func() { r.manager.watch(life) })
+	select {
+	case <-observing:
+	case <-time.After(time.Minute):
+		return nil, errors.New("observing etcd: the watch does not begin")
+	}
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	empty, err := r.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for round := uint64(0); ; round++ {
+		if err := r.round(ctx, round, empty); err != nil {
+			r.report.fail("round %d: %v", round, err)
+			r.report.Log = r.land.LogTail(40)
+			break
+		}
+		if time.Since(r.begin) >= o.For {
+			break
+		}
+	}
+	end()
+	background.Wait()
+	r.finish(lost)
+	return r.report, ctx.Err()
+}
+
+func (o Options) withDefaults() Options {
+	if len(o.Runtimes) == 0 {
+		o.Runtimes = []string{"runtime-a", "runtime-b", "runtime-c"}
+	}
+	if o.Round == 0 {
+		o.Round = time.Minute
+	}
+	if o.Pace == 0 {
+		o.Pace = 1
+	}
+	if o.Heal == 0 {
+		o.Heal = 5 * time.Minute
+	}
+	if o.Idle == 0 {
+		o.Idle = 5 * time.Second
+	}
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	return o
+}
+
+// say prints a line with the time since the beginning.
+func (r *run) say(format string, args ...any) {
+	r.options.Say("t=%.1fs "+format, append([]any{time.Since(r.begin).Seconds()}, args...)...)
+}
+
+// finish completes the report.
+func (r *run) finish(lost error) {
+	r.report.Lasted = time.Since(r.begin)
+	broken, changes, created := r.promises.result()
+	r.report.Changes, r.report.Created = changes, created
+	for _, b := range broken {
+		r.report.fail("promise broken: %s", b)
+	}
+	if lost != nil {
+		r.report.fail("not all changes were observed: %v", lost)
+	}
+	r.manager.mu.Lock()
+	defer r.manager.mu.Unlock()
+	r.report.Exits = len(r.manager.exits)
+	if trace := r.land.LogContains("panic: ", "fatal error: ", "Observed a panic", "WARNING: DATA RACE"); trace != "" {
+		r.report.fail("the manager has crashed: %s", trace)
+	}
+}
+
+// userObjects are objects of users, which exist before the first module.
+func userObjects(namespace string) []client.Object {
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: namespace} }
+	return []client.Object{
+		&corev1.ConfigMap{ObjectMeta: meta("of-a-user"), Data: map[string]string{"text": "mine"}},
+		&corev1.Secret{ObjectMeta: meta("of-a-user"), Data: map[string][]byte{"text": []byte("mine")}},
+		&corev1.ServiceAccount{ObjectMeta: meta("of-a-user")},
+	}
+}
+
+// prepare publishes the modules and creates the objects of users.
+func (r *run) prepare(ctx context.Context) error {
+	if err := publish(ctx, r.land); err != nil {
+		return err
+	}
+	if err := r.await(ctx, time.Minute, func(ctx context.Context) string { // creates the account that reads metrics
+		if _, err := r.land.Metric(ctx, "go_goroutines"); err != nil {
+			return err.Error()
+		}
+		return ""
+	}); err != nil {
+		return err
+	}
+	for _, name := range clusters(r.options.Runtimes) {
+		if _, err := r.land.Gate(name); err != nil { // before faults use them concurrently
+			return err
+		}
+		c := r.land.Clients[name]
+		for _, o := range userObjects("default") {
+			if err := c.Create(ctx, o); err != nil {
+				return fmt.Errorf("creating an object of a user in %s: %w", name, err)
+			}
+		}
+		r.promises.protect(true, name+"/configmaps/default/of-a-user", name+"/secrets/default/of-a-user",
+			name+"/serviceaccounts/default/of-a-user")
+		if name == landscape.ControlPlane {
+			continue
+		}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1beta2.RuntimeNamespace}}
+		if err := c.Create(ctx, namespace); err != nil {
+			return fmt.Errorf("creating the namespace of modules in %s: %w", name, err)
+		}
+		inherited := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "inherited", Namespace: "default"},
+			Data: map[string]string{"text": "theirs"}}
+		if err := c.Create(ctx, inherited); err != nil {
+			return fmt.Errorf("creating an object of a user in %s: %w", name, err)
+		}
+		r.promises.protect(false, name+"/configmaps/default/inherited", name+"/namespaces/"+v1beta2.RuntimeNamespace)
+	}
+	return r.await(ctx, time.Minute, func(ctx context.Context) string {
+		for _, name := range r.options.Runtimes { // controllers add these a moment after the namespace
+			key := client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "default"}
+			if err := r.land.Clients[name].Get(ctx, key, &corev1.ServiceAccount{}); err != nil {
+				return err.Error()
+			}
+			key.Name = "kube-root-ca.crt"
+			if err := r.land.Clients[name].Get(ctx, key, &corev1.ConfigMap{}); err != nil {
+				return err.Error()
+			}
+		}
+		return ""
+	})
+}
+
+// guarded are the objects of module steady in the runtimes whose Kyma stays.
+func (r *run) guarded() []string {
+	var all []string
+	for _, name := range stable(r.options.Runtimes) {
+		all = append(all, name+"/deployments/steady-system/steady", name+"/configmaps/kyma-system/steady",
+			name+"/secrets/steady-system/steady", name+"/namespaces/steady-system",
+			name+"/chaos.example.com/steadys/kyma-system/steady", name+"/serviceaccounts/steady-system/steady-1.0.0",
+			name+"/apiextensions.k8s.io/customresourcedefinitions/steadys.chaos.example.com")
+	}
+	return all
+}
+
+// round makes one round.
+func (r *run) round(ctx context.Context, n uint64, empty picture) error {
+	p := newPlan(r.options.Seed, n, r.options.Round, r.options.Runtimes, r.options.Pace)
+	if len(r.options.Only) > 0 {
+		p.faults = slices.DeleteFunc(p.faults, func(e event) bool { return !slices.Contains(r.options.Only, e.What) })
+	}
+	r.say("round %d: %d requests, %d faults; first without faults", n, len(p.requests), len(p.faults))
+	if err := r.begins(ctx); err != nil {
+		return err
+	}
+	for _, e := range p.requests {
+		if err := r.fulfil(ctx, e); err != nil {
+			return fmt.Errorf("without faults: %w", err)
+		}
+	}
+	want, before, err := r.rest(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.clean(ctx, empty); err != nil {
+		return fmt.Errorf("removing everything, without faults: %w", err)
+	}
+	r.say("round %d: with faults", n)
+	if err := r.begins(ctx); err != nil {
+		return err
+	}
+	r.promises.protect(false, r.guarded()...)
+	if err := r.disturb(ctx, p); err != nil {
+		return err
+	}
+	healed := time.Now()
+	r.say("round %d: all faults have ended", n)
+	if err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
+		got, err := r.look(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		return difference(want, got)
+	}); err != nil {
+		return fmt.Errorf("the state does not become that of the run without faults: %w", err)
+	}
+	r.report.Healing = append(r.report.Healing, time.Since(healed))
+	r.say("round %d: healed after %.1f s", n, time.Since(healed).Seconds())
+	if err := r.idle(ctx, want, before); err != nil {
+		return err
+	}
+	r.promises.release(r.guarded()...)
+	if err := r.clean(ctx, empty); err != nil {
+		return fmt.Errorf("removing everything, after the faults: %w", err)
+	}
+	r.report.Rounds++
+	return nil
+}
+
+// begins sets all channels and registers all runtimes with module steady.
+func (r *run) begins(ctx context.Context) error {
+	for _, e := range start(r.options.Runtimes) {
+		if err := r.fulfil(ctx, e); err != nil {
+			return fmt.Errorf("at the beginning: %w", err)
+		}
+	}
+	return nil
+}
+
+// disturb makes the requests of a plan and injects its faults. It returns when all requests were accepted and all faults
+// have ended.
+func (r *run) disturb(ctx context.Context, p plan) error {
+	begin := time.Now()
+	limit, cancel := context.WithTimeoutCause(ctx, r.options.Round+r.options.Heal,
+		errors.New("a request or the end of a fault does not succeed"))
+	defer cancel()
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var problems []error
+	note := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		problems = append(problems, err)
+	}
+	group.Go(func() { note(r.makeRequests(limit, begin, p.requests)) })
+	for _, e := range p.faults {
+		group.Go(func() { note(r.inject(limit, begin, e)) })
+	}
+	group.Wait()
+	return errors.Join(problems...)
+}
+
+// retryDelay is the interval of attempts of users, and of looks at the state.
+const retryDelay = 250 * time.Millisecond
+
+// sayInterval is the interval of lines about something that takes long.
+const sayInterval = 30 * time.Second
+
+// inject waits for the time of a fault, injects it, and ends it.
+func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
+	f, err := faultNamed(e.What)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, e.At-time.Since(begin)); err != nil {
+		return err
+	}
+	mine := r.lock(f.thing(e.Target))
+	mine.Lock()
+	defer mine.Unlock()
+	until := time.Now().Add(e.For)
+	var undo func(context.Context) error
+	for {
+		undo, err = f.begin(ctx, r, e, rand.New(rand.NewPCG(e.Pick, 0))) //nolint:gosec // to be repeatable
+		if err == nil || ctx.Err() != nil || time.Now().After(until) {
+			break
+		}
+		if err := sleep(ctx, retryDelay); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		r.say("fault %s", e)
+		r.report.count(r.report.Faults, e.What)
+	} else {
+		r.say("fault %s was not possible: %v", e, err)
+	}
+	if undo == nil {
+		return nil
+	}
+	if sleep(ctx, time.Until(until)) != nil {
+		r.say("fault %s %s: the run ends", e.What, e.Target)
+	}
+	if err := r.await(context.WithoutCancel(ctx), r.options.Heal, func(ctx context.Context) string {
+		if err := undo(ctx); err != nil {
+			return err.Error()
+		}
+		return ""
+	}); err != nil {
+		return fmt.Errorf("ending fault %s: %w", e, err)
+	}
+	r.say("fault %s %s has ended", e.What, e.Target)
+	return nil
+}
+
+// lock returns the lock of a thing that only one fault may need at a time.
+func (r *run) lock(thing string) *sync.Mutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.locked[thing] == nil {
+		r.locked[thing] = &sync.Mutex{}
+	}
+	return r.locked[thing]
+}
+
+// sleep waits for a time, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(max(d, 0)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// await calls look until it returns "". After the limit it returns the last text as error.
+func (r *run) await(ctx context.Context, limit time.Duration, look func(context.Context) string) error {
+	last, said := "", time.Now()
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		if last = look(ctx); last == "" {
+			return nil
+		}
+		if time.Since(said) > sayInterval {
+			r.say("still waiting: %s", last)
+			said = time.Now()
+		}
+		if err := sleep(ctx, retryDelay); err != nil {
+			return fmt.Errorf("%w; seen last: %s", err, last)
+		}
+	}
+	return fmt.Errorf("not in %s; seen last: %s", limit, strings.TrimSpace(last))
+}

@@ -1,0 +1,145 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// fault is a kind of fault.
+type fault struct {
+	name    string
+	targets func(runtimes []string) []string // objects that it may concern
+	needs   string                           // it needs this part of its target alone
+	// shortest and longest limit its duration. Both are zero if it has no end.
+	shortest, longest time.Duration
+	// begin injects it. undo ends it and is called until it succeeds; it is nil if there is nothing to end. begin is
+	// called until it succeeds or the time of the fault is over.
+	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
+}
+
+// thing returns what the fault needs for itself.
+func (f fault) thing(target string) string { return f.needs + "/" + target }
+
+// faults are all faults, in the order of the random choice. A new fault at the end changes the plans of all seeds.
+var faults = []fault{
+	{"manager-kill", process, "process", 0, 3 * time.Second, killManager},
+	{"manager-freeze", process, "process", time.Second, 10 * time.Second, freezeManager},
+	{"api-server-restart", clusters, "server", 0, 5 * time.Second, restartServer},
+	{"connection-refused", clusters, "server", time.Second, 10 * time.Second, cut(cluster.Refuse)},
+	{"connection-silent", clusters, "server", time.Second, 20 * time.Second, cut(cluster.BlackHole)},
+	{"connection-slow", clusters, "server", 2 * time.Second, 20 * time.Second, slow},
+	{"registry-down", registry, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
+}
+
+func process([]string) []string  { return []string{"manager"} }
+func registry([]string) []string { return []string{"registry"} }
+
+func clusters(runtimes []string) []string {
+	return append([]string{landscape.ControlPlane}, runtimes...)
+}
+
+func etcd([]string) []string { return []string{"etcd"} }
+
+func every(runtimes []string) []string { return runtimes }
+
+// stable returns the runtimes whose Kyma is never deleted.
+func stable(runtimes []string) []string { return runtimes[:max(len(runtimes)-1, 1)] }
+
+func killManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+	if err := r.manager.kill(); err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { return r.manager.start() }, nil
+}
+
+func freezeManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+	if err := r.manager.signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { return r.manager.signal(syscall.SIGCONT) }, nil
+}
+
+func restartServer(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
+	c := r.land.Clusters[e.Target]
+	return c.Start, c.Stop(ctx)
+}
+
+func cut(how cluster.Cut) func(context.Context, *run, event, *rand.Rand) (undo, error) {
+	return func(_ context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
+		r.land.Clusters[e.Target].Cut(how)
+		return r.mend(e.Target), nil
+	}
+}
+
+func slow(_ context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
+	r.land.Clusters[e.Target].Slow(time.Duration(20+pick.IntN(400)) * time.Millisecond)
+	return r.mend(e.Target), nil
+}
+
+func (r *run) mend(name string) undo {
+	return func(context.Context) error {
+		r.land.Clusters[name].Mend()
+		return nil
+	}
+}
+
+func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+	r.land.BreakRegistry(true)
+	return func(context.Context) error {
+		r.land.BreakRegistry(false)
+		return nil
+	}, nil
+}
+
+// moveTag pushes other content under the tag of a version whose content the manager knows. In the end, the tag leads to
+// the original content again.
+func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
+	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
+	t := &v1beta2.ModuleTemplate{}
+	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, version(v))}
+	if err := r.land.Clients[landscape.ControlPlane].Get(ctx, key, t); err != nil {
+		return nil, fmt.Errorf("reading ModuleTemplate %s: %w", key.Name, err)
+	}
+	if t.Annotations[v1beta2.AnnotationContentDigest] == "" {
+		return nil, errNothing // the first content that the manager finds is the right one
+	}
+	r.say("moving the tag of %s %s", name, version(v))
+	return func(ctx context.Context) error { return r.land.Push(ctx, release(name, v, original)) },
+		r.land.Push(ctx, release(name, v, "replaced"))
+}
+
+func compact(ctx context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+	return nil, r.land.Host.Compact(ctx)
+}
+
+// matching returns an expression for all requests whose method and path begin with a text.
+func matching(method string) *regexp.Regexp { return regexp.MustCompile("^" + method) }
+
+// ignoreAbsent returns nil for an error that means that an object or its kind does not exist.
+func ignoreAbsent(err error) error {
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// faultNamed returns a fault of the table.
+func faultNamed(name string) (fault, error) {
+	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+	if i < 0 {
+		return fault{}, fmt.Errorf("there is no fault %q", name)
+	}
+	return faults[i], nil
+}

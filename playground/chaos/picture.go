@@ -1,0 +1,149 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// picture is the state of all clusters. The key is cluster/key. The value is the content of an object of ours, without
+// fields that differ from run to run, and nil for any other object.
+type picture map[string]any
+
+// incidental are the prefixes of keys that differ from run to run although the desired state is the same.
+var incidental = []string{"ranges/", "ipaddresses/", "servicecidrs/", "controllerrevisions/", "csinodes/",
+	"priorityclasses/", "flowschemas/", "prioritylevelconfigurations/", "configmaps/kube-system/",
+	"apiregistration.k8s.io/", "certificatesigningrequests/"}
+
+// catalog is the prefix of ModuleTemplates and ModuleReleaseMetas, which stay in the control plane.
+const catalog = "operator.kyma-project.io/module"
+
+// look returns a picture of the present state.
+func (r *run) look(ctx context.Context) (picture, error) {
+	p := picture{}
+	for _, name := range clusters(r.options.Runtimes) {
+		objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool {
+			return wanted(name, key) && !slices.ContainsFunc(incidental, func(prefix string) bool {
+				return strings.HasPrefix(key, prefix)
+			}) && (name != landscape.ControlPlane || !strings.HasPrefix(key, catalog))
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objects {
+			p[name+"/"+o.Key] = content(o)
+		}
+	}
+	return p, nil
+}
+
+// content returns the comparable content of an object of ours.
+func content(o cluster.Stored) any {
+	if o.Object == nil || o.Cluster == landscape.ControlPlane && o.Object.GetKind() != v1beta2.KindKyma &&
+		o.Object.GetKind() != "Manifest" {
+		return nil
+	}
+	if o.Object.GetLabels()[v1beta2.LabelManagedBy] == "" && o.Object.GetKind() != v1beta2.KindKyma ||
+		o.Key == "namespaces/"+v1beta2.RuntimeNamespace { // it keeps its labels when the last Kyma is removed
+		return nil
+	}
+	switch u := o.Object.DeepCopy(); {
+	case u.GetKind() == v1beta2.KindKyma || u.GetKind() == "Manifest":
+		return status(u)
+	case strings.HasSuffix(o.Key, "/shared"): // which of the modules owns it depends on the order
+		return steadyParts(u.Object["data"])
+	default:
+		unstructured.RemoveNestedField(u.Object, "status")
+		return steadyParts(u.Object)
+	}
+}
+
+// status returns the parts of a Kyma or a Manifest that depend on the desired state only, not on former events.
+func status(u *unstructured.Unstructured) any {
+	part := func(fields ...string) any {
+		v, _, _ := unstructured.NestedFieldNoCopy(u.Object, fields...)
+		return v
+	}
+	list := func(field string, keep ...string) any {
+		var out []string
+		entries, _ := part("status", field).([]any)
+		for _, e := range entries {
+			m, _ := e.(map[string]any)
+			line := ""
+			for _, key := range keep {
+				line += fmt.Sprintf("%s=%v ", key, m[key])
+			}
+			out = append(out, line)
+		}
+		slices.Sort(out)
+		return out
+	}
+	return steadyParts(map[string]any{
+		"labels": u.GetLabels(), "finalizers": u.GetFinalizers(), "spec": u.Object["spec"],
+		"state": part("status", "state"), "version": part("status", "version"),
+		"digest": part("status", "appliedDigest"), "activeChannel": part("status", "activeChannel"),
+		"modules":    list("modules", "name", "channel", "version", "state", "message"),
+		"conditions": list("conditions", "type", "status", "reason", "message"),
+		"synced":     list("synced", "group", "kind", "namespace", "name", "adopted", "keep", "pending"),
+	})
+}
+
+// volatile are the fields that differ from run to run.
+var volatile = map[string]bool{
+	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true, "generation": true,
+	"observedGeneration": true, "lastTransitionTime": true, "lastUpdateTime": true, "caBundle": true,
+	"appliedGeneration": true, "clusterIP": true, "clusterIPs": true, "deployment.kubernetes.io/revision": true,
+}
+
+// steadyParts returns v without fields that differ from run to run.
+func steadyParts(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, e := range v {
+			if !volatile[key] {
+				out[key] = steadyParts(e)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = steadyParts(e)
+		}
+		return out
+	}
+	return v
+}
+
+// difference returns the differences between two pictures as text, at most a few of them.
+func difference(want, got picture) string {
+	const most = 8
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(got)) {
+		if _, is := want[key]; !is {
+			lines = append(lines, key+" is left over")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		is, found := got[key]
+		if !found {
+			lines = append(lines, key+" is missing")
+		} else if diff := cmp.Diff(want[key], is); diff != "" {
+			lines = append(lines, fmt.Sprintf("%s differs (-undisturbed +disturbed):\n%s", key, diff))
+		}
+	}
+	if n := len(lines); n > most {
+		lines = append(lines[:most], fmt.Sprintf("… and %d more", n-most))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,166 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// makeRequests makes all requests in their order, each at its time or when the previous one was accepted.
+func (r *run) makeRequests(ctx context.Context, begin time.Time, requests []event) error {
+	for _, e := range requests {
+		if err := sleep(ctx, e.At-time.Since(begin)); err != nil {
+			return err
+		}
+		if err := r.accept(ctx, e); err != nil {
+			return err
+		}
+		r.say("request %s", e)
+		r.report.count(r.report.Requests, e.What)
+	}
+	return nil
+}
+
+// accept repeats a request until the API servers have accepted it, as a user would.
+func (r *run) accept(ctx context.Context, e event) error {
+	err := r.await(ctx, r.options.Round+r.options.Heal, func(ctx context.Context) string {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := r.try(ctx, e); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if err != nil {
+		return fmt.Errorf("request %s is not accepted: %w", e, err)
+	}
+	return nil
+}
+
+// try makes a request once.
+func (r *run) try(ctx context.Context, e event) error {
+	c := e.change
+	switch {
+	case c.channels != nil:
+		return r.land.Assign(ctx, e.Target, component(e.Target), c.channels)
+	case c.remove:
+		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.kyma(e.Target)))
+	case c.create:
+		if err := r.register(ctx, e.Target); err != nil {
+			return err
+		}
+	}
+	return r.land.Edit(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
+}
+
+// register creates the access Secret and the Kyma of a runtime unless they exist. It waits for the deletion of a former
+// Kyma.
+func (r *run) register(ctx context.Context, name string) error {
+	k := r.kyma(name)
+	err := r.land.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKeyFromObject(k), k)
+	switch {
+	case err == nil && k.DeletionTimestamp != nil:
+		return fmt.Errorf("the former Kyma of %s still exists: %s", name, k.Status.LastOperation.Operation)
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading the Kyma of %s: %w", name, err)
+	}
+	r.promises.begin(name)
+	return r.land.Register(ctx, name, v1beta2.DefaultChannel)
+}
+
+func (r *run) kyma(name string) *v1beta2.Kyma {
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.land.Namespace()}}
+}
+
+// fulfil makes a request without faults, and waits until it is fulfilled.
+func (r *run) fulfil(ctx context.Context, e event) error {
+	if err := r.accept(ctx, e); err != nil {
+		return err
+	}
+	err := r.await(ctx, r.options.Heal, func(ctx context.Context) string { return r.missing(ctx, e.change.want) })
+	if err != nil {
+		return fmt.Errorf("request %s is not fulfilled: %w", e, err)
+	}
+	return nil
+}
+
+// missing says what differs from the versions that all runtimes should have. It returns "" if all modules are Ready in
+// these versions.
+func (r *run) missing(ctx context.Context, want map[string]map[string]int) string {
+	list := &v1beta2.KymaList{}
+	if err := r.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {
+		return err.Error()
+	}
+	found := 0
+	for _, k := range list.Items {
+		modules := want[k.Name]
+		if modules == nil {
+			if len(want) > 0 {
+				return "Kyma " + k.Name + " still exists: " + k.Status.LastOperation.Operation
+			}
+			continue
+		}
+		found++
+		if len(k.Status.Modules) != len(modules) || k.Status.State != v1beta2.StateReady {
+			return fmt.Sprintf("Kyma %s is %s with %d of %d modules: %s", k.Name, k.Status.State,
+				len(k.Status.Modules), len(modules), k.Status.LastOperation.Operation)
+		}
+		for _, m := range k.Status.Modules {
+			if m.Version != version(modules[m.Name]) || m.State != v1beta2.StateReady {
+				return fmt.Sprintf("module %s of %s is %s in version %s instead of %s: %s", m.Name, k.Name, m.State,
+					m.Version, version(modules[m.Name]), m.Message)
+			}
+		}
+	}
+	if found < len(want) {
+		return fmt.Sprintf("%d of %d Kymas exist", found, len(want))
+	}
+	return ""
+}
+
+// clean removes all Kymas, and waits until all clusters look as before the first one.
+func (r *run) clean(ctx context.Context, empty picture) error {
+	for _, name := range r.options.Runtimes {
+		e := event{What: "remove", Target: name, change: &change{remove: true}}
+		if err := r.accept(ctx, e); err != nil {
+			return err
+		}
+	}
+	err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
+		list := &v1beta2.KymaList{}
+		if err := r.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {
+			return err.Error()
+		}
+		for _, k := range list.Items {
+			return "Kyma " + k.Name + " still exists: " + k.Status.LastOperation.Operation
+		}
+		return ""
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range r.options.Runtimes {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name + "-access", Namespace: r.land.Namespace()}}
+		err := client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, secret))
+		if err != nil {
+			return fmt.Errorf("deleting the access Secret of %s: %w", name, err)
+		}
+	}
+	return r.await(ctx, r.options.Heal, func(ctx context.Context) string {
+		got, err := r.look(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		return difference(empty, got)
+	})
+}
