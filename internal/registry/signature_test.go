@@ -789,8 +789,8 @@ func TestVerifiedOnce(t *testing.T) {
 	}
 }
 
-// TestKeyRotation replaces the key of a policy in three steps: both keys are valid, the module is signed with the new key,
-// and the old key is removed. What only the old key has signed is refused after that, although it is in the cache.
+// TestKeyRotation replaces the key of a policy in three steps: both keys are valid, the module is signed with the new
+// key, and the old key is removed. What only the old key has signed is refused after that, although it is in the cache.
 func TestKeyRotation(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")

@@ -6,22 +6,22 @@
 //	report, err := chaos.Run(ctx, chaos.Options{Dir: "…", Bin: "bin", Seed: 1, For: time.Minute})
 //	fmt.Print(report)
 //
-// The command playground chaos does the same. An error means that the run could not be done. A failure of the manager is
-// in the report.
+// The command playground chaos does the same. An error means that the run could not be done. A failure of the manager
+// is in the report.
 //
 // # How it works
 //
 // A run has rounds. A plan has the requests and the faults of a round, made from the seed and the number of the round
 // (plan.go). The requests are first made without faults, one after the other; then all runtimes are removed, and the
-// same requests are made while faults are injected (fault.go, request.go). At the end of the round all faults are ended.
-// The state of all clusters must then become equal to that of the first part (picture.go). After that the manager must
-// not write, and its goroutines and memory must be near those of the first part. At last all runtimes are removed, and
-// the clusters must look as before the first round.
+// same requests are made while faults are injected (fault.go, request.go). At the end of the round all faults are
+// ended. The state of all clusters must then become equal to that of the first part (picture.go). After that the
+// manager must not write, and its goroutines and memory must be near those of the first part. At last all runtimes are
+// removed, and the clusters must look as before the first round.
 //
 // During the whole run, every change in etcd is checked against the promises (promise.go): objects of users are not
 // changed or deleted, modules that are not requested otherwise are not deleted, no module gets an older version, no
-// object is deleted that another module contains, and every object is in an inventory before it is created. etcd has the
-// changes of all clusters in one order, also while API servers are stopped, so no change is missed.
+// object is deleted that another module contains, and every object is in an inventory before it is created. etcd has
+// the changes of all clusters in one order, also while API servers are stopped, so no change is missed.
 //
 // A seed repeats the order of events and their parameters. It does not repeat the interleaving of processes.
 //
@@ -53,8 +53,8 @@ import (
 type Options struct {
 	// Dir is the folder of the landscape. It is created and removed. Bin is the folder with the programs.
 	Dir, Bin string
-	// Runtimes are the names of the runtimes. Default: runtime-a, runtime-b and runtime-c. Only the Kyma of the last one
-	// is deleted by requests.
+	// Runtimes are the names of the runtimes. Default: runtime-a, runtime-b and runtime-c. Only the Kyma of the last
+	// one is deleted by requests.
 	Runtimes []string
 	// Seed selects the plan.
 	Seed uint64
@@ -328,8 +328,8 @@ func (r *run) begins(ctx context.Context) error {
 	return nil
 }
 
-// disturb makes the requests of a plan and injects its faults. It returns when all requests were accepted and all faults
-// have ended.
+// disturb makes the requests of a plan and injects its faults. It returns when all requests were accepted and all
+// faults have ended.
 func (r *run) disturb(ctx context.Context, p plan) error {
 	begin := time.Now()
 	limit, cancel := context.WithTimeoutCause(ctx, r.options.Round+r.options.Heal,

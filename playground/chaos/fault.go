@@ -41,6 +41,16 @@ var faults = []fault{
 	{"connection-silent", clusters, "server", time.Second, 20 * time.Second, cut(cluster.BlackHole)},
 	{"connection-slow", clusters, "server", 2 * time.Second, 20 * time.Second, slow},
 	{"registry-down", registry, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
+	{"tag-moved", registry, "tags", 2 * time.Second, 20 * time.Second, moveTag},
+	{"etcd-compact", etcd, "etcd", 0, 0, compact},
+	{"access-deleted", stable, "access", time.Second, 10 * time.Second, deleteAccess},
+	{"access-rotated", stable, "access", 2 * time.Second, 20 * time.Second, rotateAccess},
+	{"answers-failing", stable, "access", 2 * time.Second, 15 * time.Second, failAnswers},
+	{"webhook-dead", every, "webhook", 2 * time.Second, 20 * time.Second, deadWebhook},
+	{"finalizer-held", every, "finalizer", 2 * time.Second, 20 * time.Second, holdFinalizer},
+	{"namespace-occupied", every, "namespace", 2 * time.Second, 20 * time.Second, occupyNamespace},
+	{"object-deleted", every, "hand", 0, 0, deleteObject},
+	{"object-edited", every, "hand", 0, 0, editObject},
 }
 
 func process([]string) []string  { return []string{"manager"} }

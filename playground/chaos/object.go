@@ -84,7 +84,9 @@ const heldBy = "chaos.example.com/held"
 
 // holdFinalizer adds a finalizer of somebody else to an object of a module.
 func holdFinalizer(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
-	o, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool { return o.GetName() != "inherited" })
+	o, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
+		return o.GetName() != "inherited"
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +177,8 @@ func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 	return restore, client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, s))
 }
 
-// rotateAccess replaces the credential by another one. In the end, the other one is revoked after the first one is back.
+// rotateAccess replaces the credential by another one. In the end, the other one is revoked after the first one is
+// back.
 func rotateAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	const user = "rotated"
 	_, restore, err := r.access(ctx, e.Target)

@@ -58,8 +58,8 @@ type model struct {
 	ignored  map[string]bool                      // modules of a runtime whose custom resource was never wanted
 }
 
-// newPlan makes the plan of a round. Equal arguments lead to equal plans. The last of the runtimes is the only one whose
-// Kyma is deleted.
+// newPlan makes the plan of a round. Equal arguments lead to equal plans. The last of the runtimes is the only one
+// whose Kyma is deleted.
 //
 // The plan never asks for an older version than before, because it depends on the time whether the newer one was
 // installed before, and a downgrade is refused. For the same reason a module never returns to a slower channel, and a
@@ -209,8 +209,8 @@ func (m *model) want() map[string]map[string]int {
 	return all
 }
 
-// planFaults returns faults until the end of the span. A fault does not begin before the end of another fault that needs
-// the same thing.
+// planFaults returns faults until the end of the span. A fault does not begin before the end of another fault that
+// needs the same thing.
 func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float64) []event {
 	var all []event
 	free := map[string]time.Duration{} // when a thing is free again

@@ -151,7 +151,8 @@ func (r *run) settle(ctx context.Context) error {
 	})
 }
 
-// idle checks that the manager does not write any more, that the state stays, and that its usage is near the former one.
+// idle checks that the manager does not write any more, that the state stays, and that its usage is near the former
+// one.
 func (r *run) idle(ctx context.Context, want picture, before usage) error {
 	if err := r.settle(ctx); err != nil {
 		return err
