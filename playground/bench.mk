@@ -27,7 +27,5 @@ MINUTES ?= 10
 SEED ?= 1
 
 # Ten minutes: a run of an hour is MINUTES=60. docs/reliability.md describes faults and checks.
-chaos: ## the manager under random faults and requests: MINUTES=10 SEED=1 ARGS=flags
-	@$(call progress,-o bin/ ./cmd/lifecycle-manager)
-	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground)
+chaos: build ## the manager under random faults and requests: MINUTES=10 SEED=1 ARGS=flags
 	@bin/playground chaos --minutes=$(MINUTES) --seed=$(SEED) $(ARGS)

@@ -20,11 +20,17 @@ import (
 func TestRun(t *testing.T) {
 	ctrl.SetLogger(logr.Discard()) // of our own clients
 	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "lifecycle-manager"),
-		"./cmd/lifecycle-manager")
-	build.Dir, build.Stdout, build.Stderr = "../..", os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		t.Fatalf("building the manager: %v", err)
+	for program, folder := range map[string]string{"lifecycle-manager": "../..", "runtime-watcher": "../..",
+		"sample-operator": ".."} {
+		source := "./cmd/" + program
+		if program == "sample-operator" {
+			source = "./sample/operator"
+		}
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, program), source)
+		build.Dir, build.Stdout, build.Stderr = folder, os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			t.Fatalf("building %s: %v", program, err)
+		}
 	}
 	report, err := Run(t.Context(), Options{Dir: filepath.Join(t.TempDir(), "landscape"), Bin: bin, Seed: 1,
 		Runtimes: []string{"runtime-a", "runtime-b"}, Round: 12 * time.Second, Pace: 3, Idle: 2 * time.Second,

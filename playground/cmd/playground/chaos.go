@@ -54,7 +54,8 @@ describes faults and checks.`,
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.Dir, "dir", ".chaos", "folder for logs and data; made at the start and removed at the end")
-	flags.StringVar(&o.Bin, "bin", "bin", "folder with the binary lifecycle-manager")
+	flags.StringVar(&o.Bin, "bin", "bin",
+		"folder with the binaries lifecycle-manager, runtime-watcher and sample-operator")
 	flags.Float64Var(&minutes, "minutes", 10, "time in which rounds begin; at least one is made")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of faults and requests")
 	flags.IntVar(&runtimes, "runtimes", 3, "number of runtimes")
