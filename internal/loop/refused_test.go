@@ -91,7 +91,7 @@ func TestClipStatusOfManyModules(t *testing.T) {
 		k := &v1beta2.Kyma{}
 		for range n {
 			k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{
-				Message: strings.Repeat("\x1b[31m\u202e\xff\nx", 3000)})
+				Message: strings.Repeat("\x1b[31m\u202e\xff\nx", 800)})
 		}
 		clipStatus(k)
 		for _, m := range k.Status.Modules {
