@@ -9,11 +9,16 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/runtimekyma"
 )
 
 // FuzzRemote decodes the Kyma that a runtime shows, and encodes the request that is stored of it. The memory is limited
 // by the number of values, and what is stored by lastRequestLimit.
 func FuzzRemote(f *testing.F) {
+	schema, err := runtimekyma.New()
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add(`{"spec":{"channel":"regular","modules":[`, `{"name":"a","channel":"fast"},`, `{}]}}`, uint16(250))
 	f.Add(`{"spec":{"modules":[`, `{"customResourcePolicy":"","managed":null},`, `{}]}}`, uint16(5000))
 	f.Add(`{"metadata":{"annotations":{`, `"\ud800":"",`, `"a":""}}}`, uint16(5000))
@@ -28,7 +33,7 @@ func FuzzRemote(f *testing.F) {
 		if utiljson.Unmarshal([]byte(text), &u.Object) != nil {
 			return
 		}
-		k, err := asKyma(u)
+		k, err := schema.Decode(u)
 		if err == nil {
 			if stored := encodeLastRequest(&v1beta2.Kyma{}, k); len(stored) > lastRequestLimit {
 				t.Errorf("%d bytes are stored", len(stored))
