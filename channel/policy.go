@@ -23,6 +23,25 @@ type Policy struct {
 
 	rules         []rule
 	defaultWindow []window // at most one
+	warnings      []string
+	problem       error // why no policy is in force; nil for a policy that was parsed
+}
+
+// UnusablePolicy returns a Policy without windows, for the time in which the only configured policy cannot be parsed.
+// Updates that need a window are blocked, and the message of the Blocker contains the problem.
+func UnusablePolicy(problem error) *Policy { return &Policy{problem: problem} }
+
+// IsUsable reports whether p is a policy that was parsed. A nil Policy and an UnusablePolicy are not usable.
+func (p *Policy) IsUsable() bool { return p != nil && p.problem == nil }
+
+// Warnings returns what ParsePolicy ignored: unknown keys, and rules that match no runtime. One sentence each, at most
+// 10 sentences.
+// A nil Policy has none.
+func (p *Policy) Warnings() []string {
+	if p == nil {
+		return nil
+	}
+	return p.warnings
 }
 
 type rule struct {
@@ -43,6 +62,7 @@ const (
 	maxWindows     = 100
 	maxLabels      = 20
 	maxPattern     = 1000
+	maxWarnings    = 10
 )
 
 // MaintenancePolicyError states where a maintenance policy is invalid and why.
@@ -87,6 +107,7 @@ type (
 	}
 	matchFile struct {
 		GlobalAccountID *string           `json:"globalAccountID"`
+		GlobalAccountId *string           `json:"globalAccountId"` //nolint:revive // the other spelling of the key
 		Plan            *string           `json:"plan"`
 		Region          *string           `json:"region"`
 		PlatformRegion  *string           `json:"platformRegion"`
@@ -100,8 +121,8 @@ type (
 	}
 )
 
-// ParsePolicy parses a policy in its JSON format. Unknown and repeated keys are errors. All errors are of type
-// *MaintenancePolicyError.
+// ParsePolicy parses a policy in its JSON format. Unknown keys are ignored and become [Policy.Warnings]; repeated keys
+// are errors. An empty default means that there is no default window. All errors are of type *MaintenancePolicyError.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) > maxPolicyBytes {
 		return nil, &MaintenancePolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller",
@@ -109,11 +130,18 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	}
 	var file policyFile
 	strict, err := kjson.UnmarshalStrict(data, &file)
-	if err = cmp.Or(err, firstOf(strict)); err != nil {
+	p := &Policy{}
+	for _, problem := range strict {
+		if key, isUnknown := strings.CutPrefix(problem.Error(), "unknown field "); isUnknown {
+			p.warn("key %s is unknown and was ignored: correct or remove it", key)
+			continue
+		}
+		err = cmp.Or(err, problem)
+	}
+	if err != nil {
 		return nil, &MaintenancePolicyError{"", err.Error()}
 	}
-	p := &Policy{}
-	if file.Default != nil {
+	if file.Default != nil && !file.Default.isEmpty() {
 		w, err := parseWindow("default", *file.Default)
 		if err != nil {
 			return nil, err
@@ -124,8 +152,9 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	case len(file.Rules) > maxRules:
 		return nil, &MaintenancePolicyError{"rules",
 			fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
-	case len(file.Rules) == 0 && p.defaultWindow == nil:
-		return nil, &MaintenancePolicyError{"", "it has neither rules nor a default: add one of them"}
+	case len(file.Rules) == 0 && file.Default == nil:
+		return nil, &MaintenancePolicyError{"", strings.Join(append(
+			[]string{"it has neither rules nor a default: add one of them"}, p.warnings...), "; ")}
 	}
 	for i, r := range file.Rules {
 		parsed, err := parseRule(fmt.Sprintf("rules[%d]", i), r)
@@ -133,19 +162,27 @@ func ParsePolicy(data []byte) (*Policy, error) {
 			return nil, err
 		}
 		if len(parsed.windows) == 0 && p.defaultWindow == nil {
-			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i),
-				"it is empty, and there is no default: add a window"}
+			p.warn("rules[%d].windows is empty, and there is no default: add a window", i)
+		}
+		if len(parsed.match) == 0 {
+			p.warn("rules[%d].match has no known key, so the rule matches no runtime: add a key, or use default for all "+
+				"runtimes", i)
+			continue
 		}
 		p.rules = append(p.rules, parsed)
 	}
 	return p, nil
 }
 
-func firstOf(errs []error) error {
-	if len(errs) == 0 {
-		return nil
+func (p *Policy) warn(format string, args ...any) {
+	if len(p.warnings) < maxWarnings {
+		p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
 	}
-	return errs[0]
+}
+
+// isEmpty reports whether no key of the window is set.
+func (f windowFile) isEmpty() bool {
+	return len(f.Days) == 0 && f.Begin == "" && f.End == "" && f.TimeZone == ""
 }
 
 func parseRule(path string, file ruleFile) (rule, error) {
@@ -176,6 +213,7 @@ func parseRule(path string, file ruleFile) (rule, error) {
 		pattern      *string
 	}{
 		{"globalAccountID", v1beta2.LabelGlobalAccountID, m.GlobalAccountID},
+		{"globalAccountId", v1beta2.LabelGlobalAccountID, m.GlobalAccountId},
 		{"plan", v1beta2.LabelBrokerPlanName, m.Plan},
 		{"region", v1beta2.LabelRegion, m.Region},
 		{"platformRegion", v1beta2.LabelPlatformRegion, m.PlatformRegion},
@@ -191,10 +229,6 @@ func parseRule(path string, file ruleFile) (rule, error) {
 		if err := add(fmt.Sprintf("labels[%s]", label), label, m.Labels[label]); err != nil {
 			return rule{}, err
 		}
-	}
-	if len(r.match) == 0 {
-		return rule{}, &MaintenancePolicyError{path + ".match",
-			"it has no field: add one, or use default for all runtimes"}
 	}
 	for i, w := range file.Windows {
 		parsed, err := parseWindow(fmt.Sprintf("%s.windows[%d]", path, i), w)

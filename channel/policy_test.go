@@ -8,6 +8,8 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
@@ -52,9 +54,9 @@ func TestParsePolicyErrors(t *testing.T) {
 		"Null":      {"nothing at all", `null`, "", "neither rules nor a default"},
 		"NoWindow":  {"an empty policy is a mistake", `{"rules": []}`, "", "neither rules nor a default"},
 		"WrongType": {"a list is a list", `{"rules": {}}`, "", "cannot unmarshal object"},
-		"UnknownKey": {"a typo is reported with its position",
-			`{"rules": [{"match": {"plann": "x"}, "windows": []}]}`, "", `unknown field "rules[0].match.plann"`},
-		"Case": {"keys are written as they are", `{"Default": ` + ok + `}`, "", `unknown field "Default"`},
+		"Case":      {"keys are written as they are", `{"Default": ` + ok + `}`, "", `key "Default" is unknown`},
+		"TwoSpellings": {"one of them", match(`{"globalAccountID": "a", "globalAccountId": "b"}`),
+			"rules[1].match.globalAccountId", "matched twice"},
 		"Twice": {"which of two counts is not to be guessed",
 			`{"default": ` + ok + `, "default": ` + ok + `}`, "", `duplicate field "default"`},
 		"Trailing": {"one document", window(ok) + `{}`, "", "after top-level value"},
@@ -77,9 +79,6 @@ func TestParsePolicyErrors(t *testing.T) {
 		"SameLabel": {"two words for one label",
 			match(`{"plan": "a", "labels": {"kyma-project.io/broker-plan-name": "b"}}`),
 			"rules[1].match.labels[kyma-project.io/broker-plan-name]", "matched twice"},
-		"NoMatch": {"a rule for all is the default", match(`{}`), "rules[1].match", "it has no field"},
-		"NoDefault": {"a rule without windows needs the default", `{"rules": [{"match": {"plan": "a"}}]}`,
-			"rules[0].windows", "there is no default"},
 		"Day": {"days are reported", window(
 			`{"days": ["Sat", "Sunday"], "begin": "01:00:00Z", "end": "02:00:00Z"}`), "default.days[1]",
 			`"Sunday" is not a day: use one of Sun, Mon`},
@@ -110,7 +109,8 @@ func TestParsePolicyErrors(t *testing.T) {
 		"WindowOfARule": {"the place is named", `{"rules": [{"match": {"plan": "a"}, "windows": [` + ok +
 			`, {"days": ["Sat"], "begin": "25:00:00Z", "end": ""}]}]}`,
 			"rules[0].windows[1].begin", `"25:00:00Z" should be`},
-		"NothingOfWindow": {"an empty window", window(`{}`), "default.begin", `"" should be a date and time`},
+		"NothingOfWindow": {"an empty window", `{"rules": [{"match": {"plan": "a"}, "windows": [{}]}]}`,
+			"rules[0].windows[0].begin", `"" should be a date and time`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +124,84 @@ func TestParsePolicyErrors(t *testing.T) {
 				t.Errorf("message %q does not begin with what was done and where", err)
 			}
 		})
+	}
+}
+
+// TestIgnoredInPolicy has policies that are in force although parts of them have no effect.
+func TestIgnoredInPolicy(t *testing.T) {
+	cases := map[string]struct {
+		reason, text string
+		labels       map[string]string
+		matches      bool // whether a rule matches the labels
+		warnings     []string
+	}{
+		"Nothing": {
+			reason:  "a policy without mistakes",
+			text:    `{"rules": [{"match": {"plan": "x"}, "windows": [` + ok + `]}]}`,
+			labels:  map[string]string{v1beta2.LabelBrokerPlanName: "x"},
+			matches: true,
+		},
+		"Spelling": {
+			reason:  "the reference reads both spellings",
+			text:    `{"rules": [{"match": {"globalAccountId": "ga"}, "windows": [` + ok + `]}]}`,
+			labels:  map[string]string{v1beta2.LabelGlobalAccountID: "ga"},
+			matches: true,
+		},
+		"EmptyDefault": {
+			reason:  "an empty default is no default",
+			text:    `{"rules": [{"match": {"plan": "x"}, "windows": [` + ok + `]}], "default": {}}`,
+			labels:  map[string]string{v1beta2.LabelBrokerPlanName: "x"},
+			matches: true,
+		},
+		"OnlyEmptyDefault": {
+			reason: "also without rules",
+			text:   `{"rules": [], "default": {}}`,
+		},
+		"UnknownKey": {
+			reason: "an unknown key next to known ones",
+			text: `{"owner": "me", "rules": [{"match": {"plan": "x", "plann": "y"}, "windows": [` +
+				ok + `]}]}`,
+			labels:  map[string]string{v1beta2.LabelBrokerPlanName: "x"},
+			matches: true,
+			warnings: []string{`key "owner" is unknown and was ignored: correct or remove it`,
+				`key "rules[0].match.plann" is unknown and was ignored: correct or remove it`},
+		},
+		"OnlyUnknownKey": {
+			reason: "a rule without a known key must not match everything",
+			text:   `{"rules": [{"match": {"plann": "x"}, "windows": [` + ok + `]}], "default": {}}`,
+			labels: map[string]string{v1beta2.LabelBrokerPlanName: "x"},
+			warnings: []string{`key "rules[0].match.plann" is unknown and was ignored: correct or remove it`,
+				"rules[0].match has no known key, so the rule matches no runtime: add a key, or use default for all runtimes"},
+		},
+		"NoWindows": {
+			reason:   "a rule without windows needs the default",
+			text:     `{"rules": [{"match": {"plan": "x"}}]}`,
+			labels:   map[string]string{v1beta2.LabelBrokerPlanName: "x"},
+			warnings: []string{"rules[0].windows is empty, and there is no default: add a window"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := mustPolicy(t, c.text)
+			if diff := cmp.Diff(c.warnings, p.Warnings()); diff != "" {
+				t.Errorf("%s: warnings differ (-want +got):\n%s", c.reason, diff)
+			}
+			if _, err := p.CurrentOrNextWindow(c.labels, at); err == nil != c.matches {
+				t.Errorf("%s: got %v", c.reason, err)
+			}
+		})
+	}
+}
+
+// TestManyWarnings limits the warnings of a policy.
+func TestManyWarnings(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, `"key%d": 1, `, i)
+	}
+	p := mustPolicy(t, `{`+text.String()+`"default": `+ok+`}`)
+	if n := len(p.Warnings()); n != maxWarnings {
+		t.Errorf("%d warnings, want %d", n, maxWarnings)
 	}
 }
 
@@ -467,6 +545,8 @@ func TestOpeningUnknown(t *testing.T) {
 		says   string
 	}{
 		"None": {"none is configured", nil, "", "there is no maintenance policy: configure one"},
+		"Unusable": {"the configured policy cannot be parsed", UnusablePolicy(errors.New("broken")), "",
+			"no maintenance policy is in force, because the configured one cannot be used: broken"},
 		"NoRule": {"no rule and no default", mustPolicy(t, rule+`}`), "y",
 			"no rule of the maintenance policy matches this Kyma, and there is no default: add a window"},
 		"NoLabel": {"a missing label matches nothing",

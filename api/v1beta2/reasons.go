@@ -223,8 +223,8 @@ const (
 	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a
 	// maintenance policy.
 	ReasonWindowUnknown = "WindowUnknown"
-	// ReasonInvalidPolicy: the maintenance policy cannot be parsed; the previous one stays in force. Correct the field
-	// in the message.
+	// ReasonInvalidPolicy: the maintenance policy cannot be parsed. The previous one stays in force, if there was one.
+	// Correct the field in the message.
 	ReasonInvalidPolicy = "InvalidPolicy"
 )
 

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,12 +23,18 @@ import (
 func main() {
 	charts, c := process.Main(), config.NewManager() // Main does not return in a process that renders
 	c.Register(pflag.CommandLine)
-	pflag.Parse()
-	if c.Version {
+	err := config.Parse(pflag.CommandLine, os.Args[1:])
+	if errors.Is(err, pflag.ErrHelp) {
+		return
+	}
+	if err == nil && c.Version {
 		fmt.Println(config.ReadBuild())
 		return
 	}
-	if err := c.Validate(); err != nil {
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "lifecycle-manager cannot start:\n%v\n", err)
 		os.Exit(1)
 	} // logr's verbosity n is slog's level -n

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,12 +23,17 @@ import (
 func main() {
 	c, notes := config.NewAgent()
 	c.Register(pflag.CommandLine)
-	pflag.Parse()
-	if c.Version {
+	err := config.Parse(pflag.CommandLine, os.Args[1:])
+	if errors.Is(err, pflag.ErrHelp) {
+		return
+	}
+	if err == nil && c.Version {
 		fmt.Println(config.ReadBuild())
 		return
 	}
-	err := c.Validate()
+	if err == nil {
+		err = c.Validate()
+	}
 	if err == nil {
 		err = run(c, notes)
 	}

@@ -207,7 +207,7 @@ var (
 	// the policy is missing or invalid.
 	MaintenancePolicyValid = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_maintenance_window_config_read_success",
-		Help: "1 if the maintenance policy that was read last is in force.",
+		Help: "1 if the maintenance policy that was read last is in force, 0 if it is missing or cannot be used.",
 	})
 
 	// CatalogWrites counts the objects of the catalog copy that were written to runtimes or deleted from runtimes. The

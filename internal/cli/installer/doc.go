@@ -25,5 +25,6 @@ func Commands(a *console.App) []*cobra.Command {
 	return []*cobra.Command{
 		installCommand(a),
 		uninstallCommand(a),
+		migrateCommand(a),
 	}
 }

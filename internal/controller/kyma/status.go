@@ -224,9 +224,8 @@ func (n *run) reportPolicy(set setter) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
 		return
 	}
-	set(v1beta2.ConditionMaintenancePolicy, false, "",
-		"the maintenance policy cannot be read, the previous one stays in force", v1beta2.ReasonInvalidPolicy,
-		n.found.policyProblem.Error())
+	set(v1beta2.ConditionMaintenancePolicy, false, "", "the maintenance policy cannot be used",
+		v1beta2.ReasonInvalidPolicy, n.found.policyProblem.Error())
 }
 
 // reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that has an effect

@@ -12,7 +12,8 @@
 //
 // The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache on every call of Refresh, so that no
 // decision uses an outdated policy. A file is read every 5 seconds. A policy that cannot be parsed does not replace the
-// policy in force, and Problem returns the reason. If the policy is removed, no policy is in force.
+// policy in force, and Problem returns the reason. If no policy was in force, updates that need a window are blocked
+// with that reason. If the policy is removed, no policy is in force.
 //
 // # What it does not do
 //
@@ -26,6 +27,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
@@ -116,10 +119,16 @@ func (p *Policies) Refresh(ctx context.Context) {
 	if !changed {
 		return
 	}
-	logChange(ctx, "ConfigMap "+p.options.ConfigMap, version, problem)
-	if problem != nil && p.options.Events != nil {
-		p.options.Events.Eventf(cm, nil, corev1.EventTypeWarning, v1beta2.ReasonInvalidPolicy, "Read",
-			"%s; the previous policy stays in force", problem)
+	logChange(ctx, "ConfigMap "+p.options.ConfigMap, version, problem, p.InForce().Warnings())
+	if p.options.Events == nil || version == "" {
+		return
+	}
+	if problem != nil {
+		p.options.Events.Eventf(cm, nil, corev1.EventTypeWarning, v1beta2.ReasonInvalidPolicy, "Read", "%s",
+			loop.Clip(problem.Error()))
+	} else if ignored := p.InForce().Warnings(); len(ignored) > 0 {
+		p.options.Events.Eventf(cm, nil, corev1.EventTypeWarning, v1beta2.ReasonFieldIgnored, "Read",
+			"the policy is in force, but parts of it are ignored: %s", loop.Clip(strings.Join(ignored, "; ")))
 	}
 }
 
@@ -153,7 +162,7 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 		return channel.ParsePolicy(data)
 	})
 	if changed {
-		logChange(ctx, p.options.File, version, problem)
+		logChange(ctx, p.options.File, version, problem, p.InForce().Warnings())
 	}
 	return changed
 }
@@ -174,9 +183,14 @@ func (p *Policies) replace(version string, parse func() (*channel.Policy, error)
 	}
 	policy, err := parse()
 	if err != nil {
-		p.problem = err
+		if p.inForce.IsUsable() {
+			p.problem = fmt.Errorf("%w; the previous policy stays in force", err)
+		} else {
+			p.inForce = channel.UnusablePolicy(err)
+			p.problem = fmt.Errorf("%w; no policy is in force, and updates that need a maintenance window wait", err)
+		}
 		metrics.MaintenancePolicyValid.Set(0)
-		return true, err
+		return true, p.problem
 	}
 	policy.MinRemaining, p.inForce = p.options.MinWindow, policy
 	metrics.MaintenancePolicyValid.Set(1)
@@ -184,14 +198,14 @@ func (p *Policies) replace(version string, parse func() (*channel.Policy, error)
 }
 
 // logChange logs whether a policy is in force after a change, and any problem of the policy.
-func logChange(ctx context.Context, where, version string, problem error) {
+func logChange(ctx context.Context, where, version string, problem error, ignored []string) {
 	switch l := log.FromContext(ctx).WithValues("from", where); {
 	case problem != nil:
-		l.Error(problem, "the maintenance policy cannot be used, the previous one stays in force")
+		l.Error(problem, "the maintenance policy cannot be used")
 	case version == "":
 		l.Info("there is no maintenance policy")
 	default:
-		l.Info("a maintenance policy is in force")
+		l.Info("a maintenance policy is in force", "ignored", ignored)
 	}
 }
 

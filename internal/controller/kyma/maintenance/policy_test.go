@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,5 +95,39 @@ func TestRefreshConfigMap(t *testing.T) {
 	}
 	if len(recorded.Events) != 1 {
 		t.Errorf("%d events for one broken version, want one", len(recorded.Events))
+	}
+}
+
+// TestFirstPolicyIsBroken has no previous policy that could stay in force.
+func TestFirstPolicyIsBroken(t *testing.T) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"},
+		Data: map[string]string{channel.PolicyKey: "{"}}
+	recorded := events.NewFakeRecorder(10)
+	p := New(Options{Client: fake.NewClientBuilder().WithObjects(cm).Build(), Namespace: "kcp-system",
+		ConfigMap: "maintenance", Events: recorded})
+	p.Refresh(t.Context())
+	_, err := p.InForce().CurrentOrNextWindow(nil, time.Now())
+	for _, text := range []string{p.Problem().Error(), fmt.Sprint(err), <-recorded.Events} {
+		if strings.Contains(text, "previous") || !strings.Contains(text, "no maintenance policy is in force") &&
+			!strings.Contains(text, "no policy is in force") {
+			t.Errorf("got %q, want that no policy is in force", text)
+		}
+	}
+}
+
+// TestIgnoredKeys records one event that names the keys without effect.
+func TestIgnoredKeys(t *testing.T) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"},
+		Data: map[string]string{channel.PolicyKey: strings.Replace(open, "{", `{"owner": "me",`, 1)}}
+	recorded := events.NewFakeRecorder(10)
+	p := New(Options{Client: fake.NewClientBuilder().WithObjects(cm).Build(), Namespace: "kcp-system",
+		ConfigMap: "maintenance", Events: recorded})
+	p.Refresh(t.Context())
+	p.Refresh(t.Context())
+	if !isOpen(p) || p.Problem() != nil || len(recorded.Events) != 1 {
+		t.Fatalf("got problem %v and %d events, want a policy in force and one event", p.Problem(), len(recorded.Events))
+	}
+	if e := <-recorded.Events; !strings.Contains(e, v1beta2.ReasonFieldIgnored) || !strings.Contains(e, `"owner"`) {
+		t.Errorf("got event %q", e)
 	}
 }

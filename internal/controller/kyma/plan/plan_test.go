@@ -46,6 +46,8 @@ func TestEntry(t *testing.T) {
 	}
 	blocked := channel.Decision{Channel: "slow", Blocker: &channel.Blocker{Code: "ChannelNotFound",
 		Message: "no such channel", KeepInstalled: true}}
+	unknown := channel.Decision{Blocker: &channel.Blocker{Code: "ModuleNotFound", Message: "no such module",
+		KeepInstalled: true}}
 	unseen := manifestIn(v1beta2.StateReady, "")
 	unseen.Generation = 4
 	leaving := manifestIn(v1beta2.StateDeleting, "waiting for ConfigMap x")
@@ -88,8 +90,10 @@ func TestEntry(t *testing.T) {
 			Module{Decision: blocked, Former: former, Manifest: manifestIn("Ready", "")},
 			want{State: "Warning", Version: "1.0.0", Channel: "slow", Reason: "ChannelNotFound",
 				Message: "no such channel", Manifest: "a-keda-1", Template: "keda-1.0.0"}},
-		"BlockedAtOnce": {"a module that never ran needs the user too", Module{Decision: blocked},
-			want{State: "Warning", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel"}},
+		"BlockedAtOnce": {"a module that never ran is an error", Module{Decision: blocked},
+			want{State: "Error", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel"}},
+		"UnknownModule": {"clients of Kyma expect a Warning", Module{Decision: unknown},
+			want{State: "Warning", Reason: "ModuleNotFound", Message: "no such module"}},
 		"RegistryDown": {"a failed update is an error, with the installed version",
 			Module{Decision: decided(), Former: former, Manifest: manifestIn("Ready", ""),
 				Err: errors.New("registry is down")}, want{State: "Error", Version: "1.0.0", Channel: "fast",

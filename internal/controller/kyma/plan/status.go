@@ -100,7 +100,8 @@ func observationOf(m *Module) changelog.Observation {
 //	WaitingForWindow               unchanged; field maintenance shows that an update waits
 //	KymaPaused, ModulePaused       unchanged, but Warning if another version is requested or no Manifest exists
 //	WindowUnknown                  Error: the maintenance policy has to be corrected
-//	any other                      Warning, even if no version was ever installed: a person has to act, retries do not help
+//	ModuleNotFound                 Warning, as clients of Kyma expect it
+//	any other                      Warning if a version is installed, Error if none is
 func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 	b := m.Decision.Blocker
 	state := v1beta2.StateWarning
@@ -111,8 +112,13 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 		if m.Manifest != nil && (m.Decision.Version == "" || m.Decision.Version == e.Version) {
 			state = e.State
 		}
+	case v1beta2.ReasonModuleNotFound:
 	case v1beta2.ReasonWindowUnknown:
 		state = v1beta2.StateError
+	default:
+		if m.Manifest == nil {
+			state = v1beta2.StateError
+		}
 	}
 	message := b.Message
 	if state == e.State && e.Message != "" && e.Reason != b.Code {
