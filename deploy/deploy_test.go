@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -465,6 +466,39 @@ func TestValues(t *testing.T) {
 		!strings.Contains(err.Error(), "flavour") {
 		t.Errorf("an unknown flavour gives %v", err)
 	}
+}
+
+// TestExtras checks values that a cluster behind a proxy or with an authority of its own needs, and tags that YAML reads
+// as numbers.
+func TestExtras(t *testing.T) {
+	objects, err := Objects(t.Context(), Options{Set: []string{"replicas=2"}, Values: []byte(`
+image: {tag: 20261123}
+extraEnv: [{name: SSL_CERT_DIR, value: /etc/company-ca}]
+extraVolumes: [{name: ca, configMap: {name: company-ca}}]
+extraVolumeMounts: [{name: ca, mountPath: /etc/company-ca, readOnly: true}]
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		text, err := json.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{`"image":"lifecycle-manager:20261123"`,
+			`{"name":"SSL_CERT_DIR","value":"/etc/company-ca"}`, `"volumes":[{"configMap":{"name":"company-ca"},"name":"ca"}]`,
+			`"volumeMounts":[{"mountPath":"/etc/company-ca","name":"ca","readOnly":true}]`,
+			`"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"`} {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("the Deployment has no %s:\n%s", part, text)
+			}
+		}
+		return
+	}
+	t.Error("there is no Deployment")
 }
 
 // TestSchema checks that values.yaml and the schema have the same values.

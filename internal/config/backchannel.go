@@ -45,6 +45,8 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 	f.StringVar(&m.SkrWebhookMemoryLimits, "skr-webhook-memory-limits", m.SkrWebhookMemoryLimits,
 		"memory limit of the agent")
 	f.StringVar(&m.SkrWebhookCPULimits, "skr-webhook-cpu-limits", m.SkrWebhookCPULimits, "CPU limit of the agent")
+	f.StringVar(&m.AgentGodebug, "agent-godebug", m.AgentGodebug,
+		"variable GODEBUG of the agent, such as fips140=only (default $GODEBUG)")
 	f.StringVar(&m.CertManagement, "cert-management", m.CertManagement,
 		"issuer of the certificates of agents: empty for an authority in the manager, or cert-manager.io/v1")
 	f.DurationVar(&m.SelfSignedCertDuration, "self-signed-cert-duration", m.SelfSignedCertDuration,

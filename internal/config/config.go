@@ -304,6 +304,8 @@ type Manager struct {
 	// SkrWebhookMemoryLimits and SkrWebhookCpuLimits are the resource limits of the agent. Defaults 200Mi, 100m.
 	SkrWebhookMemoryLimits string
 	SkrWebhookCPULimits    string
+	// AgentGodebug is the variable GODEBUG of the agent, for example fips140=only. Default $GODEBUG of the manager.
+	AgentGodebug string
 	// CertManagement is the issuer of the certificates of agents. Empty (default) means the certificate authority in
 	// the manager; cert-manager.io/v1 means cert-manager.
 	CertManagement string
@@ -385,6 +387,7 @@ func NewManager() *Manager {
 		SkrWatcherImageTag:               Version,
 		SkrWebhookMemoryLimits:           "200Mi",
 		SkrWebhookCPULimits:              "100m",
+		AgentGodebug:                     os.Getenv("GODEBUG"),
 		SelfSignedCertIssuerName:         "klm-watcher-selfsigned",
 	}
 }

@@ -165,7 +165,8 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 func deliveryOptions(c *config.Manager, from issuer) delivery.Options {
 	return delivery.Options{
 		Issuer: from, Roots: from.Roots, Image: agentImage(c), Address: c.ListenerAddress,
-		MemoryLimit: c.SkrWebhookMemoryLimits, CPULimit: c.SkrWebhookCPULimits, DNSNames: c.AdditionalDNSNames,
+		MemoryLimit: c.SkrWebhookMemoryLimits, CPULimit: c.SkrWebhookCPULimits, GoDebug: c.AgentGodebug,
+		DNSNames:   c.AdditionalDNSNames,
 		PullSecret: c.SKRImagePullSecret, AuditInterval: c.WatchedAuditInterval,
 	}
 }

@@ -21,3 +21,8 @@ subjects:
         - {protocol: TCP, port: {{ int . }}}
 {{- end }}
 {{- end }}
+
+{{/* The tag of an image as text. Numbers of YAML are floats. */}}
+{{- define "tag" -}}
+{{- if kindIs "float64" . }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end -}}
+{{- end }}

@@ -54,6 +54,8 @@ type Options struct {
 	Address string
 	// MemoryLimit and CPULimit are the resource limits of the agent, as quantities.
 	MemoryLimit, CPULimit string
+	// GoDebug is the variable GODEBUG of the agent. "" means that the variable is not set.
+	GoDebug string
 	// DNSNames are additional DNS names in all certificates.
 	DNSNames []string
 	// PullSecret is the name of the image pull Secret in the runtime. "" means that there is none.

@@ -102,6 +102,9 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 			e["value"] = d.Address
 		}
 	}
+	if d.GoDebug != "" {
+		server["env"] = append(server["env"].([]any), map[string]any{"name": "GODEBUG", "value": d.GoDebug})
+	}
 	if d.PullSecret != "" {
 		if err := set(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec",
 			"imagePullSecrets"); err != nil {

@@ -34,7 +34,8 @@ func newDelivery(t *testing.T) *Delivery {
 	d, err := New(Options{
 		Issuer: noIssuer{}, Roots: func() []*x509.Certificate { return nil },
 		Image:   "registry.example.com/runtime-watcher:1.2.3",
-		Address: "events.example.com:444", MemoryLimit: "200Mi", CPULimit: "100m", AuditInterval: time.Hour,
+		Address: "events.example.com:444", MemoryLimit: "200Mi", CPULimit: "100m", GoDebug: "fips140=only",
+		AuditInterval: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +104,8 @@ func TestCompose(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{`"image":"registry.example.com/runtime-watcher:1.2.3"`,
-		`"limits":{"cpu":"100m","memory":"200Mi"}`, `{"name":"KCP_ADDR","value":"events.example.com:444"}`} {
+		`"limits":{"cpu":"100m","memory":"200Mi"}`, `{"name":"KCP_ADDR","value":"events.example.com:444"}`,
+		`{"name":"GODEBUG","value":"fips140=only"}`} {
 		if !strings.Contains(string(pod), part) {
 			t.Errorf("the Deployment has no %s", part)
 		}
