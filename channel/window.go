@@ -27,8 +27,8 @@ func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (M
 			"there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
 	}
 	if p.problem != nil {
-		return MaintenanceWindow{}, windowUnknown("no maintenance policy is in force, because the configured one cannot be "+
-			"used: %v", p.problem)
+		return MaintenanceWindow{}, windowUnknown("no maintenance policy is in force, because the configured one "+
+			"cannot be used: %v", p.problem)
 	}
 	missing := "no rule of the maintenance policy matches this Kyma, and there is no default"
 	if i := p.ruleFor(labels); i >= 0 {

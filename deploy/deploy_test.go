@@ -468,8 +468,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestExtras checks values that a cluster behind a proxy or with an authority of its own needs, and tags that YAML reads
-// as numbers.
+// TestExtras checks values for a cluster with a proxy or an authority of its own, and tags that YAML reads as numbers.
 func TestExtras(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Set: []string{"replicas=2"}, Values: []byte(`
 image: {tag: 20261123}
@@ -489,7 +488,8 @@ extraVolumeMounts: [{name: ca, mountPath: /etc/company-ca, readOnly: true}]
 			t.Fatal(err)
 		}
 		for _, part := range []string{`"image":"lifecycle-manager:20261123"`,
-			`{"name":"SSL_CERT_DIR","value":"/etc/company-ca"}`, `"volumes":[{"configMap":{"name":"company-ca"},"name":"ca"}]`,
+			`{"name":"SSL_CERT_DIR","value":"/etc/company-ca"}`,
+			`"volumes":[{"configMap":{"name":"company-ca"},"name":"ca"}]`,
 			`"volumeMounts":[{"mountPath":"/etc/company-ca","name":"ca","readOnly":true}]`,
 			`"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"`} {
 			if !strings.Contains(string(text), part) {

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,19 +21,9 @@ import (
 
 func main() {
 	charts, c := process.Main(), config.NewManager() // Main does not return in a process that renders
-	c.Register(pflag.CommandLine)
-	err := config.Parse(pflag.CommandLine, os.Args[1:])
-	if errors.Is(err, pflag.ErrHelp) {
+	if done, err := config.Load(pflag.CommandLine, c, &c.Version, os.Args[1:], os.Stdout); done {
 		return
-	}
-	if err == nil && c.Version {
-		fmt.Println(config.ReadBuild())
-		return
-	}
-	if err == nil {
-		err = c.Validate()
-	}
-	if err != nil {
+	} else if err != nil {
 		fmt.Fprintf(os.Stderr, "lifecycle-manager cannot start:\n%v\n", err)
 		os.Exit(1)
 	} // logr's verbosity n is slog's level -n

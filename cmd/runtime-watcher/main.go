@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,17 +21,9 @@ import (
 
 func main() {
 	c, notes := config.NewAgent()
-	c.Register(pflag.CommandLine)
-	err := config.Parse(pflag.CommandLine, os.Args[1:])
-	if errors.Is(err, pflag.ErrHelp) {
+	done, err := config.Load(pflag.CommandLine, c, &c.Version, os.Args[1:], os.Stdout)
+	if done {
 		return
-	}
-	if err == nil && c.Version {
-		fmt.Println(config.ReadBuild())
-		return
-	}
-	if err == nil {
-		err = c.Validate()
 	}
 	if err == nil {
 		err = run(c, notes)

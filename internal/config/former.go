@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -49,8 +50,8 @@ var FormerFlags = map[string]FormerFlag{
 	"mandatory-module-requeue-success-interval":            {Instead: insteadEvents},
 	"mandatory-module-deletion-requeue-success-interval":   {Instead: insteadEvents},
 	"watcher-requeue-success-interval":                     {Instead: insteadEvents},
-	"module-upgrade-rollout-max-delay": {Instead: "channels of your own stage an upgrade; --catalog-spread spreads changes " +
-		"of the catalog"},
+	"module-upgrade-rollout-max-delay": {Instead: "channels of your own stage an upgrade; --catalog-spread spreads " +
+		"changes of the catalog"},
 	"k8s-client-burst":                                 {Instead: "the burst is twice --k8s-client-qps"},
 	"k8s-skr-client-qps":                               {Instead: insteadRuntime},
 	"k8s-skr-client-burst":                             {Instead: insteadRuntime},
@@ -76,19 +77,43 @@ var FormerFlags = map[string]FormerFlag{
 	"skr-watcher-image-name":     {Changed: changedAgentImage},
 	"skr-watcher-image-tag":      {Changed: changedAgentImage},
 	"skr-watcher-image-registry": {Changed: changedAgentImage},
-	"kyma-skr-listener-bind-address": {Changed: "it is only for a listener behind an ingress that ends TLS, together with " +
-		"--listener-forwarded-from; agents otherwise reach --listener-bind-address"},
+	"kyma-skr-listener-bind-address": {Changed: "it is only for a listener behind an ingress that ends TLS, " +
+		"with --listener-forwarded-from; agents otherwise reach --listener-bind-address"},
 	"metrics-bind-address":    {Changed: "metrics are served over TLS unless --metrics-secure=false"},
 	"istio-gateway-namespace": {Changed: "it is only used for Watchers that select a gateway"},
 	"log-level":               {Changed: "0 logs what happened, 1 also what reconciles wait for, 2 everything"},
 }
 
-// Parse parses the arguments of a program. It reports all unknown flags at once, each with what to do, instead of the
-// first one with all flags. ErrHelp of pflag is returned after the help was written to the output of f.
-func Parse(f *pflag.FlagSet, args []string) error {
+// program is the configuration of a program.
+type program interface {
+	Register(f *pflag.FlagSet)
+	Validate() error
+}
+
+// Load registers the flags of a program, parses its arguments and validates the configuration. It writes the help or
+// the version to out if the arguments request it; then done is true. version is the field of p that
+// --version sets.
+func Load(f *pflag.FlagSet, p program, version *bool, args []string, out io.Writer) (done bool, err error) {
+	p.Register(f)
+	err = parse(f, args, out)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return true, nil
+	case err != nil:
+		return false, err
+	case *version:
+		_, err := fmt.Fprintln(out, ReadBuild())
+		return true, err
+	}
+	return false, p.Validate()
+}
+
+// parse parses the arguments of a program. It reports all unknown flags at once, each with what to do, instead of the
+// first one with all flags. ErrHelp of pflag is returned after the help was written to out.
+func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 	f.Init(f.Name(), pflag.ContinueOnError)
 	help := f.FlagUsages
-	f.Usage = func() { fmt.Fprintf(f.Output(), "Usage of %s:\n%s", f.Name(), help()) }
+	f.Usage = func() { fmt.Fprintf(out, "Usage of %s:\n%s", f.Name(), help()) }
 	var errs []error
 	for _, name := range unknownFlags(f, args) {
 		former, isFormer := FormerFlags[name]

@@ -90,7 +90,10 @@ func TestParse(t *testing.T) {
 		args   []string
 		errors []string // one for each line of the error
 	}{
-		"Valid":      {reason: "known flags", args: []string{"--log-level=1", "--leader-elect=false", "--namespace", "x"}},
+		"Valid": {
+			reason: "known flags",
+			args:   []string{"--log-level=1", "--leader-elect=false", "--namespace", "x"},
+		},
 		"Negative":   {reason: "a negative number is a value", args: []string{"--log-level", "-5"}},
 		"Positional": {reason: "arguments after -- are no flags", args: []string{"--", "--unknown"}},
 		"Unknown": {
@@ -114,7 +117,7 @@ func TestParse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, out := newFlags(), &strings.Builder{}
 			f.SetOutput(out)
-			err := Parse(f, c.args)
+			err := parse(f, c.args, out)
 			if (err != nil) != (len(c.errors) > 0) {
 				t.Fatalf("%s: got %v", c.reason, err)
 			}
@@ -141,11 +144,35 @@ func TestParseHelp(t *testing.T) {
 	for _, arg := range []string{"--help", "-h"} {
 		f, out := newFlags(), &strings.Builder{}
 		f.SetOutput(out)
-		if err := Parse(f, []string{arg}); !errors.Is(err, pflag.ErrHelp) {
+		if err := parse(f, []string{arg}, out); !errors.Is(err, pflag.ErrHelp) {
 			t.Errorf("%s: got %v", arg, err)
 		}
 		if !strings.Contains(out.String(), "--oci-registry-host") {
 			t.Errorf("%s printed %q", arg, out)
 		}
+	}
+}
+
+// TestLoad: help and version are written to the output, and nothing is validated before.
+func TestLoad(t *testing.T) {
+	cases := map[string]struct {
+		reason, arg, output string
+		done, failed        bool
+	}{
+		"Help":    {"help needs no registry", "--help", "--oci-registry-host", true, false},
+		"Version": {"nor does the version", "--version", Version, true, false},
+		"Unknown": {"an unknown flag", "--typo", "", false, true},
+		"Invalid": {"the registry is missing", "--log-level=1", "", false, true},
+		"Valid":   {"a registry is sufficient", "--oci-registry-host=registry.example.com", "", false, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f, out, m := pflag.NewFlagSet("manager", pflag.ContinueOnError), &strings.Builder{}, NewManager()
+			f.SetOutput(out)
+			done, err := Load(f, m, &m.Version, []string{c.arg}, out)
+			if done != c.done || (err != nil) != c.failed || !strings.Contains(out.String(), c.output) {
+				t.Errorf("%s: got %t, %v and output %q", c.reason, done, err, out)
+			}
+		})
 	}
 }

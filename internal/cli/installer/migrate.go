@@ -182,7 +182,8 @@ func checkMigration(c *corev1.Container) *migrationReport {
 		}
 		r.Flags = append(r.Flags, f)
 	}
-	m.ListenerAddress = cmp.Or(m.ListenerAddress, "example.com:443") // flags of the listener are checked with an address only
+	// Flags of the listener are checked only if there is an address.
+	m.ListenerAddress = cmp.Or(m.ListenerAddress, "example.com:443")
 	r.markRefused(m.Validate())
 	for _, e := range c.Env {
 		if result, reason := checkVariable(e.Name); result != "" {
