@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -155,6 +156,7 @@ func (n *run) patchManifest(ctx context.Context, m *plan.Module, updated *v1beta
 // does nothing.
 func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if m.Manifest != nil && (!m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.IsUnmanaged()) {
+		n.upgradeDeleted(ctx, m)
 		return nil // the deletion event triggers the reconcile that creates the next Manifest
 	}
 	if plan.AwaitsInventory(m.Manifest) {
@@ -225,9 +227,34 @@ func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
 		}
 	}
 	if !m.Manifest.DeletionTimestamp.IsZero() {
+		n.upgradeDeleted(ctx, m)
 		return nil
 	}
 	return n.deleteManifest(ctx, m.Manifest)
+}
+
+// upgradeDeleted writes a higher version into a Manifest that is being deleted: the deletion may wait for an operator
+// that only this version mends. A failure is logged and does not become an error of the Kyma, because the deletion
+// continues without the upgrade.
+func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
+	if m.Upgrade == nil {
+		return
+	}
+	upgraded := *m
+	upgraded.Decision = *m.Upgrade
+	artefact, err := n.artefactOf(ctx, &upgraded)
+	if err == nil && upgraded.Decision.Blocker == nil {
+		want := plan.DesiredManifest(n.kyma, &upgraded, artefact)
+		if err = n.patchManifest(ctx, m, plan.WithOperatorOf(m.Manifest, want)); err == nil {
+			log.FromContext(ctx).Info("upgrading a module that is being deleted", "module", m.Spec.Name, "version",
+				want.Spec.Version)
+			return
+		}
+	}
+	if err != nil {
+		log.FromContext(ctx).Info("cannot upgrade a module that is being deleted", "module", m.Spec.Name, "error",
+			err.Error())
+	}
 }
 
 // deleteManifest deletes a Manifest. If the Manifest was replaced by another one with the same name after it was read,

@@ -193,6 +193,8 @@ type moduleResource struct{ object *unstructured.Unstructured }
 type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
+	blocked      error  // set by findBlockers and deleteResource: what a deletion waits for
+	served       bool   // set by serveOperator: a version was applied completely during a deletion
 	blocker      string // the reason why the reconcile waits; "" if no reason is known
 	outage       outage // set by decide and render if the sources cannot be read
 	ownerUnknown bool   // set by connectBy: the reconcile waits until the owner of the runtime is verified
@@ -260,6 +262,8 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 			restore,
 			loop.Step{Name: "blockers", Do: n.findBlockers},
 			loop.Step{Name: "resource", Do: n.deleteResource},
+			loop.Step{Name: "plan", Do: n.planOperator, Save: true},
+			loop.Step{Name: "operator", Do: n.serveOperator},
 			loop.Step{Name: "teardown", Do: n.teardown},
 			loop.Step{Name: "release", Do: n.release})
 	}

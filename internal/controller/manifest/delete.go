@@ -76,8 +76,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 	if err := found.DeleteIfAllowed(ctx, n.recordEvent); err != nil {
 		return err
 	}
-	n.repairOperator(ctx)
-	return n.waitFor(found.WaitMessage())
+	n.observed.blocked = n.waitFor(found.WaitMessage())
+	return nil
 }
 
 // questionAbout returns the query for the custom resources of users that would be deleted together with the given CRDs.
@@ -95,7 +95,8 @@ func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresourc
 // deleteResource deletes the module's custom resource. deleteResource waits until the module's operator, which still
 // runs, has removed the finalizers of the custom resource.
 func (n *run) deleteResource(ctx context.Context) error {
-	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
+	if n.observed.blocked != nil || n.manifest.Spec.Resource == nil ||
+		n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
 	}
 	ref, err := customresource.ResourceRef(ctx, n.runtime.Cluster, n.manifest)
@@ -108,8 +109,7 @@ func (n *run) deleteResource(ctx context.Context) error {
 	}
 	if len(left.Remaining) > 0 {
 		n.noteForbidden(left)
-		n.repairOperator(ctx)
-		return n.waitFor(left.WaitMessage())
+		n.observed.blocked = n.waitFor(left.WaitMessage())
 	}
 	return nil
 }
@@ -118,33 +118,53 @@ func (n *run) deleteResource(ctx context.Context) error {
 // compared with their desired state.
 const operatorRepairDelay = 2 * time.Second
 
-// repairOperator restores the installed objects of the module while custom resources wait for the module's operator to
-// remove their finalizers. If the repair fails, for example because the registry is unavailable, the error is logged
-// and the deletion continues to wait. repairOperator does nothing once the purge controller has started to delete the
-// module.
-func (n *run) repairOperator(ctx context.Context) {
-	if time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
+// planOperator prepares the module's operator while custom resources wait for it to remove their finalizers. It finds
+// the installed objects that were changed or deleted. If a version was requested after the start of the deletion, it
+// finds all objects of that version, and adds them to the inventory before they are applied. planOperator does nothing
+// once the purge controller has started to delete the module. A failure, for example because the registry is
+// unavailable, is logged, and the deletion continues to wait.
+func (n *run) planOperator(ctx context.Context) error {
+	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
-		return
+		return nil
 	}
 	err := n.decide(ctx)
-	if err == nil && n.plan.applyAll {
-		return // the version of the Manifest is not installed, so missing objects cannot be determined
-	}
 	if err == nil {
 		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
 			n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
 		err = n.render(ctx)
 	}
 	if err == nil && n.rendered != nil {
-		if _, err = n.resolveRefs(ctx); err == nil {
-			err = n.apply(ctx)
+		var refs []apply.Ref
+		if refs, err = n.resolveRefs(ctx); err == nil && n.plan.applyAll {
+			n.refs = refs
+			n.reportInventory()
 		}
 	}
 	if err != nil {
-		log.FromContext(ctx).Info("cannot repair the operator of the module while its custom resource is being deleted",
-			"error", err.Error())
+		n.rendered = nil
+		n.logOperatorFailure(ctx, err)
 	}
+	return nil
+}
+
+// serveOperator applies the objects that planOperator has found. The deletion continues to wait for the custom
+// resources.
+func (n *run) serveOperator(ctx context.Context) error {
+	if n.observed.blocked == nil || n.rendered == nil {
+		return n.observed.blocked
+	}
+	if err := n.apply(ctx); err != nil {
+		n.logOperatorFailure(ctx, err)
+		return n.observed.blocked
+	}
+	n.observed.served = n.plan.applyAll
+	return n.observed.blocked
+}
+
+func (n *run) logOperatorFailure(ctx context.Context, err error) {
+	log.FromContext(ctx).Info("cannot apply the operator of the module while its custom resources are being deleted",
+		"error", err.Error())
 }
 
 // teardown deletes all objects of the inventory in order, and waits until they no longer exist.

@@ -54,6 +54,9 @@ func (n *run) report(out loop.Outcome) {
 		s.Synced = inventory.Of(append(slices.Clone(n.refs), n.pruned.kept...))
 	}
 	s.Synced = inventory.Update(s.Synced, n.refs)
+	if n.observed.served { // objects of the former version stay in the inventory until the deletion
+		s.AppliedDigest, s.Version, s.AppliedGeneration = n.plan.digest, n.manifest.Spec.Version, n.manifest.Generation
+	}
 	if n.pruned.complete || n.memory.unsaved.isOf(n.manifest, n.plan.digest) {
 		s.Synced = inventory.Settled(s.Synced)
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version

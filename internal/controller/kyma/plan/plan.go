@@ -41,7 +41,10 @@ type Module struct {
 	Decision    channel.Decision      // the desired version, or the reason why there is none
 	Manifest    *v1beta2.Manifest     // nil if there is none; step install replaces it
 	Former      *v1beta2.ModuleStatus // the module's status entry before this reconcile; nil if none
-	Err         error                 // set by step install: why the Manifest was not written
+	// Upgrade is set while the Manifest is being deleted: a higher version that the module gets until then, so that its
+	// operator can finish the deletion; nil if there is none
+	Upgrade *channel.Decision
+	Err     error // set by step install: why the Manifest was not written
 	// the user allows the deletion of custom resources with a CRD of the module
 	MayDeleteCustomResources bool
 }
@@ -80,6 +83,7 @@ func Resolve(in Inputs) []Module {
 		}
 		r.Target = installedTarget(m.Manifest)
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
+		m.Upgrade = upgradeOf(m.Manifest, m.Decision)
 		return m
 	}
 	// A module that becomes mandatory keeps its Manifest, and so does a module that is no longer mandatory. Therefore
@@ -111,10 +115,26 @@ func Resolve(in Inputs) []Module {
 			continue
 		}
 		removed := ToRemove(in.Kyma, m)
+		if !m.DeletionTimestamp.IsZero() && !m.IsMandatory() {
+			spec := v1beta2.Module{Name: of, Channel: m.Labels[v1beta2.LabelChannel]}
+			removed.Upgrade = upgradeOf(m, channel.Resolve(in.Catalog, channel.RequestFor(in.Kyma, in.Remote, &spec)))
+		}
 		removed.MayDeleteCustomResources = in.mayDelete(of, m.IsMandatory())
 		all = append(all, removed)
 	}
 	return append(all, mandatory...)
+}
+
+// upgradeOf returns the decision for a Manifest that is being deleted if the decision is a higher version of the same
+// component on the same cluster, and nil otherwise.
+func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
+	if m == nil || m.DeletionTimestamp.IsZero() || d.Blocker != nil || d.Template == nil ||
+		d.Component != m.Annotations[v1beta2.AnnotationOCMComponentName] ||
+		cmp.Or(d.Target, v1beta2.TargetRemote) != cmp.Or(m.Spec.Target, v1beta2.TargetRemote) ||
+		m.Spec.Version == d.Version || channel.Highest(m.Spec.Version, d.Version) != d.Version {
+		return nil
+	}
+	return &d
 }
 
 // mayDelete reports whether a Kyma allows the deletion of custom resources with a CRD of a module. The Kyma in the
@@ -349,6 +369,22 @@ func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	}
 	updated := is.DeepCopy()
 	updated.Labels, updated.Annotations, updated.Spec = labels, annotations, want.Spec
+	return updated
+}
+
+// WithOperatorOf returns a copy of a Manifest that is being deleted, with the version and the sources of another one.
+// The custom resource stays, because the deletion waits for it.
+func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
+	updated := is.DeepCopy()
+	resource, policy := is.Spec.Resource, is.Spec.CustomResourcePolicy
+	updated.Spec = want.Spec
+	updated.Spec.Resource, updated.Spec.CustomResourcePolicy = resource, policy
+	for _, key := range append([]string{v1beta2.AnnotationRequestedVersion}, sourceAnnotations...) {
+		delete(updated.Annotations, key)
+		if value := want.Annotations[key]; value != "" {
+			metav1.SetMetaDataAnnotation(&updated.ObjectMeta, key, value)
+		}
+	}
 	return updated
 }
 

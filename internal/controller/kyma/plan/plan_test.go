@@ -593,3 +593,75 @@ func TestVisibleState(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeDeleted decides which version a module gets whose Manifest is being deleted.
+func TestUpgradeDeleted(t *testing.T) {
+	leaving := func(change func(*v1beta2.Manifest)) *v1beta2.Manifest {
+		m := manifestIn(v1beta2.StateDeleting, "")
+		m.DeletionTimestamp = new(metav1.Now())
+		m.Spec.Version = "1.0.0"
+		m.Annotations = map[string]string{v1beta2.AnnotationOCMComponentName: "example.com/keda"}
+		if change != nil {
+			change(m)
+		}
+		return m
+	}
+	to := func(version string, change func(*channel.Decision)) channel.Decision {
+		d := channel.Decision{Version: version, Component: "example.com/keda", Template: &v1beta2.ModuleTemplate{}}
+		if change != nil {
+			change(&d)
+		}
+		return d
+	}
+	cases := map[string]struct {
+		reason   string
+		manifest *v1beta2.Manifest
+		decision channel.Decision
+		want     bool
+	}{
+		"Higher": {"the new operator may finish the deletion", leaving(nil), to("1.0.1", nil), true},
+		"Same":   {"nothing to do", leaving(nil), to("1.0.0", nil), false},
+		"Lower":  {"never a downgrade", leaving(nil), to("0.9.0", nil), false},
+		"NotDeleted": {"this is an ordinary upgrade",
+			leaving(func(m *v1beta2.Manifest) { m.DeletionTimestamp = nil }), to("1.0.1", nil), false},
+		"None": {"nothing is deleted", nil, to("1.0.1", nil), false},
+		"Blocked": {"this version must not be installed", leaving(nil),
+			to("1.0.1", func(d *channel.Decision) { d.Blocker = &channel.Blocker{Code: "WaitingForWindow"} }), false},
+		"OtherComponent": {"another component has another operator", leaving(nil),
+			to("1.0.1", func(d *channel.Decision) { d.Component = "example.com/other" }), false},
+		"OtherCluster": {"the objects are on another cluster", leaving(nil),
+			to("1.0.1", func(d *channel.Decision) { d.Target = v1beta2.TargetControlPlane }), false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := upgradeOf(c.manifest, c.decision); (got != nil) != c.want {
+				t.Errorf("%s: got %v", c.reason, got)
+			}
+		})
+	}
+}
+
+// TestWithOperatorOf: the deletion waits for the custom resource of the former version.
+func TestWithOperatorOf(t *testing.T) {
+	resource := func(name string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetName(name)
+		return u
+	}
+	is, want := manifestIn(v1beta2.StateDeleting, ""), manifestIn("", "")
+	is.Finalizers = []string{"somebody"}
+	is.Annotations = map[string]string{"theirs": "kept", v1beta2.AnnotationContentDigest: "old"}
+	is.Spec = v1beta2.ManifestSpec{Version: "1.0.0", Resource: resource("old"), CustomResourcePolicy: v1beta2.Ignore}
+	want.Annotations = map[string]string{v1beta2.AnnotationRequestedVersion: "2.0.0"}
+	want.Spec = v1beta2.ManifestSpec{Version: "2.0.0", Resource: resource("new"),
+		CustomResourcePolicy: v1beta2.CreateAndDelete}
+	got := WithOperatorOf(is, want)
+	if got.Spec.Version != "2.0.0" || got.Spec.Resource.GetName() != "old" ||
+		got.Spec.CustomResourcePolicy != v1beta2.Ignore {
+		t.Errorf("got spec %+v", got.Spec)
+	}
+	if diff := cmp.Diff(map[string]string{"theirs": "kept", v1beta2.AnnotationRequestedVersion: "2.0.0"},
+		got.Annotations); diff != "" || is.Spec.Version != "1.0.0" {
+		t.Errorf("annotations differ, or the Manifest was changed (-want +got):\n%s", diff)
+	}
+}
