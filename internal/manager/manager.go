@@ -198,8 +198,7 @@ func controlPlaneConfig(c *config.Manager, cfg *rest.Config, urgent *queueing.Ur
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	// The API server may send the same warning for each Manifest. Each warning is logged only once.
-	cfg.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+	cfg.WarningHandlerWithContext = newAPIWarnings() // the API server may send the same warning for each Manifest
 	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
 	return cfg

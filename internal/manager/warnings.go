@@ -1,0 +1,29 @@
+package manager
+
+import (
+	"context"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// apiWarnings logs each warning of the control plane's API server once. The warning about the name of our finalizer is
+// left out: clients of Kyma know this name, so it cannot be changed.
+type apiWarnings struct {
+	next rest.WarningHandlerWithContext
+}
+
+func newAPIWarnings() apiWarnings {
+	return apiWarnings{log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})}
+}
+
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
+func (w apiWarnings) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
+	if strings.HasPrefix(text, "metadata.finalizers: ") && strings.Contains(text, `"`+v1beta2.FinalizerLabelRemoval+`"`) {
+		return
+	}
+	w.next.HandleWarningHeaderWithContext(ctx, code, agent, text)
+}

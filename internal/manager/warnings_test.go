@@ -1,0 +1,27 @@
+package manager
+
+import (
+	"context"
+	"slices"
+	"testing"
+)
+
+type warningRecorder struct{ texts []string }
+
+func (r *warningRecorder) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	r.texts = append(r.texts, text)
+}
+
+// TestAPIWarnings: only the warning about the name of our own finalizer is left out.
+func TestAPIWarnings(t *testing.T) {
+	r := &warningRecorder{}
+	w := apiWarnings{next: r}
+	const hint = ": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+	theirs := []string{`metadata.finalizers: "somebody"` + hint, "kind v1 is deprecated: label-removal-finalizer"}
+	for _, text := range append([]string{`metadata.finalizers: "label-removal-finalizer"` + hint}, theirs...) {
+		w.HandleWarningHeaderWithContext(t.Context(), 299, "-", text)
+	}
+	if !slices.Equal(r.texts, theirs) {
+		t.Errorf("logged %q, want %q", r.texts, theirs)
+	}
+}
