@@ -53,6 +53,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
+	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
 
 // New builds a manager for the cluster to which cfg connects. New sends requests only for three purposes: to discover
@@ -198,7 +199,8 @@ func controlPlaneConfig(c *config.Manager, cfg *rest.Config, urgent *queueing.Ur
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	cfg.WarningHandlerWithContext = newAPIWarnings() // the API server may send the same warning for each Manifest
+	// The API server may send the same warning for each Manifest.
+	cfg.WarningHandlerWithContext = telemetry.NewAPIWarnings()
 	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
 	return cfg

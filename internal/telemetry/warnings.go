@@ -1,4 +1,4 @@
-package manager
+package telemetry
 
 import (
 	"context"
@@ -16,7 +16,8 @@ type apiWarnings struct {
 	next rest.WarningHandlerWithContext
 }
 
-func newAPIWarnings() apiWarnings {
+// NewAPIWarnings returns the handler for warnings of the API server of the control plane.
+func NewAPIWarnings() rest.WarningHandlerWithContext {
 	return apiWarnings{log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})}
 }
 
