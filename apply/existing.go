@@ -21,10 +21,12 @@ import (
 // that, the next call of Apply or DeleteOwned continues.
 const maxMeetings = 4
 
-// isOwn reports whether the object is known to belong to the installation: it was applied before, or the inventory says
-// so. before is the record of the object in Progress.
+// isOwn reports whether the object is known to belong to the installation: it was applied before, or the inventory
+// says so. before is the record of the object in Progress. An object that was adopted or is shared has to be met again
+// until the inventory says so: a write without AnnotationAdopted would remove this annotation, and the object would be
+// deleted with the module.
 func (i *item) isOwn(before record) bool {
-	if before.unsure {
+	if before.unsure || before.guarded && i.recorded.Pending {
 		return false
 	}
 	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared

@@ -3,6 +3,8 @@ package apply
 import (
 	"maps"
 	"testing"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // TestDecideApply has a case for each row of the table at decideApply.
@@ -145,5 +147,30 @@ func TestOwnersTurn(t *testing.T) {
 				t.Errorf("%s: got %+v, %v, applied %t", c.reason, found, err, done.IsApplied(ref))
 			}
 		})
+	}
+}
+
+// TestAdoptedUntilSaved applies a second version before the inventory says that the object was adopted, because its
+// status could not be saved. The object stays adopted, or it would be deleted with the module.
+func TestAdoptedUntilSaved(t *testing.T) {
+	s := newServer(t)
+	cluster := s.cluster(ClusterOptions{})
+	bundle := func(value string) *render.Bundle {
+		return bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "`+
+			value+`"}}`)
+	}
+	if _, err := cluster.Apply(t.Context(), Set{Bundle: bundle("1"), Owner: "a-user"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config", Pending: true}
+	own := &Ownership{Name: "n/m", Title: "module m", Recorded: []Ref{ref}}
+	var done Progress
+	for _, value := range []string{"1", "2"} {
+		set := Set{Ownership: own, Bundle: bundle(value)}
+		set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
+		result, err := cluster.Apply(t.Context(), set, &done)
+		if err != nil || len(result.Existing) != 1 || !result.Existing[0].Ref.Adopted {
+			t.Errorf("version %s: got %+v, %v: want an adopted object", value, result, err)
+		}
 	}
 }
