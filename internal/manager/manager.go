@@ -109,7 +109,7 @@ type foundation struct {
 	queues  kymaQueues
 	events  *eventrecorder.Recorder
 	saves   *budget.Budget // of status writes for each runtime
-	// controlPlaneID identifies the control plane in the records of the owners of runtimes; "" in the mode in-cluster
+	// controlPlaneID identifies the control plane in the records of the owners of runtimes
 	controlPlaneID string
 }
 
@@ -148,10 +148,8 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
 	}
-	if c.Mode != config.ModeInCluster {
-		if f.controlPlaneID, err = ownership.Identify(ctx, live); err != nil {
-			return parts{}, err
-		}
+	if f.controlPlaneID, err = ownership.Identify(ctx, live); err != nil {
+		return parts{}, err
 	}
 	artefacts := one.artefacts
 	if artefacts == nil {

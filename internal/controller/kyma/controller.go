@@ -84,7 +84,7 @@ type Options struct {
 	// created before the controller add Kymas to it. By default the controller creates its own.
 	Reviews workqueue.TypedDelayingInterface[string]
 	// ControlPlaneID is the UID of Namespace kube-system in the control plane. ControlPlaneID identifies the control
-	// plane in the record of the owner of a runtime. With InCluster it is not required.
+	// plane in the record of the owner of a runtime.
 	ControlPlaneID string
 	// Registry reads component descriptors.
 	Registry *registry.Registry
@@ -180,8 +180,8 @@ func New(o Options) (*Reconciler, error) {
 		return nil, fmt.Errorf(
 			"making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
 	}
-	if !o.InCluster && o.ControlPlaneID == "" {
-		return nil, fmt.Errorf("making the Kyma controller: without InCluster, options need ControlPlaneID")
+	if o.ControlPlaneID == "" {
+		return nil, fmt.Errorf("making the Kyma controller: options need ControlPlaneID")
 	}
 	if o.DeletionDeadline > 0 && o.Live == nil {
 		return nil, fmt.Errorf("making the Kyma controller: with DeletionDeadline, options need Live")
@@ -382,12 +382,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 // adopt adds our finalizer and label to the Kyma. The finalizer keeps the Kyma until its runtime is cleaned up.
 func (n *run) adopt(ctx context.Context) error {
 	agentdelivery.TakeOver(n.kyma, n.now)
-	return loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
+	record, takenFrom := "", ""
+	if n.InCluster {
+		var err error
+		if record, takenFrom, err = n.ownRecord(); err != nil {
+			return reconcile.TerminalError(err)
+		}
+	}
+	err := loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
 		loop.AppendFinalizers(m, v1beta2.FinalizerKyma)
+		if record != "" {
+			metav1.SetMetaDataAnnotation(m, v1beta2.AnnotationOwner, record)
+			delete(m.Annotations, v1beta2.AnnotationTakeRuntime)
+		}
 		if _, labelled := m.Labels[v1beta2.LabelManagedBy]; !labelled {
 			metav1.SetMetaDataLabel(m, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
 		}
 	})
+	if err == nil && takenFrom != "" {
+		n.event(corev1.EventTypeNormal, v1beta2.EventRuntimeTakenOver,
+			"the cluster of the manager now belongs to this Kyma; before, "+takenFrom)
+	}
+	return err
 }
 
 // connect gets the connection to the runtime from the pool. connect makes no request. The owner of the runtime is

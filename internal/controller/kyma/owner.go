@@ -63,6 +63,33 @@ func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error
 	return n.refuse(err)
 }
 
+// ownRecord returns the record of the owner in the mode in-cluster, where the Kyma in the runtime is this Kyma. Another
+// control plane that registers the cluster finds the record. The error is an *ownership.Refusal if the record names
+// another owner: the cluster is a runtime of another control plane. takenFrom describes the former owner if the Kyma
+// takes the cluster over.
+func (n *run) ownRecord() (record, takenFrom string, err error) {
+	claim := ownership.Claim{
+		Me: ownership.Owner{ControlPlane: n.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
+			UID: n.kyma.UID, Cluster: n.ControlPlaneID},
+		Server: "of the manager",
+	}
+	former, err := ownership.Decode(n.kyma.Annotations[v1beta2.AnnotationOwner])
+	if err == nil && former.Cluster != "" && former.Cluster != n.ControlPlaneID {
+		return claim.Me.Encode(), "", nil // the Kyma was restored from a backup of another cluster
+	}
+	_, _, err = ownership.Decide(ownership.Seen{Annotations: n.kyma.Annotations}, claim)
+	refusal, isRefused := errors.AsType[*ownership.Refusal](err)
+	switch {
+	case !isRefused:
+		return claim.Me.Encode(), "", nil
+	case n.kyma.Annotations[v1beta2.AnnotationTakeRuntime] == v1beta2.ValueTrue:
+		return claim.Me.Encode(), refusal.Problem, nil
+	}
+	refusal.Advice = "remove the cluster from that control plane, or take it over by the annotation " +
+		v1beta2.AnnotationTakeRuntime + "=true on this Kyma"
+	return "", "", refusal
+}
+
 // settleOwner completes a verification after the record was written. If the runtime was taken over, settleOwner removes
 // the annotation that requested the takeover, and requests a comparison of all modules with the runtime.
 func (n *run) settleOwner(ctx context.Context) error {
