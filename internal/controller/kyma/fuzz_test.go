@@ -24,10 +24,6 @@ func FuzzRemote(f *testing.F) {
 	f.Add(`{"metadata":{"annotations":{`, `"\ud800":"",`, `"a":""}}}`, uint16(5000))
 	f.Add(`{"status":{"conditions":[`, `{"lastTransitionTime":"2020-01-01T00:00:00Z"},`, `{}]}}`, uint16(5000))
 	f.Add(`{"spec":`, `[`, ``, uint16(20_000))
-	schema, err := runtimekyma.New()
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Fuzz(func(t *testing.T, start, repeated, end string, n uint16) {
 		n = min(n, uint16(min(1<<16-1, 1<<20/max(1, len(repeated)))))
 		text := start + strings.Repeat(repeated, int(n)) + end
