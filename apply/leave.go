@@ -15,7 +15,8 @@ type Marks struct{ Labels, Annotations []string }
 // installation. LeaveToUser returns the objects that belong to another installation now.
 //
 // If the installation applies its objects again later, they are its own, because they still have fields of its field
-// manager. An object that existed before the installation has no such fields then: it is adopted again.
+// manager. LeaveToUser removes these fields from an object that existed before the installation. The installation
+// adopts such an object again.
 //
 // LeaveToUser sends two requests for each object, and three for an object that existed before. Call it again after an
 // error.

@@ -13,7 +13,7 @@ type (
 	Settings = helm.Settings
 	// Capabilities are the properties of a cluster that a chart can read.
 	Capabilities = helm.Capabilities
-	// Config is the part of a config layer for one installation.
+	// Config has the settings of one installation. A config layer has the settings of several installations.
 	Config = helm.Config
 	// ClientConfig are options of Helm's install action.
 	ClientConfig = helm.ClientConfig

@@ -50,7 +50,7 @@ type failure struct {
 	Document, Line                                int
 }
 
-// runBy renders the artefact by a Runner.
+// runBy renders the artefact with a Runner.
 func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*unstructured.Unstructured, []string,
 	error) {
 	var question bytes.Buffer

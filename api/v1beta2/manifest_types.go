@@ -222,8 +222,8 @@ type ManifestStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// lastChange is the last change of the version. Absent: the version has not changed since the manager records
-	// changes. Not in Kyma's own API.
+	// lastChange is the last change of the version. It is absent if the version has not changed since the manager began
+	// to record changes. Not in Kyma's own API.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }

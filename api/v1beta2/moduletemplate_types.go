@@ -22,7 +22,7 @@ type ModuleTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec describes the version. It is written by the author of the module.
+	// spec describes one version of the module. The author of the module writes it.
 	// +optional
 	Spec ModuleTemplateSpec `json:"spec,omitzero"`
 }

@@ -164,8 +164,8 @@ type Manager struct {
 	TrustPolicy string
 
 	// EgressAllow are networks in CIDR notation, or addresses, that registries and chart repositories in modules may
-	// have. By default, these addresses are refused: loopback, link-local, multicast, reserved and metadata addresses,
-	// and EgressDeny. The registry of modules itself may be on loopback or in EgressDeny without EgressAllow. Default
+	// have. By default, loopback, link-local, multicast, reserved and metadata addresses are refused, and the addresses
+	// in EgressDeny. The registry of modules itself may be on loopback or in EgressDeny without EgressAllow. Default
 	// none.
 	EgressAllow []string
 	// EgressDeny are further networks in CIDR notation, or addresses, that these registries and repositories must not

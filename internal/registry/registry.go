@@ -132,7 +132,7 @@ type Registry struct {
 	problems   *cache[trust.Signature] // warnings, by the same key, cached for tagCachePeriod
 }
 
-// Layer types with the values that Manifests use.
+// The types of layers. Sources of the kind Manifest have the same values.
 const (
 	OCIRef = "oci-ref" // the layer is one file
 	OCIDir = "oci-dir" // the layer is a tar archive

@@ -44,7 +44,7 @@ type explained struct {
 func (e *explained) Unwrap() error { return e.error }
 
 // LimitLogs returns a handler that passes log records to next, but at most perMinute records per minute about the same
-// runtime. These records may arrive in one burst. After suppressed records, the next passed record has their number in
+// runtime. All of them may be passed in one burst. After suppressed records, the next passed record has their number in
 // the attribute "suppressed". The attribute "runtime" of a record identifies its runtime; without it, the attribute
 // "name" does. A record with an error from [About.Explain] gets the attributes of the error. perMinute 0 means no
 // limit.

@@ -77,8 +77,8 @@ type Module struct {
 }
 
 // New returns the tombstone of a Kyma. The tombstone contains the inventories of the Kyma's Manifests, except for
-// modules that were handed over to the user, and modules on the control plane. The tombstone also contains delivered,
-// the objects in the runtime that do not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and
+// modules that were handed over to the user, and modules on the control plane. The argument delivered lists further
+// objects in the runtime, which do not belong to modules. The caller sets UnreachableSince, GivenUpAt, Reason and
 // Message.
 func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Resource) Tombstone {
 	t := Tombstone{Kyma: k.Name, UID: k.UID, ClusterID: k.Status.ClusterID, Runtime: delivered}

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Config is the part of a config layer for one installation.
+// Config has the settings of one installation. A config layer has the settings of several installations.
 type Config struct {
 	// Name is the name of the installation.
 	Name string
@@ -48,8 +48,8 @@ type ClientConfig struct {
 	// maximum waiting time. The caller must implement the waiting.
 	Wait, WaitForJobs bool
 	Timeout           time.Duration
-	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller uses both to find
-	// the chart.
+	// Version is the version of the chart, exact or a range. Devel allows pre-releases. The caller finds the chart
+	// by these two fields.
 	Version string
 	Devel   bool
 	// Ignored lists the names of other options, sorted. These options are accepted and have no effect.

@@ -16,8 +16,8 @@
 //
 // [Copy] derives the repository of a copied image from the original name of the image. [Copy] does not change the
 // manifests of the module. The component descriptor contains the new locations of the images, and the manager replaces
-// the images in workloads during the installation. Copy reports an image that the manager will not replace as an
-// [OldName].
+// the images in workloads during the installation. If the manager will not replace an image, Copy reports the image by
+// its name before the copy ([OldName]).
 //
 // # What it does not do
 //
