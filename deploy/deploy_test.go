@@ -41,6 +41,8 @@ var folders = map[string]struct {
 	"in-cluster":          {InClusterFlavour, nil, nil},
 	"components/webhooks": {ControlPlaneFlavour, []string{"webhooks.enabled=true"}, []string{"webhooks.yaml"}},
 	"components/agents":   {ControlPlaneFlavour, []string{"agents.address=" + address}, []string{"agents.yaml"}},
+	"components/control-plane-modules": {ControlPlaneFlavour, []string{"controlPlaneModules.enabled=true"},
+		[]string{"modules.yaml"}},
 	"components/monitoring": {ControlPlaneFlavour, []string{"metrics.serviceMonitor.enabled=true"},
 		[]string{"servicemonitor.yaml"}},
 }
@@ -184,6 +186,11 @@ func TestKustomize(t *testing.T) {
 			[]string{"agents.address=" + address}},
 		"Monitoring": {"metrics", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/monitoring]",
 			[]string{"metrics.serviceMonitor.enabled=true"}},
+		"Modules": {
+			"modules on the control plane", ControlPlaneFlavour,
+			"resources: [../base]\ncomponents: [../components/control-plane-modules]",
+			[]string{"controlPlaneModules.enabled=true"},
+		},
 		"Dashboards": {
 			"dashboards and alerts", ControlPlaneFlavour, "resources: [../base, ../monitoring]",
 			[]string{"monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true"},
