@@ -2,8 +2,8 @@
 // components that are generated from the chart.
 //
 // Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base deploy/in-cluster is for
-// the in-cluster flavour, which installs modules on its own cluster. The components webhooks, agents, monitoring and control-plane-modules are
-// optional. Programs call [Objects], which renders the chart with the given values.
+// the in-cluster flavour, which installs modules on its own cluster. The folders of components are optional parts.
+// Programs call [Objects], which renders the chart with the given values.
 //
 // How it works: the chart is the only source. Its folder definitions is a copy of package crds. The files of base,
 // in-cluster and components are the output of "helm template". "make deploy-files" writes these files, and tests
