@@ -194,14 +194,27 @@ var contentAnnotations = []string{v1beta2.AnnotationContentDigest, v1beta2.Annot
 // copiedMetadata returns the metadata of the copy of an object.
 func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	labels := maps.Clone(o.GetLabels())
+	maps.DeleteFunc(labels, isTracking)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
 	annotations := maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(annotations, isTracking)
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // this annotation contains the channels that are left out
 	for _, key := range contentAnnotations {
 		delete(annotations, key)
 	}
 	return metav1.ObjectMeta{Name: o.GetName(), Labels: labels, Annotations: annotations}
+}
+
+// trackingPrefixes are prefixes of labels and annotations by which deployment tools find the objects that they manage.
+var trackingPrefixes = []string{"argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
+	"meta.helm.sh/"}
+
+// isTracking reports whether a label or an annotation belongs to a tool that manages the catalog in the control plane.
+// It is not copied: the same tool in a runtime would take the copies for objects of its own, and prune them.
+func isTracking(key, _ string) bool {
+	return key == "app.kubernetes.io/instance" ||
+		slices.ContainsFunc(trackingPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }

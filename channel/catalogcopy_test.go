@@ -131,8 +131,9 @@ func TestCatalogCopyFor(t *testing.T) {
 func TestCopiedObjects(t *testing.T) {
 	r := shopReleases()["vip"]
 	r.Namespace, r.UID, r.ResourceVersion, r.Generation, r.Finalizers = "kcp-system", "u", "7", 3, []string{"x"}
-	r.Labels = map[string]string{"a": "b", v1beta2.LabelManagedBy: "me"}
-	r.Annotations = map[string]string{"c": "d",
+	r.Labels = map[string]string{"a": "b", v1beta2.LabelManagedBy: "me", "app.kubernetes.io/instance": "catalog",
+		"kustomize.toolkit.fluxcd.io/name": "catalog"}
+	r.Annotations = map[string]string{"c": "d", "argocd.argoproj.io/tracking-id": "catalog:x",
 		corev1.LastAppliedConfigAnnotation: `{"spec":{"channels":"all of them"}}`}
 	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	before := r.DeepCopy()
