@@ -107,7 +107,7 @@ type (
 	}
 	matchFile struct {
 		GlobalAccountID *string           `json:"globalAccountID"`
-		GlobalAccountId *string           `json:"globalAccountId"` //nolint:revive // the other spelling of the key
+		GlobalAccountId *string           `json:"globalAccountId"` // the other spelling of the key
 		Plan            *string           `json:"plan"`
 		Region          *string           `json:"region"`
 		PlatformRegion  *string           `json:"platformRegion"`

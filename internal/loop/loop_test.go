@@ -323,7 +323,7 @@ func TestSavesAreLimited(t *testing.T) {
 	}
 	read := func() string {
 		k := &v1beta2.Kyma{}
-		if err := b.Client.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), k); err != nil {
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), k); err != nil {
 			t.Fatal(err)
 		}
 		b.kyma = k

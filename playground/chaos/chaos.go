@@ -372,7 +372,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	until := time.Now().Add(e.For)
 	var undo func(context.Context) error
 	for {
-		undo, err = f.begin(ctx, r, e, rand.New(rand.NewPCG(e.Pick, 0))) //nolint:gosec // to be repeatable
+		undo, err = f.begin(ctx, r, e, rand.New(rand.NewPCG(e.Pick, 0)))
 		if err == nil || ctx.Err() != nil || time.Now().After(until) {
 			break
 		}

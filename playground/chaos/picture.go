@@ -78,11 +78,11 @@ func status(u *unstructured.Unstructured) any {
 		entries, _ := part("status", field).([]any)
 		for _, e := range entries {
 			m, _ := e.(map[string]any)
-			line := ""
+			var line strings.Builder
 			for _, key := range keep {
-				line += fmt.Sprintf("%s=%v ", key, m[key])
+				fmt.Fprintf(&line, "%s=%v ", key, m[key])
 			}
-			out = append(out, line)
+			out = append(out, line.String())
 		}
 		slices.Sort(out)
 		return out

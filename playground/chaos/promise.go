@@ -181,7 +181,7 @@ func (p *promises) checkOwners(c cluster.Change) {
 		delete(p.excused, id)
 		return
 	}
-	for _, owner := range strings.Split(c.Before.GetAnnotations()[coOwners], ",") {
+	for owner := range strings.SplitSeq(c.Before.GetAnnotations()[coOwners], ",") {
 		name, is := strings.CutPrefix(strings.TrimSpace(owner), p.namespace+"/")
 		if m := p.manifests[name]; is && m != nil && m.GetDeletionTimestamp() == nil {
 			p.breakLocked(c, "deleted, although Manifest "+name+" contains it, too")

@@ -57,7 +57,7 @@ var (
 	kymaDelete      = []string{"announce", "connect", "admission", "modules", "runtime", "release", "publish"}
 	manifestInstall = []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune",
 		"observe", "audit", "publish"}
-	manifestDelete = []string{"connect", "reclaim", "blockers", "resource", "teardown", "release"}
+	manifestDelete = []string{"connect", "reclaim", "blockers", "resource", "plan", "operator", "teardown", "release"}
 )
 
 // chapter is a part of the life cycle: actions of users, and the steps that the manager then takes.

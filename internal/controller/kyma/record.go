@@ -23,6 +23,7 @@ type record struct {
 	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
 	isCompared  bool                    // markRestored has compared the statuses
+	recreated   []string                // modules whose lost Manifests were created again; see restored.Unreported
 	releasedUID types.UID               // UID of the Kyma without our finalizer, which may be in the cache still
 }
 

@@ -29,7 +29,11 @@ func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *r
 	if err != nil {
 		return err
 	}
+	var recreated []string
 	for _, lost := range restored.Find(kyma, remote, manifests) {
+		if lost.Manifest == nil {
+			recreated = append(recreated, lost.Name)
+		}
 		err := restored.Mark(ctx, r.Client, kyma, lost, func(m *v1beta2.Manifest) { r.Shards.SetLabel(m, kyma.Name) })
 		if err != nil {
 			return err
@@ -37,6 +41,6 @@ func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *r
 		log.FromContext(ctx).Info("the control plane was restored from an older state than the runtime",
 			"module", lost.Name, "runtimeVersion", lost.Version)
 	}
-	n.edit(func(m *record) { m.isCompared = true })
+	n.edit(func(m *record) { m.isCompared, m.recreated = true, recreated })
 	return nil
 }

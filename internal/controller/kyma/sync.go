@@ -295,6 +295,11 @@ func (n *run) publish(ctx context.Context) error {
 // recordChanges records the events that follow from the difference between the saved status and the previous status.
 func (n *run) recordChanges(before client.Object) {
 	known := restored.Known(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
+	n.edit(func(m *record) {
+		if len(m.recreated) > 0 {
+			known, m.recreated = restored.Unreported(known, n.kyma, n.manifests, m.recreated)
+		}
+	})
 	n.log.Saved(n.kyma, known, n.deletion.runtimeLeft != "")
 }
 

@@ -84,6 +84,29 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	return known
 }
 
+// Unreported returns the previous status without modules that were removed before the manager stopped. The manager had
+// recorded such a removal in the control plane, but not in the runtime, so the module looked lost, and its Manifest was
+// created again. names are the modules with such a Manifest. If the Manifest gets objects, the module was lost. If the
+// module disappears before that, its removal was reported already. Unreported also returns the names for which that is
+// not known yet.
+func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
+	names []string) (*v1beta2.KymaStatus, []string) {
+	var unknown []string
+	for _, name := range names {
+		m := manifestOf(manifests, name)
+		switch {
+		case m != nil && len(m.Status.Synced) > 0:
+		case saved.ModuleStatus(name) != nil:
+			unknown = append(unknown, name)
+		default:
+			previous = previous.DeepCopy()
+			previous.Modules = slices.DeleteFunc(previous.Modules,
+				func(e v1beta2.ModuleStatus) bool { return e.Name == name })
+		}
+	}
+	return previous, unknown
+}
+
 // newManifest returns a Manifest for a module whose Manifest was lost. The new Manifest has nothing to install. The new
 // Manifest has the custom resource of the module, so that a deletion of the Manifest deletes the custom resource first.
 func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {

@@ -1,6 +1,7 @@
 package restored
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -158,5 +159,46 @@ func TestNewManifest(t *testing.T) {
 	e.FQDN = "example.com/renamed/m"
 	if again := newManifest(k, Module{Name: "m", Version: "2.0.0", Entry: e}); again.Name != m.Name {
 		t.Errorf("got %s, want the recorded name %s", again.Name, m.Name)
+	}
+}
+
+// TestUnreported: only the removal of a module that never got objects again is left out.
+func TestUnreported(t *testing.T) {
+	manifest := func(objects int) map[string]*v1beta2.Manifest {
+		m := &v1beta2.Manifest{}
+		m.Name, m.Labels = "m", map[string]string{v1beta2.LabelModuleName: "keda"}
+		m.Status.Synced = make([]v1beta2.Resource, objects)
+		return map[string]*v1beta2.Manifest{"m": m}
+	}
+	with := func(names ...string) *v1beta2.Kyma {
+		k := &v1beta2.Kyma{}
+		for _, name := range names {
+			k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{Name: name})
+		}
+		return k
+	}
+	cases := map[string]struct {
+		reason          string
+		saved           *v1beta2.Kyma
+		manifests       map[string]*v1beta2.Manifest
+		previous, names []string
+	}{
+		"Lost":     {"the runtime has its objects", with("keda", "other"), manifest(1), []string{"keda", "other"}, nil},
+		"NotYet":   {"the inventory is not known yet", with("keda"), manifest(0), []string{"keda", "other"}, []string{"keda"}},
+		"Removed":  {"its removal was reported before", with("other"), nil, []string{"other"}, nil},
+		"LostGone": {"the last reconcile with its Manifest", with(), manifest(2), []string{"keda", "other"}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := with("keda", "other").Status
+			previous, names := Unreported(&before, c.saved, c.manifests, []string{"keda"})
+			var got []string
+			for _, e := range previous.Modules {
+				got = append(got, e.Name)
+			}
+			if !slices.Equal(got, c.previous) || !slices.Equal(names, c.names) || len(before.Modules) != 2 {
+				t.Errorf("%s: got %v and %v, want %v and %v", c.reason, got, names, c.previous, c.names)
+			}
+		})
 	}
 }
