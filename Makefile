@@ -32,9 +32,8 @@ build: ## build manager, playground and sample operator into bin/
 bin/kubectl: playground/go.mod
 	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl) && touch ../bin/kubectl
 
-# The playground tests programs of another module, so Go's cache of test results does not apply (-count=1). Its slowest
-# package runs first. API servers start in two thirds of the time with less garbage collection (GOGC). Scenarios mostly
-# wait, so four of them run on two cores (-parallel).
+# The playground tests programs of another module, so cached results do not apply (-count=1). Its slowest package runs first.
+# Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait, so four run at a time (-parallel).
 test: bin/golangci-lint bin/controller-gen ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
