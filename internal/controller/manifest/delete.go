@@ -125,8 +125,8 @@ const operatorRepairDelay = 2 * time.Second
 // unavailable, is logged, and the deletion continues to wait.
 func (n *run) planOperator(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
-		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
-		return nil
+		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
+		return nil // the version of a restored Manifest may be lower than the version in the runtime
 	}
 	err := n.decide(ctx)
 	if err == nil {
