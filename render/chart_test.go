@@ -270,7 +270,48 @@ func TestChartFails(t *testing.T) {
 			files:    []string{"templates/a.yaml", configMap(`{{ now | date "2006" }}`)},
 			settings: Settings{},
 			want:     RefusedFeature,
-			says:     []string{"now is refused"},
+			says:     []string{"data.v", "calls now"},
+		},
+		"RandomChecksum": {
+			reason: "the first object in the order of installation is named",
+			files: []string{"templates/a.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, " +
+				"annotations: {sum: '{{ include (print $.Template.BasePath \"/b.yaml\") . | sha256sum }}'}}\n",
+				"templates/b.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {p: " +
+					"'{{ randAlphaNum 8 }}'}\n"},
+			settings: Settings{},
+			want:     RefusedFeature,
+			says:     []string{"templates/b.yaml", "Secret s", "stringData.p", "randAlphaNum"},
+		},
+		"RandomName": {
+			files: []string{"templates/a.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: " +
+				"'s-{{ randAlphaNum 5 | lower }}'}\n"},
+			want: RefusedFeature,
+			says: []string{"metadata.name"},
+		},
+		"RandomDecision": {
+			reason: "the number of objects depends on the result",
+			files:  []string{"templates/a.yaml", "{{ if gt (randInt 0 10) 5 }}\n" + configMap("1") + "{{ end }}\n"},
+			want:   RefusedFeature,
+			says:   []string{"the list of objects", "randInt"},
+		},
+		"DateOfNothing": {
+			reason: "date uses the current time in place of a value that is no date",
+			files:  []string{"templates/a.yaml", configMap(`{{ date "2006" "x" | quote }}`)},
+			want:   RefusedFeature,
+			says:   []string{"calls now"},
+		},
+		"Certificate": {
+			files: []string{"templates/a.yaml", configMap(
+				`{{ $ca := genCA "ca" 365 }}{{ (genSignedCert "a" nil nil 365 $ca).Cert | b64enc }}`)},
+			want: RefusedFeature,
+			says: []string{"genCA, genSignedCert"},
+		},
+		"DocumentLine": {
+			reason: "line and document of the whole output, as Helm splits it",
+			files: []string{"templates/a.yaml", "---# first\n" + configMap("1") + "---apiVersion: v1\nkind: " +
+				"ConfigMap\nmetadata: {name: b}\ndata:\n  k: 1\n  k: 2\n"},
+			want: InvalidYAML,
+			says: []string{"document 2, line 12", "ConfigMap b", `key "k"`, "line 11"},
 		},
 		"RandomInTpl": {
 			reason:   "not by the back door",
@@ -332,7 +373,7 @@ func TestChartFails(t *testing.T) {
 					"\"pre-install,pre-upgrade\"}}\n"},
 			settings: Settings{},
 			want:     RefusedFeature,
-			says:     []string{"Job j", "templates/a.yaml", "DisableHooks"},
+			says:     []string{"Job j", "templates/a.yaml", "chart.disableHooks: true", "DisableHooks=true"},
 		},
 		"TooOld": {
 			files:    []string{"Chart.yaml", chart("kubeVersion: '>=1.40.0-0'\n")},
@@ -501,6 +542,81 @@ func TestChartFails(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestChartRandom checks that functions whose result differs for each call are allowed where no object depends on the
+// result.
+func TestChartRandom(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		templates []string
+		settings  Settings
+		want      string // value in the ConfigMap
+	}{
+		"Default": {"the result is not used", []string{configMap(`{{ default (randAlphaNum 16) .Values.password }}`)},
+			Settings{Set: []string{"password=p"}}, "p"},
+		"OmittedHook": {"the Pod of a test is left out", []string{configMap("x"), "apiVersion: v1\nkind: Pod\nmetadata: " +
+			"{name: 'test-{{ randAlphaNum 5 | lower }}', annotations: {helm.sh/hook: test}}\n"}, Settings{}, "x"},
+		"Length": {"each result has the same length", []string{configMap(`n{{ randAlphaNum 16 | len }}`)},
+			Settings{}, "n16"},
+		"Certificate": {"the given certificate is used", []string{configMap(
+			`{{ $c := genSelfSignedCert "a" nil nil 365 }}{{ .Values.cert | default $c.Cert }}`)},
+			Settings{Set: []string{"cert=c"}}, "c"},
+		"OneOfOne": {"there is only one result", []string{configMap(`n{{ randInt 3 4 }}`)}, Settings{}, "n3"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var files []string
+			for i, text := range tc.templates {
+				files = append(files, fmt.Sprintf("templates/%d.yaml", i), text)
+			}
+			objects, _, err := chartOf(t, files...).RenderObjects(t.Context(), tc.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(objects) != 1 || objects[0].Object["data"].(map[string]any)["v"] != tc.want {
+				t.Errorf("got %v, want %q: %s", objects, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+// TestChartDocuments checks that the output of a template is split into documents as Helm does it, and that the objects
+// have the order in which Helm installs them.
+func TestChartDocuments(t *testing.T) {
+	object := func(kind, name string) string {
+		return "apiVersion: v1\nkind: " + kind + "\nmetadata: {name: " + name + "}\n"
+	}
+	objects, _, err := chartOf(t,
+		"templates/a.yaml", "\n"+object("Widget", "w")+"---# a comment\n"+object("Service", "s")+"---"+
+			object("ConfigMap", "c")+"---   \n\n---\n# nothing\n--- # other\n"+object("Gadget", "g"),
+		"templates/b.yaml", object("Namespace", "ns")+"---\n"+object("Service", "a"),
+		"templates/_notes.yaml", "no object",
+		"crds/c.yaml", object("CustomResourceDefinition", "d")).RenderObjects(t.Context(), Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range objects {
+		got = append(got, o.GetKind()+" "+o.GetName())
+	}
+	want := []string{"CustomResourceDefinition d", "Namespace ns", "ConfigMap c", "Service s", "Service a", "Gadget g",
+		"Widget w"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestChartOutputs checks that the output of templates is available even if it cannot be decoded.
+func TestChartOutputs(t *testing.T) {
+	got, err := chartOf(t, "values.yaml", "a: 1\n", "templates/a.yaml", "a: [{{ .Values.a }}\n", "templates/_b.tpl",
+		`{{ define "b" }}{{ end }}`).Outputs(t.Context(), Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"shop/templates/a.yaml": "a: [1\n"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -331,6 +331,21 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 	return a.renderHere(ctx, settings)
 }
 
+// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. Line
+// numbers in errors about the output of a template refer to this text. ctx is used as in RenderObjects. The result is
+// empty if the artefact is not a chart.
+func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]string, error) {
+	if a.kind != Chart {
+		return nil, nil
+	}
+	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil {
+		h, _, err := a.ask(ctx, r, request{Kind: a.kind, Files: a.files, Root: a.root, Settings: settings,
+			Outputs: true})
+		return h.Outputs, err
+	}
+	return helm.Outputs(ctx, a.files, settings)
+}
+
 // renderHere renders the artefact in this process.
 func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-fleet/lifecycle-manager/render/helm"
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
@@ -36,12 +37,14 @@ type request struct {
 	Files    []input.File
 	Root     string
 	Settings Settings
+	Outputs  bool // the response has the outputs of the templates instead of objects
 }
 
 // head is the first line of a response. The objects follow it, one JSON document in each line.
 type head struct {
-	LeftOut []string `json:"leftOut,omitempty"`
-	Error   *failure `json:"error,omitempty"`
+	LeftOut []string          `json:"leftOut,omitempty"`
+	Outputs map[string]string `json:"outputs,omitempty"`
+	Error   *failure          `json:"error,omitempty"`
 }
 
 // failure is an Error as JSON. The text of the cause replaces the cause.
@@ -53,19 +56,30 @@ type failure struct {
 // runBy renders the artefact with a Runner.
 func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*unstructured.Unstructured, []string,
 	error) {
-	var question bytes.Buffer
-	files, root := a.files, a.root
-	if err := gob.NewEncoder(&question).Encode(request{a.kind, files, root, settings}); err != nil {
-		return nil, nil, fmt.Errorf("encoding the artefact: %w", err)
-	}
-	answer, err := r.Run(ctx, question.Bytes())
+	h, rest, err := a.ask(ctx, r, request{Kind: a.kind, Files: a.files, Root: a.root, Settings: settings})
 	if err != nil {
 		return nil, nil, err
 	}
+	objects, err := Parse(rest)
+	if err != nil {
+		return nil, nil, input.InFile("the result of the rendering", err)
+	}
+	return objects, h.LeftOut, nil
+}
+
+// ask passes a request to a Runner. It returns the first line of the response, and the rest of the response.
+func (a *Artefact) ask(ctx context.Context, r Runner, q request) (h head, rest []byte, err error) {
+	var question bytes.Buffer
+	if err := gob.NewEncoder(&question).Encode(q); err != nil {
+		return h, nil, fmt.Errorf("encoding the artefact: %w", err)
+	}
+	answer, err := r.Run(ctx, question.Bytes())
+	if err != nil {
+		return h, nil, err
+	}
 	first, rest, _ := bytes.Cut(answer, []byte("\n"))
-	var h head
 	if err := json.Unmarshal(first, &h); err != nil {
-		return nil, nil, &Error{Operation: "rendering the artefact", Code: RenderCrashed,
+		return h, nil, &Error{Operation: "rendering the artefact", Code: RenderCrashed,
 			Problem: "the process that rendered it answered with something else than objects: report this", Cause: err}
 	}
 	if f := h.Error; f != nil {
@@ -74,13 +88,9 @@ func (a *Artefact) runBy(ctx context.Context, r Runner, settings Settings) ([]*u
 		if f.Cause != "" {
 			e.Cause = errors.New(f.Cause)
 		}
-		return nil, nil, e
+		return h, nil, e
 	}
-	objects, err := Parse(rest)
-	if err != nil {
-		return nil, nil, input.InFile("the result of the rendering", err)
-	}
-	return objects, h.LeftOut, nil
+	return h, rest, nil
 }
 
 // Answer renders the artefact of a request and returns the response. A Runner calls it in another process.
@@ -90,7 +100,21 @@ func Answer(ctx context.Context, question []byte) []byte {
 		return response(nil, nil, fmt.Errorf("decoding the request: %w", err))
 	}
 	a := &Artefact{kind: q.Kind, files: q.Files, root: q.Root}
+	if q.Outputs {
+		texts, err := helm.Outputs(ctx, a.files, q.Settings)
+		return outputsResponse(texts, err)
+	}
 	return response(a.renderHere(ctx, q.Settings))
+}
+
+// outputsResponse encodes the outputs of templates.
+func outputsResponse(texts map[string]string, err error) []byte {
+	h := head{Outputs: texts}
+	if err != nil {
+		h = head{Error: failureOf(err)}
+	}
+	data, _ := json.Marshal(h) // strings and numbers always encode
+	return append(data, '\n')
 }
 
 // response encodes the result of a rendering.

@@ -22,10 +22,13 @@
 //	DisableHooks                        omits all hooks and reports them
 //	lookup                              returns nothing, as in "helm template", and is reported: the result of one cluster
 //	                                    would be wrong for the other clusters
-//	now, rand…, uuidv4, gen…Cert, …     refused: each rendering would differ, and all clusters would receive the same
-//	                                    secret; the result can be passed as a value
+//	now, rand…, uuidv4, gen…Cert, …     refused if a rendered object depends on the result: each rendering would differ,
+//	                                    and all clusters would receive the same secret; the result can be passed as a
+//	                                    value. Omitted hooks and results that a given value replaces do not matter
 //	getHostByName                       refused: rendering does not use the network
 //	keys, values                        sorted by key
+//	documents of a template's output    split as in Helm: a line that begins with --- begins a document, whatever follows
+//	order of objects                    crds/ first, then by kind as in Helm (InstallOrder), then by path of the template
 //	helm.sh/resource-policy: keep       translated to the annotation that makes package apply keep the object
 //
 // Repeated keys in a map of a template's output are refused, although Helm accepts them. "Refused" means an Error with
@@ -39,6 +42,7 @@ package helm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,6 +51,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -59,6 +64,7 @@ import (
 
 	commonutil "helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/engine"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -128,42 +134,110 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 		HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
 
-// Render renders a chart to objects. The second result lists the omitted content, one sentence for each item.
+// Render renders a chart to objects. The second result lists the omitted content, one sentence for each item. A chart
+// that calls functions whose result differs each time is rendered twice, with different results of these functions.
+// Both renderings must have the same objects.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
-	chart, err := loadChart(files)
+	first, err := renderDraw(ctx, files, settings, firstDraw)
 	if err != nil {
 		return nil, nil, err
 	}
-	if supported := chart.Metadata.KubeVersion; supported != "" && !settings.Capabilities.inRange(supported) {
-		return nil, nil, &input.Error{Operation: operationChart, Code: input.KubernetesTooOld, Problem: fmt.Sprintf(
-			"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another version "+
-				"of the chart",
-			chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
-	}
-	values, err := renderValues(files, chart, settings)
-	if err != nil {
-		return nil, nil, err
-	}
-	prepareTemplates(chart)
-	f := &functions{ctx: ctx}
-	texts, err := input.Guard(ctx, operationChart, func() (map[string]string, error) {
-		return engine.Engine{CustomTemplateFuncs: f.table()}.RenderWithContext(ctx, chart, values)
-	})
-	if err != nil {
-		return nil, nil, f.templateError(err)
-	}
-	var objects []*unstructured.Unstructured
-	if !settings.SkipCRDs {
-		if objects, err = crdObjects(chart); err != nil {
+	if len(first.drawn) > 0 {
+		second, err := renderDraw(ctx, files, settings, secondDraw)
+		if err == nil {
+			err = first.compare(second)
+		}
+		if err != nil {
 			return nil, nil, err
+		}
+	}
+	objects := make([]*unstructured.Unstructured, 0, len(first.objects))
+	for _, o := range first.objects {
+		objects = append(objects, o.Unstructured)
+	}
+	return settings.AddNamespace(objects), first.leftOut, nil
+}
+
+// renderedObject is an object and the template or file that contains it.
+type renderedObject struct {
+	*unstructured.Unstructured
+	file string
+}
+
+// rendering is the result of a rendering with one draw.
+type rendering struct {
+	objects []renderedObject
+	leftOut []string
+	drawn   []string // names of the called functions whose result differs each time
+}
+
+// renderDraw renders a chart. The draw decides the results of functions whose result differs each time.
+func renderDraw(ctx context.Context, files []input.File, settings Settings, d draw) (*rendering, error) {
+	chart, texts, f, err := runTemplates(ctx, files, settings, d)
+	if err != nil {
+		return nil, err
+	}
+	r := &rendering{drawn: f.drawn}
+	if !settings.SkipCRDs {
+		if r.objects, err = crdObjects(chart); err != nil {
+			return nil, err
 		}
 	}
 	rendered, leftOut, err := collectRendered(texts, settings.DisableHooks)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return settings.AddNamespace(append(objects, rendered...)), append(leftOut, f.lookups...), nil
+	r.objects = append(r.objects, rendered...)
+	r.leftOut = append(leftOut, f.lookups...)
+	return r, nil
+}
+
+// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. Line
+// numbers in errors about the output of a template refer to this text.
+func Outputs(ctx context.Context, files []input.File, settings Settings) (map[string]string, error) {
+	_, texts, _, err := runTemplates(ctx, files, settings, firstDraw)
+	if err == nil {
+		size := int64(0)
+		for _, text := range texts {
+			size += int64(len(text))
+		}
+		err = input.CheckSize(size, input.DefaultMaxBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(texts, func(name, text string) bool { return strings.TrimSpace(text) == "" })
+	return texts, nil
+}
+
+// runTemplates runs the templates of a chart. The result contains the output of each template by its path.
+func runTemplates(ctx context.Context, files []input.File, settings Settings, d draw) (
+	*helmchart.Chart, map[string]string, *functions, error) {
+	chart, err := loadChart(files)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if supported := chart.Metadata.KubeVersion; supported != "" && !settings.Capabilities.inRange(supported) {
+		return nil, nil, nil, &input.Error{Operation: operationChart, Code: input.KubernetesTooOld,
+			Problem: fmt.Sprintf(
+				"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another "+
+					"version of the chart",
+				chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
+	}
+	values, err := renderValues(files, chart, settings)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	prepareTemplates(chart)
+	f := &functions{ctx: ctx, draw: d}
+	texts, err := input.Guard(ctx, operationChart, func() (map[string]string, error) {
+		return engine.Engine{CustomTemplateFuncs: f.table()}.RenderWithContext(ctx, chart, values)
+	})
+	if err != nil {
+		return nil, nil, nil, f.templateError(err)
+	}
+	return chart, texts, f, nil
 }
 
 // loadChart converts the files to Helm's chart type. Each rendering needs a new chart, because processing of values and
@@ -360,33 +434,36 @@ func prepareTemplates(chart *helmchart.Chart) {
 
 // crdObjects returns the objects in the crds folders of the chart and its enabled subcharts. These files are not
 // templates.
-func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
+func crdObjects(chart *helmchart.Chart) ([]renderedObject, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
-	var objects []*unstructured.Unstructured
+	var objects []renderedObject
 	quota := input.NewQuota()
 	for _, crd := range crds {
 		more, err := quota.Parse(crd.File.Data)
 		if err != nil {
 			return nil, withTemplate(crd.Filename, "", err)
 		}
-		objects = append(objects, more...)
+		for _, o := range more {
+			objects = append(objects, renderedObject{o, crd.Filename})
+		}
 	}
 	return objects, nil
 }
 
-// collectRendered decodes the objects in the output of the templates, in the order of the templates' paths.
-func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured,
-	leftOut []string, err error) {
+// collectRendered decodes the objects in the output of the templates. The objects have the order in which Helm installs
+// them: by kind, and objects of the same kind by the path of their template.
+func collectRendered(texts map[string]string, disableHooks bool) (objects []renderedObject, leftOut []string,
+	err error) {
 	size, quota := int64(0), input.NewQuota()
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if size += int64(len(texts[name])); size > input.DefaultMaxBytes {
 			return nil, nil, input.CheckSize(size, input.DefaultMaxBytes)
 		}
-		if !input.IsManifest(name) && strings.TrimSpace(texts[name]) == "" {
-			continue
+		if strings.HasPrefix(path.Base(name), "_") || strings.TrimSpace(texts[name]) == "" {
+			continue // as in Helm
 		}
-		more, err := quota.Parse([]byte(texts[name]))
+		more, err := parseOutput(quota, texts[name])
 		if err != nil {
 			return nil, nil, withTemplate(name, "in the output of the template: ", err)
 		}
@@ -401,10 +478,63 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 				continue
 			}
 			translateKeepPolicy(o)
-			objects = append(objects, o)
+			objects = append(objects, renderedObject{o, name})
 		}
 	}
+	slices.SortStableFunc(objects, func(a, b renderedObject) int {
+		return compareKinds(a.GetKind(), b.GetKind())
+	})
 	return objects, leftOut, nil
+}
+
+// compareKinds compares two kinds by the order in which Helm installs them. Kinds that Helm does not know are last, in
+// alphabetical order.
+func compareKinds(a, b string) int {
+	place := func(kind string) int {
+		if i := slices.Index(releaseutil.InstallOrder, kind); i >= 0 {
+			return i
+		}
+		return len(releaseutil.InstallOrder)
+	}
+	known := cmp.Compare(place(a), place(b))
+	if known == 0 && place(a) == len(releaseutil.InstallOrder) {
+		return strings.Compare(a, b)
+	}
+	return known
+}
+
+// parseOutput decodes the output of one template. Helm decides where a document begins. It splits the text by a regular
+// expression, so a document also begins at "---# comment" and at "---apiVersion: v1", which other parsers refuse. Line
+// numbers in errors refer to the whole output.
+func parseOutput(quota *input.Quota, text string) ([]*unstructured.Unstructured, error) {
+	if strings.Count(text, "\n---") > input.MaxDocuments { // before the documents are copied
+		return nil, &input.Error{Code: input.ArchiveTooLarge,
+			Problem: fmt.Sprintf("it has more than %d documents: split the chart", input.MaxDocuments)}
+	}
+	documents := releaseutil.SplitManifests(text)
+	names := slices.Collect(maps.Keys(documents))
+	sort.Sort(releaseutil.BySplitManifestsOrder(names))
+	var objects []*unstructured.Unstructured
+	end := 0 // of the document before, in text
+	for i, name := range names {
+		document := documents[name]
+		begin := end + max(0, strings.Index(text[end:], document))
+		end = begin + len(document)
+		more, err := quota.Parse([]byte(document))
+		if err == nil {
+			objects = append(objects, more...)
+			continue
+		}
+		lines := strings.Count(text[:begin], "\n")
+		if _, located := input.NewQuota().Parse([]byte(strings.Repeat("\n", lines) + document)); located != nil {
+			err = located
+		}
+		if e, ok := errors.AsType[*input.Error](err); ok && e.Document > 0 {
+			e.Document = i + 1
+		}
+		return nil, err
+	}
+	return objects, nil
 }
 
 // withTemplate adds the path of the template to an error.
@@ -450,8 +580,8 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 		return "", &input.Error{Operation: operationChart, Code: input.RefusedFeature,
 			Object: input.Describe(o.Object), Problem: fmt.Sprintf(
 				"it is a hook for %q, which would have to run once at that moment, but objects are applied "+
-					"continuously: "+
-					"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
+					"continuously: switch it off in the values, or leave out all hooks (chart.disableHooks: true in a "+
+					"module-config, DisableHooks=true in clientConfig of a config layer)", moments)}
 	}
 	return "", nil
 }

@@ -18,16 +18,11 @@ import (
 // goroutine.
 type functions struct {
 	ctx     context.Context //nolint:containedctx // one rendering, and template functions take no context
+	draw    draw            // which results functions return that differ for each call
+	drawn   []string        // names of the called functions whose result differs for each call
 	calls   int
 	refusal string   // why the last function was refused
 	lookups []string // what lookup was called for, in order
-}
-
-// nonDeterministic lists the template functions whose result is different for each call.
-var nonDeterministic = []string{
-	"now", "ago", "randAlpha", "randAlphaNum", "randAscii", "randBytes", "randInt", "randNumeric", "uuidv4", "shuffle",
-	"genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
-	"genSignedCertWithKey", "bcrypt", "htpasswd", "encryptAES",
 }
 
 // maxItems is the maximum number of numbers that one call of a counting function returns. maxRepeat is the maximum
@@ -96,13 +91,7 @@ func (f *functions) table() template.FuncMap {
 			return original["seq"].(func(...int) string)(params...), nil
 		},
 	}
-	for _, name := range nonDeterministic {
-		table[name] = func(...any) (any, error) {
-			return nil, f.refuse(
-				name + " is refused, because its result differs each time, and one rendering is for all clusters: " +
-					"pass the result as a value")
-		}
-	}
+	maps.Copy(table, f.random(original))
 	return table
 }
 

@@ -92,6 +92,11 @@ func TestSameResult(t *testing.T) {
 			if !slices.Equal(here.LeftOut, there.LeftOut) || here.Digest != there.Digest {
 				t.Errorf("left out %q and %q, digests %s and %s", here.LeftOut, there.LeftOut, here.Digest, there.Digest)
 			}
+			outputs, errHere := a.Outputs(t.Context(), settings)
+			same, errThere := a.Outputs(render.WithRunner(t.Context(), runner), settings)
+			if diff := cmp.Diff(outputs, same); diff != "" || errHere != nil || errThere != nil {
+				t.Errorf("the outputs of templates differ: %v, %v (-here +there):\n%s", errHere, errThere, diff)
+			}
 		})
 	}
 }

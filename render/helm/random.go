@@ -1,0 +1,184 @@
+package helm
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
+)
+
+// draw selects the results of the template functions whose result differs for each call: random values, keys,
+// certificates and the time. Each draw has fixed results, and the results of both draws are different. An object that
+// is equal in both draws therefore does not depend on such a function. The result of a draw is never used: an object
+// that contains it is refused.
+type draw int
+
+const (
+	firstDraw draw = iota
+	secondDraw
+)
+
+// drawnTimes are the results of now. All parts of the two times differ.
+var drawnTimes = [...]time.Time{
+	firstDraw:  time.Date(2001, time.February, 3, 4, 5, 6, 7, time.UTC),
+	secondDraw: time.Date(2032, time.November, 27, 18, 39, 50, 8, time.UTC),
+}
+
+// drawnCertificate is the result of a function that makes a certificate, with the fields that templates read.
+type drawnCertificate struct{ Cert, Key string }
+
+// random returns the template functions whose result differs for each call. original contains the functions of the
+// library.
+func (f *functions) random(original template.FuncMap) template.FuncMap {
+	characters := func(name, first, second string) func(int) (string, error) {
+		return func(count int) (string, error) {
+			f.addDrawn(name)
+			if count < 0 || count > maxRepeat {
+				return "", f.refuse(fmt.Sprintf("%s is refused, because its result would have more than %d bytes", name,
+					maxRepeat))
+			}
+			return strings.Repeat([...]string{first, second}[f.draw], count), nil
+		}
+	}
+	text := func(name string) func(...any) string {
+		return func(...any) string {
+			f.addDrawn(name)
+			return name + "-" + strconv.Itoa(int(f.draw))
+		}
+	}
+	certificate := func(name string) func(...any) drawnCertificate {
+		return func(...any) drawnCertificate {
+			f.addDrawn(name)
+			is := name + "-" + strconv.Itoa(int(f.draw))
+			return drawnCertificate{Cert: is + "-cert", Key: is + "-key"}
+		}
+	}
+	now := func() time.Time {
+		f.addDrawn("now")
+		return drawnTimes[f.draw]
+	}
+	table := template.FuncMap{
+		"randAlphaNum": characters("randAlphaNum", "a", "b"),
+		"randAlpha":    characters("randAlpha", "a", "b"),
+		"randAscii":    characters("randAscii", "a", "b"),
+		"randNumeric":  characters("randNumeric", "1", "2"),
+		"randBytes": func(count int) (string, error) {
+			bytes, err := characters("randBytes", "a", "b")(count)
+			return base64.StdEncoding.EncodeToString([]byte(bytes)), err
+		},
+		"randInt": func(low, high int) (int, error) {
+			f.addDrawn("randInt")
+			if high <= low {
+				return 0, errors.New("randInt needs a maximum that is larger than the minimum")
+			}
+			return [...]int{low, high - 1}[f.draw], nil
+		},
+		"shuffle": func(text string) string {
+			f.addDrawn("shuffle")
+			if runes := []rune(text); f.draw == secondDraw && len(runes) > 0 {
+				return string(append(runes[1:], runes[0]))
+			}
+			return text
+		},
+		"uuidv4": func() string {
+			f.addDrawn("uuidv4")
+			return [...]string{"aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa", "bbbbbbbb-bbbb-4bbb-9bbb-bbbbbbbbbbbb"}[f.draw]
+		},
+		"now": now,
+		"ago": func(any) string {
+			f.addDrawn("ago")
+			return [...]string{"1h0m0s", "26h3m4s"}[f.draw]
+		},
+	}
+	for _, name := range []string{"genPrivateKey", "bcrypt", "htpasswd", "encryptAES"} {
+		table[name] = text(name)
+	}
+	for _, name := range []string{"genCA", "genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey",
+		"genSignedCert", "genSignedCertWithKey"} {
+		table[name] = certificate(name)
+	}
+	// These functions use the current time in place of a date that is none.
+	dated := func(date any) any {
+		switch date.(type) {
+		case time.Time, *time.Time, int64, int, int32:
+			return date
+		}
+		return now()
+	}
+	inZone := original["dateInZone"].(func(string, any, string) string)
+	table["date"] = func(form string, date any) string { return inZone(form, dated(date), "Local") }
+	table["htmlDate"] = func(date any) string { return inZone(time.DateOnly, dated(date), "Local") }
+	table["htmlDateInZone"] = func(date any, zone string) string { return inZone(time.DateOnly, dated(date), zone) }
+	for _, name := range []string{"dateInZone", "date_in_zone"} {
+		table[name] = func(form string, date any, zone string) string { return inZone(form, dated(date), zone) }
+	}
+	return table
+}
+
+// addDrawn records that a template has called a function whose result differs for each call.
+func (f *functions) addDrawn(name string) {
+	if !slices.Contains(f.drawn, name) {
+		f.drawn = append(f.drawn, name)
+	}
+}
+
+// compare returns an error if an object of the first draw differs in the second draw.
+func (r *rendering) compare(second *rendering) error {
+	refuse := func(o renderedObject, what string) error {
+		return &input.Error{Operation: operationChart, Code: input.RefusedFeature, File: o.file,
+			Object: input.Describe(o.Object), Problem: fmt.Sprintf(
+				"%s differs in each rendering, because the chart calls %s, and one rendering is for all clusters: pass "+
+					"the result as a value", what, strings.Join(r.drawn, ", "))}
+	}
+	for i, o := range r.objects {
+		if i >= len(second.objects) || second.objects[i].file != o.file || second.objects[i].GetKind() != o.GetKind() {
+			return refuse(o, "the list of objects")
+		}
+		if at, differ := differenceOf("", o.Object, second.objects[i].Object); differ {
+			return refuse(o, at)
+		}
+	}
+	if len(second.objects) > len(r.objects) {
+		return refuse(second.objects[len(r.objects)], "the list of objects")
+	}
+	return nil
+}
+
+// differenceOf returns the path of the first difference between two values.
+func differenceOf(at string, a, b any) (string, bool) {
+	if reflect.DeepEqual(a, b) {
+		return "", false
+	}
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(a)) {
+			if at, differ := differenceOf(at+"."+key, a[key], b[key]); differ {
+				return at, true
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(b)) {
+			if _, both := a[key]; ok && !both {
+				return strings.TrimPrefix(at+"."+key, "."), true
+			}
+		}
+	case []any:
+		if b, ok := b.([]any); ok && len(a) == len(b) {
+			for i := range a {
+				if at, differ := differenceOf(fmt.Sprintf("%s[%d]", at, i), a[i], b[i]); differ {
+					return at, true
+				}
+			}
+		}
+	}
+	return cmp.Or(strings.TrimPrefix(at, "."), "the object"), true
+}
