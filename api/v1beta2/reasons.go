@@ -333,6 +333,9 @@ const (
 	ReasonDeletionQueued = "DeletionQueued"
 	// ReasonManifestsRemaining: Manifests of the Kyma still exist. Wait; if the reason persists, check their status.
 	ReasonManifestsRemaining = "ManifestsRemaining"
+	// ReasonFinalizersRemaining: Lifecycle Manager has finished its part of the deletion, and finalizers of other
+	// controllers keep the object. Check the controllers that own the finalizers in the message.
+	ReasonFinalizersRemaining = "FinalizersRemaining"
 	// ReasonPurged, of an event: the deletion of the Kyma exceeded the grace period, so these objects were deleted.
 	ReasonPurged = "Purged"
 	// ReasonFinalizersRemoved, of an event: the finalizers of these custom resources still existed after the grace

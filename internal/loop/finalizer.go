@@ -7,6 +7,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +38,23 @@ func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, fin
 		return nil
 	}
 	return err
+}
+
+// AwaitFinalizers returns nil if an object has none of the given finalizers of its controller, and no others. If the
+// object is being deleted and only finalizers of others remain, AwaitFinalizers returns an answer that names them.
+func AwaitFinalizers(o client.Object, own []string) error {
+	left := o.GetFinalizers()
+	if o.GetDeletionTimestamp().IsZero() || len(left) == 0 ||
+		slices.ContainsFunc(left, func(f string) bool { return slices.Contains(own, f) }) {
+		return nil
+	}
+	what := "its finalizer "
+	if len(left) > 1 {
+		what = "its finalizers "
+	}
+	// a change of the finalizers triggers no reconcile; reading the object again costs no request
+	return Later(time.Minute, "another controller to remove "+what+strings.Join(left, ", ")+
+		": Lifecycle Manager has nothing left to delete")
 }
 
 // AppendFinalizers appends the finalizers that are missing in m. AppendFinalizers is for use in [PatchMetadata].

@@ -24,15 +24,16 @@ const (
 type trigger int
 
 const (
-	onBackoff trigger = iota // the delay after errors, which doubles
-	onProbe                  // an answer to a probe of the runtime
-	onSecret                 // a change of the access Secret
-	onOwner                  // a change of the access Secret, or of the owner of the cluster
-	onModule                 // another version of the module, or another request
-	onRequest                // a change of the Kyma or of the catalog
-	onRuntime                // a change in the runtime
-	onPerson                 // a person ends it
-	onWindow                 // a maintenance window
+	onBackoff   trigger = iota // the delay after errors, which doubles
+	onProbe                    // an answer to a probe of the runtime
+	onSecret                   // a change of the access Secret
+	onOwner                    // a change of the access Secret, or of the owner of the cluster
+	onModule                   // another version of the module, or another request
+	onRequest                  // a change of the Kyma or of the catalog
+	onRuntime                  // a change in the runtime
+	onPerson                   // a person ends it
+	onFinalizer                // another controller removes its finalizer
+	onWindow                   // a maintenance window
 )
 
 // triggers has the trigger of each reason for which the manager waits for an event, and does not only retry with
@@ -77,6 +78,7 @@ var triggers = map[string]trigger{
 	v1beta2.ReasonSkipReconciliation:     onPerson,
 	v1beta2.ReasonUnmanaged:              onPerson,
 	v1beta2.ReasonDriftDetected:          onPerson,
+	v1beta2.ReasonFinalizersRemaining:    onFinalizer,
 }
 
 // NextTry is the time or the event at which the manager tries again, as far as klm can know it.
@@ -124,6 +126,8 @@ func nextTry(reason string, state v1beta2.State, since, now time.Time) *NextTry 
 		return &NextTry{When: "when something changes in the runtime"}
 	case onPerson:
 		return &NextTry{When: "when somebody ends it"}
+	case onFinalizer:
+		return &NextTry{When: "when the finalizers are removed"}
 	case onWindow:
 		return &NextTry{When: "when the window begins"}
 	}

@@ -324,7 +324,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		}
 		return reconcile.Result{}, err
 	}
-	if r.isReleased(kyma) {
+	released := r.isReleased(kyma)
+	if released && loop.AwaitFinalizers(kyma, []string{v1beta2.FinalizerKyma}) == nil {
 		return reconcile.Result{}, nil // the Kyma is deleted; the event of its deletion triggers the next reconcile
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), found: findings{policyProblem: r.policies.Problem()}}
@@ -341,6 +342,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		}
 	}()
 	switch {
+	case released:
+		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitFinalizers})
 	case !kyma.DeletionTimestamp.IsZero():
 		defer func() {
 			if err != nil || n.isDeletionStuck() {

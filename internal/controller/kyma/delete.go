@@ -26,6 +26,7 @@ import (
 type deletion struct {
 	isFirst     bool       // set by announce: this is the first reconcile of the deletion
 	isQueued    bool       // set by awaitAdmission: the modules of other runtimes are removed first
+	isReleased  bool       // set by awaitFinalizers: only finalizers of other controllers remain
 	runtimeLeft leftReason // why the runtime is not cleaned up; "" if it is cleaned up
 	unavailable error      // why the runtime is unavailable, while the deletion waits for the runtime
 	owner       error      // with leftToOwner: the owner of the runtime
@@ -190,7 +191,8 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 // isDeletionStuck reports whether the deletion waits for the runtime or for a person. While a deletion is stuck, other
 // runtimes may be admitted.
 func (n *run) isDeletionStuck() bool {
-	return n.deletion.unavailable != nil || slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
+	return n.deletion.unavailable != nil || n.deletion.isReleased ||
+		slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
 }
 
 // waitsForOthers reports whether the deletion of a Manifest waits for a person or for the runtime. waitsForOthers
@@ -283,5 +285,15 @@ func (n *run) release(ctx context.Context) error {
 	}
 	n.agents.ForgetHeartbeats(n.kyma.Name)
 	n.noteReleased()
+	return n.awaitFinalizers(ctx)
+}
+
+// awaitFinalizers waits for other controllers whose finalizers keep a Kyma that has been released.
+func (n *run) awaitFinalizers(context.Context) error {
+	n.remote, n.runtime, n.found.resolved = nil, nil, true // the modules and the Kyma in the runtime are deleted
+	if err := loop.AwaitFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}); err != nil {
+		n.deletion.isReleased = true
+		return err
+	}
 	return loop.Done()
 }

@@ -286,3 +286,24 @@ func TestReportReachable(t *testing.T) {
 		})
 	}
 }
+
+// TestAwaitFinalizers: the status of a released Kyma names the finalizer of another controller. Neither its runtime nor
+// its modules are needed.
+func TestAwaitFinalizers(t *testing.T) {
+	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
+	n.kyma.Finalizers = append(n.kyma.Finalizers, "example.com/hold")
+	if n.isDeletionStuck() || loop.AwaitFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}) != nil {
+		t.Error("with its own finalizer, the deletion does not wait for others")
+	}
+	n.kyma.Finalizers = n.kyma.Finalizers[1:]
+	err := n.awaitFinalizers(t.Context())
+	if err == nil || !n.isDeletionStuck() {
+		t.Fatalf("the deletion does not wait, or others are not admitted: %v", err)
+	}
+	n.report(loop.Outcome{Step: "finalizers", Waiting: err.Error()})
+	c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady)
+	operation := n.kyma.Status.LastOperation.Operation
+	if c.Reason != v1beta2.ReasonFinalizersRemaining || !strings.Contains(operation, "finalizer example.com/hold:") {
+		t.Errorf("reason %s, last operation %q", c.Reason, operation)
+	}
+}

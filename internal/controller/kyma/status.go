@@ -152,6 +152,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 		reason = out.Reason()
 	case n.deletion.isQueued:
 		reason = v1beta2.ReasonDeletionQueued
+	case n.deletion.isReleased:
+		reason, detail = v1beta2.ReasonFinalizersRemaining, "waiting for "+out.Waiting
 	case out.Waiting != "" && !n.kyma.DeletionTimestamp.IsZero():
 		reason = v1beta2.ReasonManifestsRemaining
 	case out.Waiting != "":

@@ -226,10 +226,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		}
 	}
 	memory := r.memoryOf(req.NamespacedName, m.UID)
-	if memory.released {
+	n := &run{Reconciler: r, manifest: m, cluster: target.Of(m, r.Runtimes, &r.ControlPlane), memory: memory}
+	if memory.released && loop.AwaitFinalizers(m, ownFinalizers()) == nil {
 		return reconcile.Result{}, nil // the finalizers were removed; the event of the deletion triggers a reconcile
 	}
-	n := &run{Reconciler: r, manifest: m, cluster: target.Of(m, r.Runtimes, &r.ControlPlane), memory: memory}
 	return n.reconcile(ctx)
 }
 
@@ -248,6 +248,10 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
 		AfterSave: n.recordChange, AfterStep: n.After, Saves: n.Saves, Runtime: m.Labels[v1beta2.LabelKymaName]}
 	restore := loop.Step{Name: "reclaim", Do: n.reclaim, Save: true}
+	if n.memory.released {
+		n.refs = inventory.Refs(m.Status.Synced)
+		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitFinalizers})
+	}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},

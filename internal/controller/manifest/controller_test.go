@@ -271,3 +271,27 @@ func TestFinalizersOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestAwaitFinalizers: the status of a released Manifest names the finalizers of others that remain.
+func TestAwaitFinalizers(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"))
+	b.settle(v1beta2.StateReady)
+	b.edit(func(m *v1beta2.Manifest) { m.Finalizers = append(m.Finalizers, "example.com/a", "example.com/b") })
+	b.delete()
+	for _, want := range []string{"its finalizers example.com/a, example.com/b:", "its finalizer example.com/b:"} {
+		b.runtime.take()
+		result, err := b.reconcile()
+		if err != nil || result.RequeueAfter == 0 {
+			t.Fatalf("a released Manifest: %v, again after %s", err, result.RequeueAfter)
+		}
+		reason, message := readyMessage(t, b.manifest())
+		if reason != v1beta2.ReasonFinalizersRemaining || !strings.Contains(message, want) {
+			t.Errorf("reason %s, message %q, want %q", reason, message, want)
+		}
+		b.edit(func(m *v1beta2.Manifest) { m.Finalizers = []string{"example.com/b"} })
+	}
+	if got := b.runtime.take(); len(got) > 0 {
+		t.Errorf("requests to the runtime after the release: %v", got)
+	}
+}

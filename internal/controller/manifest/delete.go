@@ -223,9 +223,8 @@ func (n *run) release(ctx context.Context) error {
 	wasRemoved := n.manifest.IsRestored() && n.manifest.Status.Version == ""
 	removes := n.runtime != nil && !n.manifest.IsUnmanaged() && !wasRemoved &&
 		slices.Contains(n.manifest.Finalizers, v1beta2.FinalizerManifest)
-	finalizers := []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 	// Later reads need not wait until the cache has this write, because memory.released is set.
-	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, finalizers,
+	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, ownFinalizers(),
 		client.DisableReadYourWritesConsistency); err != nil {
 		return err
 	}
@@ -233,6 +232,20 @@ func (n *run) release(ctx context.Context) error {
 	if removes {
 		e := changelog.Removed(n.manifest.ModuleName())
 		n.recordEventOf(e.Type, e.Reason, e.Note)
+	}
+	return n.awaitFinalizers(ctx)
+}
+
+// ownFinalizers returns all finalizers of this controller.
+func ownFinalizers() []string {
+	return []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
+}
+
+// awaitFinalizers waits for other controllers whose finalizers keep a Manifest that has been released.
+func (n *run) awaitFinalizers(context.Context) error {
+	if err := loop.AwaitFinalizers(n.manifest, ownFinalizers()); err != nil {
+		n.observed.blocker = v1beta2.ReasonFinalizersRemaining
+		return err
 	}
 	return loop.Done()
 }
