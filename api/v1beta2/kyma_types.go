@@ -141,6 +141,12 @@ type KymaStatus struct {
 	// +listType=atomic
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
+	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. The copy in the
+	// runtime shows a restored control plane which versions the runtime has. Not in Kyma's own API.
+	// +optional
+	// +listType=atomic
+	MandatoryModules []MandatoryModuleStatus `json:"mandatoryModules,omitempty"`
+
 	// lastOperation describes the last operation or finding.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
@@ -225,6 +231,27 @@ type AgentCertificate struct {
 	// listeners whose certificates were signed by this root or an older one. Empty: it sent no heartbeat yet.
 	// +optional
 	RootInUse string `json:"seen,omitempty"`
+}
+
+// MandatoryModuleStatus is the version of one mandatory module in a runtime. The Manifest of the module has its state.
+type MandatoryModuleStatus struct {
+	// name is the name of the module.
+	Name string `json:"name"`
+
+	// version is the version that is installed, or that is being installed for the first time.
+	Version string `json:"version"`
+
+	// ocmComponentName is the name of the OCM component that the module comes from. Empty: not known.
+	// +optional
+	OCMComponentName string `json:"ocmComponentName,omitempty"`
+
+	// resource refers to the custom resource that the module creates and deletes. Absent: there is none.
+	// +optional
+	Resource *ObjectReference `json:"resource,omitempty"`
+
+	// lastChange is the last change of the version. Absent: the version was not changed since this is recorded.
+	// +optional
+	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
 
 // ModuleStatus is the observed state of one module of a runtime. All its fields are from the same reconcile.

@@ -123,6 +123,12 @@ func (s *Values) shareKyma(k *v1beta2.Kyma) {
 			internAll(&m.Manifest.APIVersion, &m.Manifest.Kind, &m.Manifest.Metadata.Namespace)
 		}
 	}
+	k.Status.MandatoryModules = clip(k.Status.MandatoryModules)
+	for i := range k.Status.MandatoryModules {
+		m := &k.Status.MandatoryModules[i]
+		internAll(&m.Name, &m.Version, &m.OCMComponentName)
+		m.Resource = s.shareReference(m.Resource)
+	}
 	if a := k.Status.Agent; a != nil {
 		internAll(&a.Digest, &a.Version, &a.Reason, &a.Message)
 		a.Synced = Share(s, InventoryKey(a.Synced), a.Synced)

@@ -84,7 +84,8 @@ func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []
 		}
 	}
 	return n.kyma.Status.ActiveChannel == remote.Spec.Channel &&
-		loop.Equal(plan.Entries(modules, n.now), n.kyma.Status.Modules)
+		loop.Equal(plan.Entries(modules, n.now), n.kyma.Status.Modules) &&
+		loop.Equal(plan.InstalledMandatory(modules, n.kyma.Status.MandatoryModules), n.kyma.Status.MandatoryModules)
 }
 
 // hasDesiredManifest reports whether the Manifest of a module needs no change.

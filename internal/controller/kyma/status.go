@@ -31,6 +31,9 @@ func (n *run) report(out loop.Outcome) {
 	switch {
 	case n.found.resolved:
 		s.Modules = plan.Entries(n.modules, n.now)
+		if n.kyma.DeletionTimestamp.IsZero() {
+			s.MandatoryModules = plan.InstalledMandatory(n.modules, s.MandatoryModules)
+		}
 	case out.Err != nil && n.kyma.DeletionTimestamp.IsZero():
 		// The runtime cannot be reached, so the state of its modules is not known. The entries keep their references,
 		// which are still valid.

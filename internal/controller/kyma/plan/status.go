@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,6 +35,33 @@ func MandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 			entries = append(entries, entryOf(m, now))
 		}
 	}
+	return entries
+}
+
+// InstalledMandatory returns the entries of the mandatory modules that are installed and are not being deleted. before
+// has the entries until now: the entry of a Manifest that was restored from an older state stays the same until the
+// next version is installed.
+func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus) []v1beta2.MandatoryModuleStatus {
+	var entries []v1beta2.MandatoryModuleStatus
+	for i := range modules {
+		m := &modules[i]
+		is := m.Manifest
+		switch {
+		case !m.IsMandatory || is == nil || !is.DeletionTimestamp.IsZero():
+		case is.IsRestored():
+			at := slices.IndexFunc(before, func(e v1beta2.MandatoryModuleStatus) bool { return e.Name == m.Spec.Name })
+			if at >= 0 {
+				entries = append(entries, before[at])
+			}
+		default:
+			entries = append(entries, v1beta2.MandatoryModuleStatus{
+				Name: m.Spec.Name, Version: cmp.Or(InstalledVersion(is), is.Spec.Version),
+				OCMComponentName: is.Annotations[v1beta2.AnnotationOCMComponentName],
+				Resource:         resourceOf(m), LastChange: is.Status.LastChange.DeepCopy(),
+			})
+		}
+	}
+	slices.SortFunc(entries, func(a, b v1beta2.MandatoryModuleStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return entries
 }
 
@@ -142,13 +170,7 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	if e.Version == "" {
 		e.Version = is.Spec.Version
 	}
-	e.Resource = nil
-	if cr := is.Spec.Resource; cr != nil && is.Spec.CustomResourcePolicy == v1beta2.CreateAndDelete {
-		e.Resource = referenceTo(cr.GetAPIVersion(), cr.GetKind(), cr.GetNamespace(), cr.GetName(), 0)
-		if t := m.Decision.Template; t != nil && t.Annotations[v1beta2.AnnotationIsClusterScoped] == "true" {
-			e.Resource.Metadata.Namespace = ""
-		}
-	}
+	e.Resource = resourceOf(m)
 	switch {
 	case !is.DeletionTimestamp.IsZero():
 		e.State = v1beta2.StateDeleting
@@ -163,6 +185,19 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 			e.Reason, e.Message = c.Reason, c.Message
 		}
 	}
+}
+
+// resourceOf returns a reference to the custom resource that the Manifest of a module creates and deletes, or nil.
+func resourceOf(m *Module) *v1beta2.ObjectReference {
+	cr := m.Manifest.Spec.Resource
+	if cr == nil || m.Manifest.Spec.CustomResourcePolicy != v1beta2.CreateAndDelete {
+		return nil
+	}
+	r := referenceTo(cr.GetAPIVersion(), cr.GetKind(), cr.GetNamespace(), cr.GetName(), 0)
+	if t := m.Decision.Template; t != nil && t.Annotations[v1beta2.AnnotationIsClusterScoped] == "true" {
+		r.Metadata.Namespace = ""
+	}
+	return r
 }
 
 // unreadable returns the condition that the sources of the installed version cannot be read, or nil if they can.

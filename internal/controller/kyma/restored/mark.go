@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 )
 
 // Mark marks the Manifest of a module, or creates it, and sets the status entry of the Kyma in memory. prepare is
@@ -35,8 +36,23 @@ func Mark(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
 			return fmt.Errorf("marking Manifest %s with the version in the runtime: %w", m.Name, err)
 		}
 	}
-	setEntry(kyma, lost.Entry, m)
+	if lost.IsMandatory {
+		setMandatoryEntry(kyma, lost.Entry)
+	} else {
+		setEntry(kyma, lost.Entry, m)
+	}
 	return nil
+}
+
+// setMandatoryEntry sets the entry of a mandatory module in the status of the Kyma.
+func setMandatoryEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus) {
+	e := v1beta2.MandatoryModuleStatus{Name: entry.Name, Version: entry.Version, OCMComponentName: entry.OCMComponentName,
+		Resource: entry.Resource.DeepCopy(), LastChange: changelog.Last(entry.History).DeepCopy()}
+	if known := mandatoryEntry(kyma, e.Name); known != nil {
+		*known = e
+		return
+	}
+	kyma.Status.MandatoryModules = append(kyma.Status.MandatoryModules, e)
 }
 
 // setEntry sets the status entry of a module in the Kyma. The entry is a copy of the one in the runtime, which has no
@@ -96,7 +112,7 @@ func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map
 		m := manifestOf(manifests, name)
 		switch {
 		case m != nil && len(m.Status.Synced) > 0:
-		case saved.ModuleStatus(name) != nil:
+		case entryOf(saved, name) != nil:
 			unknown = append(unknown, name)
 		default:
 			previous = previous.DeepCopy()
@@ -125,6 +141,9 @@ func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(kyma,
 			v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))},
 	}}
+	if lost.IsMandatory {
+		m.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
+	}
 	m.Spec.CustomResourcePolicy = v1beta2.Ignore
 	m.Spec.Install = v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte("{}")}}
 	if former := lost.Entry.Manifest; former != nil {

@@ -19,8 +19,9 @@
 //
 // # What it does not do
 //
-// The package makes no request to a runtime, and decides nothing about versions: package channel does. The package does
-// not know the versions of mandatory modules, because the copy does not list them.
+// The package makes no request to a runtime, and decides nothing about versions: package channel does. A mandatory
+// module whose Manifest and ModuleReleaseMeta were both lost is not found: without the ModuleReleaseMeta, a new Manifest
+// would uninstall the module.
 package restored
 
 import (
@@ -43,26 +44,33 @@ type Module struct {
 	Entry *v1beta2.ModuleStatus
 	// Manifest is nil if the Manifest was lost.
 	Manifest *v1beta2.Manifest
+	// IsMandatory reports whether the entry is one of a mandatory module.
+	IsMandatory bool
 }
 
 // Find returns the modules of a Kyma whose Manifests have to be marked, sorted by name. remote is the Kyma in the
-// runtime, or nil. manifests are the Manifests of the Kyma. The first row that matches decides:
+// runtime, or nil. manifests are the Manifests of the Kyma. mandatory are the names of the mandatory modules that the
+// control plane requests. The first row that matches decides:
 //
 //	   entry of the module              Manifest                        version in the runtime
 //	1  handed over, or never installed                                  (not lost)
-//	2  newer in the runtime, installed  has this version and inventory  (not lost)
-//	3  newer in the runtime             any other, or none              that of the entry in the runtime
-//	4  installed                        none, or without status         that of the entry
-//	5  none in a Kyma without status    without status                  unknown
-//	6  any other                                                        (not lost)
+//	2  mandatory, but not requested     none                            (not lost)
+//	3  newer in the runtime, installed  has this version and inventory  (not lost)
+//	4  newer in the runtime             any other, or none              that of the entry in the runtime
+//	5  installed                        none, or without status         that of the entry
+//	6  none in a Kyma without status    without status                  unknown
+//	7  any other                                                        (not lost)
 //
 // A module that is being deleted counts as not installed, because its Manifest is deleted before its entry.
-func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []Module {
+func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, mandatory map[string]bool) []Module {
 	names := map[string]bool{}
 	for _, k := range []*v1beta2.Kyma{kyma, remote} {
 		if k != nil {
 			for i := range k.Status.Modules {
 				names[k.Status.Modules[i].Name] = true
+			}
+			for i := range k.Status.MandatoryModules {
+				names[k.Status.MandatoryModules[i].Name] = true
 			}
 		}
 	}
@@ -72,7 +80,8 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []
 	}
 	var all []Module
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if lost := find(kyma, remote, manifestOf(manifests, name), name, lostStatus); lost != nil {
+		lost := find(kyma, remote, manifestOf(manifests, name), name, lostStatus)
+		if lost != nil && (lost.Manifest != nil || !lost.IsMandatory || mandatory[name]) {
 			all = append(all, *lost)
 		}
 	}
@@ -82,13 +91,13 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []
 // find does the same as Find for one module. lostStatus is true if the Kyma has no status although its runtime was in
 // use.
 func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
-	known, seen := kyma.ModuleStatus(name), remote.ModuleStatus(name)
+	known, seen := entryOf(kyma, name), entryOf(remote, name)
 	entry, isNewer := known, false
 	if seen != nil && isLater(seen, known, kyma, remote) {
 		entry, isNewer = seen, true
 	}
 	hasNoStatus := m != nil && m.Status.State == "" && len(m.Status.Synced) == 0
-	lost := &Module{Name: name, Entry: entry, Manifest: m}
+	lost := &Module{Name: name, Entry: entry, Manifest: m, IsMandatory: entry != nil && isMandatory(kyma, remote, name)}
 	switch {
 	case m.IsUnmanaged() || entry != nil && (entry.State == v1beta2.StateUnmanaged || versionOf(entry) == ""):
 		return nil
@@ -107,6 +116,42 @@ func find(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStat
 		return lost
 	}
 	return nil
+}
+
+// entryOf returns the status entry of a module, or nil if there is none. The entry of a mandatory module has the fields
+// that find compares.
+func entryOf(k *v1beta2.Kyma, name string) *v1beta2.ModuleStatus {
+	if e := k.ModuleStatus(name); e != nil {
+		return e
+	}
+	m := mandatoryEntry(k, name)
+	if m == nil {
+		return nil
+	}
+	e := &v1beta2.ModuleStatus{Name: name, Version: m.Version, OCMComponentName: m.OCMComponentName,
+		Resource: m.Resource, State: v1beta2.StateReady}
+	if m.LastChange != nil {
+		e.History = []v1beta2.ModuleChange{*m.LastChange}
+	}
+	return e
+}
+
+// mandatoryEntry returns the entry of a mandatory module, or nil if there is none.
+func mandatoryEntry(k *v1beta2.Kyma, name string) *v1beta2.MandatoryModuleStatus {
+	if k == nil {
+		return nil
+	}
+	for i := range k.Status.MandatoryModules {
+		if k.Status.MandatoryModules[i].Name == name {
+			return &k.Status.MandatoryModules[i]
+		}
+	}
+	return nil
+}
+
+// isMandatory reports whether the statuses know a module as a mandatory module only.
+func isMandatory(kyma, remote *v1beta2.Kyma, name string) bool {
+	return kyma.ModuleStatus(name) == nil && remote.ModuleStatus(name) == nil
 }
 
 // isLater reports whether the entry of a module in the runtime shows a change that the entry in the control plane does

@@ -106,9 +106,19 @@ func TestFind(t *testing.T) {
 		"ManifestWithoutStatus": {"the rest is up to date", kymaWith(newer, 4), kymaWith(newer, 4),
 			manifestWith("2.0.0", ""), "2.0.0"},
 		"ManifestMissingRemote": {"the Kyma in the runtime was deleted, too", kymaWith(newer, 4), nil, nil, "2.0.0"},
-		"Mandatory": {"a mandatory module has no entry", kymaWith(nil, 0), kymaWith(nil, 4), manifestWith("1.0.0", ""),
+		"MandatoryUnknown": {"a manager of before has recorded no entry", kymaWith(nil, 0), kymaWith(nil, 4), manifestWith("1.0.0", ""),
 			v1beta2.VersionUnknown},
 		"MandatoryNew": {"it was created a moment ago", kymaWith(nil, 4), kymaWith(nil, 4), manifestWith("1.0.0", ""), ""},
+		"MandatorySame": {"the usual case", mandatoryWith("2.0.0", second, 4), mandatoryWith("2.0.0", second, 4),
+			manifestWith("2.0.0", "2.0.0"), ""},
+		"MandatoryOlder": {"a backup with statuses", mandatoryWith("1.0.0", first, 2), mandatoryWith("2.0.0", second, 4),
+			manifestWith("1.0.0", "1.0.0"), "2.0.0"},
+		"MandatorySpecsOnly": {"a backup without statuses", kymaWith(nil, 0), mandatoryWith("2.0.0", second, 4),
+			manifestWith("1.0.0", ""), "2.0.0"},
+		"MandatoryMissing": {"its Manifest was lost", mandatoryWith("1.0.0", first, 2),
+			mandatoryWith("2.0.0", second, 4), nil, "2.0.0"},
+		"MandatoryAhead": {"the status was saved, but not copied", mandatoryWith("2.0.0", second, 4),
+			mandatoryWith("1.0.0", first, 2), manifestWith("2.0.0", "2.0.0"), ""},
 
 		"EarlierManager": {"the entries have no history, the times decide", kymaWith(entry("1.0.0", ready), 2),
 			kymaWith(entry("2.0.0", ready), 4), manifestWith("1.0.0", "1.0.0"), "2.0.0"},
@@ -124,7 +134,7 @@ func TestFind(t *testing.T) {
 				manifests["manifest"] = c.manifest
 			}
 			got := ""
-			for _, lost := range Find(c.kyma, c.remote, manifests) {
+			for _, lost := range Find(c.kyma, c.remote, manifests, map[string]bool{"m": true}) {
 				got += lost.Version
 				if lost.Manifest != c.manifest {
 					t.Errorf("%s: found another Manifest: %v", c.reason, lost.Manifest)
@@ -135,6 +145,35 @@ func TestFind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFindNotRequested: if neither the Manifest nor the ModuleReleaseMeta of a mandatory module exists, no Manifest is
+// created, because it would uninstall the module.
+func TestFindNotRequested(t *testing.T) {
+	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
+	if lost := Find(kymaWith(nil, 1), remote, nil, nil); len(lost) > 0 {
+		t.Errorf("got %v, want nothing", lost)
+	}
+	lost := Find(kymaWith(nil, 1), remote, nil, map[string]bool{"m": true})
+	if len(lost) != 1 || !lost[0].IsMandatory {
+		t.Fatalf("got %v, want the mandatory module", lost)
+	}
+	if m := newManifest(kymaWith(nil, 1), lost[0]); !m.IsMandatory() {
+		t.Errorf("got labels %v, want those of a mandatory module", m.Labels)
+	}
+	k := kymaWith(nil, 1)
+	setMandatoryEntry(k, lost[0].Entry)
+	if diff := cmp.Diff(remote.Status.MandatoryModules, k.Status.MandatoryModules); diff != "" {
+		t.Errorf("entry -runtime +control plane:\n%s", diff)
+	}
+}
+
+// mandatoryWith returns a Kyma whose status has a mandatory module, and was saved at a time in seconds.
+func mandatoryWith(version string, last v1beta2.ModuleChange, at int) *v1beta2.Kyma {
+	k := kymaWith(nil, at)
+	k.Status.MandatoryModules = []v1beta2.MandatoryModuleStatus{{Name: "m", Version: version,
+		OCMComponentName: "example.com/module/m", LastChange: &last}}
+	return k
 }
 
 // TestNewManifest checks that a Manifest that was lost gets its former name, and the custom resource of the module.

@@ -40,8 +40,8 @@ import (
 )
 
 const (
-	// maxModules is the maximum number of entries in status.modules, which the CRD does not limit: 250 modules may be
-	// requested while as many are being removed.
+	// maxModules is the maximum number of entries in status.modules and status.mandatoryModules, which the CRD does not
+	// limit: 250 modules may be requested while as many are being removed.
 	maxModules = 500
 	// maxLabels is the maximum number of labels, and of annotations. An API server limits only the size of the object.
 	maxLabels = 1000
@@ -86,8 +86,10 @@ func New() (*Schema, error) {
 			if s.status, err = compile(&status); err != nil {
 				return nil, err
 			}
-			if modules := s.status.properties["modules"]; modules != nil {
-				modules.maxItems = new(int64(maxModules))
+			for _, name := range []string{"modules", "mandatoryModules"} {
+				if modules := s.status.properties[name]; modules != nil {
+					modules.maxItems = new(int64(maxModules))
+				}
 			}
 			return s, nil
 		}
