@@ -46,8 +46,9 @@ func Mark(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
 
 // setMandatoryEntry sets the entry of a mandatory module in the status of the Kyma.
 func setMandatoryEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus) {
-	e := v1beta2.MandatoryModuleStatus{Name: entry.Name, Version: entry.Version, OCMComponentName: entry.OCMComponentName,
-		Resource: entry.Resource.DeepCopy(), LastChange: changelog.Last(entry.History).DeepCopy()}
+	e := v1beta2.MandatoryModuleStatus{Name: entry.Name, Version: entry.Version,
+		OCMComponentName: entry.OCMComponentName, Resource: entry.Resource.DeepCopy(),
+		LastChange: changelog.Last(entry.History).DeepCopy()}
 	if known := mandatoryEntry(kyma, e.Name); known != nil {
 		*known = e
 		return

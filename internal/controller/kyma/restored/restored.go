@@ -20,8 +20,8 @@
 // # What it does not do
 //
 // The package makes no request to a runtime, and decides nothing about versions: package channel does. A mandatory
-// module whose Manifest and ModuleReleaseMeta were both lost is not found: without the ModuleReleaseMeta, a new Manifest
-// would uninstall the module.
+// module whose Manifest and ModuleReleaseMeta were both lost is not found: without the ModuleReleaseMeta, a new
+// Manifest would uninstall the module.
 package restored
 
 import (
