@@ -17,24 +17,24 @@ import (
 
 const root = "../.."
 
-// TestUpToDate compares the generated pages with the files in docs/reference.
+// TestUpToDate compares the generated files with those in the repository.
 func TestUpToDate(t *testing.T) {
 	for _, variable := range []string{"KUBECONFIG", "POD_IP", "POD_NAME", "CA_CERT", "TLS_CERT", "TLS_KEY", "KCP_ADDR",
 		"KCP_CONTRACT", "WEBHOOK_PORT", "METRICS_PORT"} {
 		t.Setenv(variable, "")
 	}
-	for name, write := range pages {
+	for name, write := range files() {
 		want, err := write(root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(filepath.Join(root, folder, name))
+		got, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(strings.Split(string(got), "\n"), strings.Split(want, "\n")); diff != "" {
-			t.Errorf("%s/%s differs from the code: run `make references` and commit the changes (-page +code):\n%s",
-				folder, name, diff)
+			t.Errorf("%s differs from the code: run `make references` and commit the changes (-file +code):\n%s",
+				name, diff)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 // Command generator writes the pages of docs/reference from the code: flags, metrics, reasons, conditions and events,
 // kinds, and the verbs of klm.
 //
+// It also writes the remedies of all reasons as Go code, for klm why.
+//
 // Use: `make references`, in the root of the repository. A test of this package fails if a page differs from the code.
 //
 // How it works: each page is the result of a function that returns Markdown. Flags come from the flag sets of
@@ -14,6 +16,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 )
 
@@ -30,12 +33,24 @@ var pages = map[string]func(root string) (string, error){
 	"klm.md":        klmPage,
 }
 
+// remediesFile is the file with the remedies, relative to the root of the repository.
+const remediesFile = "internal/cli/diagnosis/zz_generated.remedies.go"
+
+// files returns the function for each generated file, by its path relative to the root of the repository.
+func files() map[string]func(root string) (string, error) {
+	all := map[string]func(root string) (string, error){remediesFile: remedies}
+	for name, write := range pages {
+		all[path.Join(folder, name)] = write
+	}
+	return all
+}
+
 func main() {
 	os.Clearenv() // the defaults of flags must not depend on the environment of this machine
-	for name, write := range pages {
+	for name, write := range files() {
 		text, err := write(".")
 		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644) //nolint:gosec // the page is public
+			err = os.WriteFile(filepath.FromSlash(name), []byte(text), 0o644) //nolint:gosec // the file is public
 		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "writing %s: %v\n", name, err)

@@ -170,7 +170,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	both.Go(func() error {
 		_, err := fleetlist.ListAs(ctx, c, "kymas", "", func(k *v1beta2.Kyma) {
 			requested := connection.WithRequest(k)
-			if m := requested.Module(w.module); m != nil && m.Version == "" &&
+			if m := requested.Module(w.module); k.DeletionTimestamp.IsZero() && m != nil && m.Version == "" &&
 				requested.ModuleChannel(w.module) == w.channel {
 				k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{}
 				kymas = append(kymas, k)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ import (
 const release = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulereleasemetas/sample"
 
 // newControlPlane starts a control plane with the catalog of package fixture and two runtimes: one follows channel
-// regular of module sample, the other has pinned a version.
+// regular of module sample, the other has pinned a version. A third one is being deleted.
 func newControlPlane(t *testing.T) *fixture.Server {
 	t.Helper()
 	follows := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"},
@@ -29,11 +30,13 @@ func newControlPlane(t *testing.T) *fixture.Server {
 	pinned := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample", Version: "2.0.0"},
 		v1beta2.ModuleStatus{Name: "sample", Version: "2.0.0"})
 	pinned.Name = "runtime-b"
+	leaves := follows.DeepCopy()
+	leaves.Name, leaves.DeletionTimestamp = "runtime-c", new(fixture.Ago(time.Minute))
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = "kcp-system"
 	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken-policy", Namespace: "kcp-system"},
 		Data: map[string]string{"policy.json": "{"}}
-	objects := []client.Object{follows, pinned, &manifest, policy}
+	objects := []client.Object{follows, pinned, leaves, &manifest, policy}
 	c := fixture.Catalog()
 	for _, name := range slices.Sorted(maps.Keys(c.Releases)) {
 		c.Releases[name].Namespace = "kcp-system"
@@ -130,7 +133,7 @@ func TestLists(t *testing.T) {
 		{
 			Reason: "who follows a channel",
 			Args:   "channel show sample",
-			Want: []string{"regular    sample   1.0.0     1          1 × 1.0.0",
+			Want: []string{"regular    sample   1.0.0     2          2 × 1.0.0",
 				"(pinned)   sample   -         1          1 × 2.0.0"},
 		},
 		{

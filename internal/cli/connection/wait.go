@@ -32,7 +32,7 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	printed := ""
-	changed := c.kymaChanges(ctx, name)
+	changed := c.KymaChanges(ctx, name)
 	for {
 		k := &v1beta2.Kyma{}
 		err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, k)
@@ -66,8 +66,8 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 	}
 }
 
-// kymaChanges returns a channel that receives a value when a Kyma may have changed, until ctx ends.
-func (c *Cluster) kymaChanges(ctx context.Context, name string) <-chan struct{} {
+// KymaChanges returns a channel that receives a value when a Kyma may have changed, until ctx ends.
+func (c *Cluster) KymaChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	go func() {
 		for ctx.Err() == nil {

@@ -30,6 +30,18 @@ type Report interface {
 
 // Print writes a report to Out in the format of --output.
 func (a *App) Print(r Report) error {
+	text, err := a.encode(r)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Out.Write([]byte(text)); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+// encode returns a report in the format of --output.
+func (a *App) encode(r Report) (string, error) {
 	var text []byte
 	var err error
 	switch a.Config.Output {
@@ -46,15 +58,12 @@ func (a *App) Print(r Report) error {
 	default:
 		p := a.Page()
 		r.Show(p)
-		text = []byte(p.String())
+		return p.String(), nil
 	}
 	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
+		return "", fmt.Errorf("encoding the report: %w", err)
 	}
-	if _, err := a.Out.Write(text); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	return nil
+	return string(text), nil
 }
 
 // Page returns an empty page with the settings of this invocation.

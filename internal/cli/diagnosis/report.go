@@ -53,6 +53,8 @@ type blocker struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message"`
+	// Remedy is the instruction for the reason; "" if the message has an instruction.
+	Remedy string `json:"remedy,omitempty"`
 	// NextTry is nil if nothing is known about it.
 	NextTry *NextTry `json:"nextTry,omitempty"`
 }
@@ -232,6 +234,12 @@ func (f *Facts) Access() string {
 	return "Secret " + strings.Join(all, ", ")
 }
 
+// blocker returns a blocker of an object in a state, with the remedy and the next try.
+func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) blocker {
+	return blocker{Object: object, Reason: reason, Since: since, Message: message,
+		Remedy: remedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}
+}
+
 // RuntimeBlockers returns the blockers of the whole runtime. Each reason is in the result once.
 func (f *Facts) RuntimeBlockers() []blocker {
 	k := f.Kyma
@@ -243,7 +251,7 @@ func (f *Facts) RuntimeBlockers() []blocker {
 				return
 			}
 		}
-		all = append(all, blocker{object, reason, since, message, f.nextTry(reason, k.Status.State, since)})
+		all = append(all, f.blocker(object, reason, message, k.Status.State, since))
 	}
 	switch {
 	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
@@ -301,16 +309,16 @@ func (f *Facts) moduleBlockers() []blocker {
 			continue
 		}
 		since := f.since(e.Name, e.Reason)
-		all = append(all, blocker{"module " + e.Name, cmp.Or(e.Reason, string(e.State)), since,
-			cmp.Or(e.Message, "no message"), f.nextTry(e.Reason, e.State, since)})
+		b := f.blocker("module "+e.Name, e.Reason, cmp.Or(e.Message, "no message"), e.State, since)
+		b.Reason = cmp.Or(e.Reason, string(e.State))
+		all = append(all, b)
 	}
 	for i := range f.Manifests {
 		m := &f.Manifests[i]
 		ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
 		if m.IsMandatory() && ready != nil && ready.Status != metav1.ConditionTrue {
 			since := ready.LastTransitionTime.Time
-			all = append(all, blocker{"module " + m.ModuleName(), ready.Reason, since, ready.Message,
-				f.nextTry(ready.Reason, m.Status.State, since)})
+			all = append(all, f.blocker("module "+m.ModuleName(), ready.Reason, ready.Message, m.Status.State, since))
 		}
 	}
 	return all
@@ -376,6 +384,21 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 	return all[:min(len(all), limit)]
 }
 
+// Err returns the error of a control plane without a manager, otherwise an error that names the blockers, or nil if
+// nothing is in the way.
+func (r *Report) Err() error {
+	if err := r.Manager.Err(); err != nil || len(r.Blockers) == 0 {
+		return err
+	}
+	var reasons []string
+	for _, b := range r.Blockers {
+		if !slices.Contains(reasons, b.Reason) {
+			reasons = append(reasons, b.Reason)
+		}
+	}
+	return console.Fail(console.ExitNotReady, "%s: in the way: %s", r.Runtime, strings.Join(reasons, ", "))
+}
+
 // Names implements [console.Report].
 func (r *Report) Names() []string {
 	var all []string
@@ -433,6 +456,9 @@ func (r *Report) Show(p *console.Page) {
 		}
 		p.Line("  %s: %s%s", b.Object, b.Reason, p.Since(b.Since))
 		p.Wrap("    ", b.Message)
+		if b.Remedy != "" {
+			p.Wrap("    ", "what to do: "+b.Remedy)
+		}
 		if text := r.nextTry(b); text != "" {
 			p.Line("    next: %s", text)
 		}

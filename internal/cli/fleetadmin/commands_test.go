@@ -227,7 +227,7 @@ func TestOwner(t *testing.T) {
 			Args: "runtime remove runtime-a", Input: "y\n", Want: []string{
 				"nothing is changed in the cluster, because it is not the cluster of this runtime: " + theirs}}, true,
 			[]string{"DELETE " + kyma, "DELETE " + secret}},
-		"Why": {fixture.Case{Reason: "the reason and the remedy", Args: "why runtime-a",
+		"Why": {fixture.Case{Reason: "the reason and the remedy", Args: "why runtime-a", Code: console.ExitNotReady,
 			Want: []string{"RuntimeTaken", theirs, "klm runtime take runtime-a",
 				"next: when the access Secret changes"}}, true, nil},
 	}

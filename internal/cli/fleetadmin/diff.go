@@ -26,8 +26,10 @@ func diffCommand(a *console.App) *cobra.Command {
 		`klm sends a dry run of what the manager would do with all layers of the version to the API server of the runtime: manifests, charts and
 Kustomize directories, CRDs, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is
 the version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry.
-To connect to the runtime, klm reads its access Secret in the control plane, or uses --runtime-context of the kubeconfig.`, `
+To connect to the runtime, klm reads its access Secret in the control plane, or uses --runtime-context of the kubeconfig. With --exit-code the
+exit code is 3 if something would change.`, `
 klm diff runtime-a sample
+klm diff runtime-a sample --exit-code -o name
 klm diff runtime-a sample --to 2.0.0
 klm diff runtime-a sample --channel fast -o json`,
 		console.Arguments("RUNTIME", "MODULE"), func(cmd *cobra.Command, args []string) error {
@@ -44,6 +46,7 @@ klm diff runtime-a sample --channel fast -o json`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.CatalogModules(a))
 	c.Flags().StringVar(&o.to, "to", "", "version to compare with")
 	c.Flags().StringVarP(&o.channel, "channel", "c", "", "compare with the version that this channel has")
+	c.Flags().BoolVar(&o.exitCode, "exit-code", false, "end with exit code 3 if something would change")
 	c.Flags().StringVar(&o.registry, "registry", "",
 		"registry to read the version from; empty: the one that the module is installed from")
 	c.Flags().StringVar(&o.context, "runtime-context", "",
@@ -55,6 +58,7 @@ klm diff runtime-a sample --channel fast -o json`,
 // diffOptions are the arguments and flags of klm diff.
 type diffOptions struct {
 	runtime, module, to, channel, registry, context string
+	exitCode                                        bool
 	access                                          storage.Access
 }
 
@@ -129,7 +133,18 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 		}
 		return r.Explain(err, "comparing with "+o.runtime)
 	}
-	return a.Print(d)
+	if err := a.Print(d); err != nil {
+		return err
+	}
+	return d.err(o.exitCode)
+}
+
+// err returns an error if something would change and the user has asked for the exit code.
+func (d differences) err(asked bool) error {
+	if !asked || len(d.Changes) == 0 {
+		return nil
+	}
+	return console.Fail(console.ExitNotReady, "%s would change", console.Count(len(d.Changes), "object"))
 }
 
 // versionToCompare returns the version that klm diff compares with the installed one. The version is the value of --to,

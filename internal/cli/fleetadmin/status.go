@@ -15,7 +15,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
-	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
 func statusCommand(a *console.App) *cobra.Command {
@@ -302,7 +301,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 	const leaseInterval = 10 * time.Second
 	heard := liveness.Read(ctx, c)
 	fleet := map[string]*fleetlist.Member{}
-	last := ""
+	screen := console.Screen{App: a}
 	show := func() error {
 		t := tally{}
 		for _, m := range fleet {
@@ -310,23 +309,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 		}
 		r := t.report(c, worst)
 		r.Manager = heard.Report(t.changed)
-		if a.Config.Output != config.FormatTable && a.Config.Output != config.FormatWide {
-			return a.Print(r)
-		}
-		p := a.Page()
-		r.Show(p)
-		text := p.String()
-		if text == last {
-			return nil
-		}
-		last = text
-		if console.IsTerminal(a.Out) {
-			text = "\x1b[H\x1b[2J" + text
-		} else {
-			text += "\n"
-		}
-		_, err := a.Out.Write([]byte(text))
-		return err
+		return screen.Show(r)
 	}
 	changes := make(chan fleetlist.Change)
 	failed := make(chan error, 1)
@@ -354,7 +337,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 				continue
 			}
 			if err := show(); err != nil {
-				return fmt.Errorf("writing the report: %w", err)
+				return err
 			}
 		case ch := <-changes:
 			switch {

@@ -1,0 +1,67 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// Screen shows a report again each time it has changed. On a terminal the new report replaces the former one.
+type Screen struct {
+	App  *App
+	last string
+}
+
+// Show shows the report if it differs from the report that was shown last.
+func (s *Screen) Show(r Report) error {
+	text, err := s.App.encode(r)
+	if err != nil || text == s.last {
+		return err
+	}
+	s.last = text
+	if format := s.App.Config.Output; format == config.FormatTable || format == config.FormatWide {
+		if IsTerminal(s.App.Out) {
+			text = "\x1b[H\x1b[2J" + text
+		} else {
+			text += "\n"
+		}
+	}
+	if _, err := s.App.Out.Write([]byte(text)); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+const (
+	// refreshDelay is the time in which changes are collected, and then shown together.
+	refreshDelay = 500 * time.Millisecond
+	// refreshInterval is the time after which a report is made again without a change, because times in it pass, and
+	// because watches may be forbidden.
+	refreshInterval = 10 * time.Second
+)
+
+// Repeat calls show at once, after each change, and at an interval, until ctx ends or show fails. Changes within half a
+// second cause one call.
+func Repeat(ctx context.Context, changed <-chan struct{}, show func() error) error {
+	ticker := time.NewTicker(refreshInterval)
+	defer ticker.Stop()
+	for {
+		if err := show(); err != nil {
+			if ctx.Err() != nil {
+				return nil // the request was interrupted
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-changed:
+			if Sleep(ctx, refreshDelay) != nil {
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package diagnosis
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// instructions are the words with which an instruction in a message or in a remedy begins.
+var instructions = []string{
+	"accept", "add", "allow", "ask", "change", "check", "choose", "complete", "configure", "correct", "create",
+	"delete", "find", "free", "give", "grant", "install", "keep", "klm", "kubectl", "label", "let", "look", "make",
+	"move", "name", "pack", "publish", "push", "put", "remove", "rename", "renew", "restart", "restore", "revert", "run", "set", "sign",
+	"simplify", "take", "update", "upgrade", "use", "wait", "write",
+}
+
+// clauseEnd separates the clauses of a message.
+var clauseEnd = regexp.MustCompile(`[:;,.] |[:;.]$| or | and `)
+
+// duty are the words with which a message describes what a person has to do.
+var duty = regexp.MustCompile(` (has|have) to be | must be `)
+
+// hasInstruction reports whether a clause of a message is an instruction for the reader.
+func hasInstruction(message string) bool {
+	if duty.MatchString(message) {
+		return true
+	}
+	for i, clause := range clauseEnd.Split(message, -1) {
+		first, _, _ := strings.Cut(strings.TrimSpace(clause), " ")
+		if i > 0 && slices.Contains(instructions, strings.ToLower(first)) {
+			return true
+		}
+	}
+	return false
+}
+
+// remedyFor returns the remedy of a reason for a message without an instruction. remedyFor returns "" if the message
+// has one, or if the reason has no remedy.
+func remedyFor(reason, message string) string {
+	if hasInstruction(message) {
+		return ""
+	}
+	return remedies[reason]
+}
