@@ -9,9 +9,9 @@ import (
 // instructions are the words with which an instruction in a message or in a remedy begins.
 var instructions = []string{
 	"accept", "add", "allow", "ask", "change", "check", "choose", "complete", "configure", "correct", "create",
-	"delete", "find", "free", "give", "grant", "install", "keep", "klm", "kubectl", "label", "let", "look", "make",
-	"move", "name", "pack", "publish", "push", "put", "remove", "rename", "renew", "restart", "restore", "revert", "run", "set", "sign",
-	"simplify", "take", "update", "upgrade", "use", "wait", "write",
+	"delete", "find", "free", "give", "grant", "install", "keep", "klm", "kubectl", "label", "let", "look",
+	"make", "move", "name", "pack", "publish", "push", "put", "remove", "rename", "renew", "restart", "restore",
+	"revert", "run", "set", "sign", "simplify", "take", "update", "upgrade", "use", "wait", "write",
 }
 
 // clauseEnd separates the clauses of a message.
