@@ -29,6 +29,7 @@ var rooms = []struct {
 }{
 	{0, "api", "clients import it: whatever it needs, they need too"},
 	{0, "crds", "one source of the CRDs for manager, landscape and make"},
+	{0, "internal/budget", "limits how often something happens for a runtime, without knowing what"},
 	{1, "channel", "a pure library: a decision can be tested by a table"},
 	{1, "render", "a pure library: the same bytes in, the same bundle out"},
 	{1, "internal/config", "flags are values, not behaviour"},
@@ -42,7 +43,6 @@ var rooms = []struct {
 	{1, "internal/retry", "a person's request to try again, which every cache of failures has to know"},
 	{1, "internal/answer", "limits answers of API servers, without knowing what they mean"},
 	{1, "internal/egress", "decides which addresses may be dialled, without knowing what is fetched there"},
-	{1, "internal/budget", "limits how often something happens for a runtime, without knowing what"},
 	{1, "internal/watch", "lists and watches collections, without knowing their use"},
 	{2, "apply", "a library that knows one cluster and no kind of ours"},
 	{2, "deploy", "a chart and what it makes; it knows no cluster"},

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// maxRuntimes is the number of runtimes whose log lines are counted. Above this number, the counts of runtimes without
-// recent log lines are deleted.
-const maxRuntimes = 4096
+// maxSuppressed is the number of runtimes whose suppressed records are counted. Above this number, the counts start
+// again.
+const maxSuppressed = 4096
 
 // Attributes returns the fields that are not empty, as keys and values for a logger.
 func (a About) Attributes() []any {
@@ -49,7 +51,11 @@ func (e *explained) Unwrap() error { return e.error }
 // "name" does. A record with an error from [About.Explain] gets the attributes of the error. perMinute 0 means no
 // limit.
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
-	return &limited{Handler: next, limit: &limit{perMinute: float64(perMinute), runtimes: map[string]*allowance{}}}
+	l := &limit{suppressed: map[string]int{}}
+	if perMinute > 0 {
+		l.budget = budget.New(perMinute, time.Minute/time.Duration(perMinute))
+	}
+	return &limited{Handler: next, limit: l}
 }
 
 // limited is a handler that limits the log records about each runtime. limited stores the attributes that all its
@@ -70,7 +76,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 		r = r.Clone()
 		r.Add(about.Attributes()...)
 	}
-	if runtime != "" && h.limit.perMinute > 0 {
+	if runtime != "" {
 		suppressed, pass := h.limit.take(runtime, r.Time)
 		if !pass {
 			return nil
@@ -121,53 +127,25 @@ func (h *limited) WithGroup(name string) slog.Handler {
 
 // limit counts the records about each runtime.
 type limit struct {
-	perMinute float64
+	budget *budget.Budget // nil: no limit
 
-	mu       sync.Mutex            // guards runtimes
-	runtimes map[string]*allowance // by name
+	mu         sync.Mutex
+	suppressed map[string]int // guarded by mu; records since the last passed record, by name of the runtime
 }
 
-// allowance is the number of records about a runtime that may still be passed to the next handler.
-type allowance struct {
-	left       float64 // records
-	at         time.Time
-	suppressed int // number of suppressed records since the last passed record
-}
-
-// take uses the allowance for one record about a runtime. pass reports whether the record may be passed on.
+// take uses the budget of a runtime for one record. pass reports whether the record may be passed on.
 func (l *limit) take(runtime string, now time.Time) (suppressed int, pass bool) {
+	pass = l.budget.Take(runtime, now) == 0
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.runtimes[runtime]
-	if a == nil {
-		if len(l.runtimes) >= maxRuntimes {
-			l.forgetLocked(now)
+	if !pass {
+		if len(l.suppressed) >= maxSuppressed {
+			clear(l.suppressed)
 		}
-		a = &allowance{left: l.perMinute, at: now}
-		l.runtimes[runtime] = a
-	}
-	l.refillLocked(a, now)
-	if a.left < 1 {
-		a.suppressed++
+		l.suppressed[runtime]++
 		return 0, false
 	}
-	a.left--
-	suppressed, a.suppressed = a.suppressed, 0
+	suppressed = l.suppressed[runtime]
+	delete(l.suppressed, runtime)
 	return suppressed, true
-}
-
-func (l *limit) refillLocked(a *allowance, now time.Time) {
-	if passed := now.Sub(a.at); passed > 0 {
-		a.left, a.at = min(l.perMinute, a.left+passed.Minutes()*l.perMinute), now
-	}
-}
-
-// forgetLocked deletes the runtimes with a full allowance and without suppressed records. The state of these runtimes
-// equals the state of a new runtime.
-func (l *limit) forgetLocked(now time.Time) {
-	for name, a := range l.runtimes {
-		if l.refillLocked(a, now); a.left >= l.perMinute && a.suppressed == 0 {
-			delete(l.runtimes, name)
-		}
-	}
 }
