@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // DeletionProgress records for which objects Delete has sent a DELETE. So Delete sends one DELETE for each object and
@@ -459,7 +461,7 @@ func (t *Teardown) WaitMessage() string {
 	const most = 3 // few, because users read the message
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
-		parts = append(parts, clip(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
+		parts = append(parts, text.Fold(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
 	}
 	text := strings.Join(parts, "; ")
 	if more := len(t.Remaining) - most; more > 0 {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // Reasons of an Error.
@@ -461,13 +463,4 @@ func notFoundReason(status *metav1.Status, ref Ref) string {
 }
 
 // bounded returns a text as one line of at most 1 KiB.
-func bounded(text string) string { return clip(text, 1<<10) }
-
-// clip returns a text as one line of at most limit bytes. A longer text is cut and ends with an ellipsis.
-func clip(text string, limit int) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
-}
+func bounded(message string) string { return text.Fold(message, 1<<10) }

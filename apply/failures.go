@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // Limits of the text that summarizes the failures of many objects. The text is part of a condition. A condition may
@@ -47,7 +49,7 @@ func (f *failures) Error() string {
 	inFull := min(maxFailuresInFull, len(f.all))
 	parts := make([]string, 0, inFull+1)
 	for _, e := range f.all[:inFull] {
-		parts = append(parts, clip(e.Error(), failureBytesLimit))
+		parts = append(parts, text.Fold(e.Error(), failureBytesLimit))
 	}
 	if others := f.all[inFull:]; len(others) > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more: %s", len(others), countByReason(others)))

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // Media types. Only metadata is requested where metadata is sufficient. The API server then leaves out spec and status,
@@ -128,7 +130,7 @@ func (r *request) checkKind(body []byte) error {
 	case kind == "Status" && r.method == http.MethodDelete:
 		return nil
 	}
-	return fmt.Errorf("it is of kind %s", clip(kind, 64))
+	return fmt.Errorf("it is of kind %s", text.Fold(kind, 64))
 }
 
 // topLevelKind returns the field kind of a JSON object. API servers send it as one of the first fields.
@@ -310,7 +312,7 @@ func checkIdentity(ref Ref, name, uid string) error {
 	case uid == "":
 		return errors.New("it is an object without uid")
 	case name != ref.Name:
-		return fmt.Errorf("it is the object %s", clip(name, 64))
+		return fmt.Errorf("it is the object %s", text.Fold(name, 64))
 	}
 	return nil
 }

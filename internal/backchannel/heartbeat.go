@@ -4,13 +4,12 @@ import (
 	"container/heap"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 const (
@@ -219,7 +218,7 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 //	6 not the newest; the boot of the state is alive as in row 2                        no: two agents would alternate
 func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.Heartbeat, pace time.Duration) {
 	now := time.Now()
-	h.Problem = oneLine(h.Problem)
+	h.Problem = text.Clip(h.Problem, maxProblemBytes)
 	r.mu.Lock()
 	missed, displayed := h.EventsLost, true
 	i, known := r.boot(h.BootID)
@@ -284,19 +283,6 @@ func (b *tracker) setGaugeLocked(r *record, lost bool) {
 		r.hasGauge = false
 		metrics.LastHeartbeat.DeleteLabelValues(r.kyma)
 	}
-}
-
-// oneLine converts a text from a runtime into a form that is suitable for a status: one line of printable characters,
-// with at most maxProblemBytes bytes.
-func oneLine(s string) string {
-	if s == "" {
-		return ""
-	}
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-	if len(s) > maxProblemBytes {
-		s = strings.ToValidUTF8(s[:maxProblemBytes], "")
-	}
-	return s
 }
 
 func (b *tracker) notifyMissed(kyma string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -278,22 +277,6 @@ func TestLivesAreBounded(t *testing.T) {
 	defer r.mu.Unlock()
 	if len(r.boots) != maxBoots || r.boots[0].boot != "19" {
 		t.Errorf("%d boots, first %q, want %d and the newest", len(r.boots), r.boots[0].boot, maxBoots)
-	}
-}
-
-func TestOneLine(t *testing.T) {
-	cases := map[string]struct{ reason, in, want string }{
-		"Empty":   {"no problem", "", ""},
-		"Lines":   {"a status has one line", "a\n\tb\x1b[31mc\u202ed", "a b [31mc d"},
-		"Spaces":  {"nothing but", " \n ", ""},
-		"TooLong": {"bounded, and cut between characters", strings.Repeat("é", 200), strings.Repeat("é", 150)},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := oneLine(c.in); got != c.want {
-				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
-			}
-		})
 	}
 }
 

@@ -3,16 +3,14 @@ package loop
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // The limits of texts in conditions and events, in bytes. The CRDs allow 32,768 bytes for the text of a condition.
@@ -31,79 +29,10 @@ const (
 // Clip returns a text in the form for conditions and events: one line of at most [MessageLimit] bytes, without control
 // characters and terminal escape sequences. This is needed because errors of runtimes and registries can contain any
 // text.
-func Clip(text string) string { return ClipTo(text, MessageLimit) }
+func Clip(message string) string { return text.Clip(message, MessageLimit) }
 
-// ClipTo is like [Clip] with another limit in bytes. A text that is cut ends in "…". The cut is never inside a
-// character. A line break becomes "; ", or a space if it follows punctuation.
-func ClipTo(text string, limit int) string {
-	const mostPerByte = 16 // escape sequences are longer than what is left of them
-	cut := ""
-	if most := mostPerByte * limit; len(text) > most {
-		text, cut = text[:most], "…" // the text may have any size, and cleaning costs more than cutting
-	}
-	if !isPlain(text) {
-		text = oneLine(text)
-	}
-	text += cut
-	if len(text) <= limit {
-		return text
-	}
-	const ellipsis = "…"
-	end := max(0, limit-len(ellipsis))
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return strings.TrimRight(text[:end], " ") + ellipsis
-}
-
-// isPlain reports whether a text contains only printable ASCII characters.
-func isPlain(text string) bool {
-	for i := range len(text) {
-		if text[i] < ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
-// escapes matches terminal escape sequences: CSI sequences such as colours, OSC sequences such as titles and links, and
-// sequences of two bytes.
-var escapes = regexp.MustCompile(
-	"\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
-
-// oneLine returns a text without line breaks, control characters and escape sequences.
-func oneLine(text string) string {
-	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, string(utf8.RuneError)), "")
-	var b strings.Builder
-	for line := range strings.FieldsFuncSeq(text, func(r rune) bool {
-		return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
-	}) {
-		line = strings.TrimSpace(strings.Map(printable, line))
-		switch before := b.String(); {
-		case line == "":
-			continue
-		case before == "":
-		case strings.ContainsAny(before[len(before)-1:], ":;,.!?([{"):
-			b.WriteByte(' ')
-		default:
-			b.WriteString("; ")
-		}
-		b.WriteString(line)
-	}
-	return b.String()
-}
-
-// printable maps a tab to a space. printable removes characters that are invisible or change how other characters are
-// shown.
-func printable(r rune) rune {
-	switch {
-	case r == '\t':
-		return ' '
-	case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
-		return -1
-	}
-	return r
-}
+// ClipTo is like [Clip] with another limit in bytes, see [text.Clip].
+func ClipTo(message string, limit int) string { return text.Clip(message, limit) }
 
 // Message returns the text of an error for a condition or event, see [Clip]. If the error consists of joined errors,
 // each error is clipped and listed once. The text lists as many errors as [SummaryLimit] allows, and ends with the

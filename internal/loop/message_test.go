@@ -5,55 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
-
-func TestClip(t *testing.T) {
-	long := strings.Repeat("x", MessageLimit)
-	cases := map[string]struct{ reason, text, want string }{
-		"Empty":       {"nothing to clip", "", ""},
-		"Plain":       {"unchanged", `creating a: "b"  c`, `creating a: "b"  c`},
-		"Unicode":     {"unchanged", "größer als …", "größer als …"},
-		"Fits":        {"the limit is allowed", long, long},
-		"Long":        {"the end is cut", long + "y", long[:MessageLimit-3] + "…"},
-		"Rune":        {"never within a character", long[:MessageLimit-4] + "€€", long[:MessageLimit-4] + "…"},
-		"Lines":       {"one line", "a\nb\r\n\n  c\u2028d", "a; b; c; d"},
-		"Punctuation": {"no second separator", "failed:\n\ta,\nb", "failed: a, b"},
-		"Tab":         {"a space", "a\tb", "a b"},
-		"Colour":      {"no escape sequences", "\x1b[1;31merror\x1b[0m: a", "error: a"},
-		"Title":       {"nor others", "\x1b]0;evil\x07a\x1b]8;;http://x\x1b\\b\x1b", "ab"},
-		"Control":     {"no control characters", "a\x00\x08\x7f\u0085b", "a; b"},
-		"Direction":   {"nor those that reorder text", "a\u202eb\u2066c", "abc"},
-		"Invalid":     {"what the API server would make of it", "a\xffb", "a\ufffdb"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := Clip(c.text)
-			if got != c.want {
-				t.Errorf("%s: %q, want %q", c.reason, got, c.want)
-			}
-			if Clip(got) != got {
-				t.Errorf("clipped again it is %q", Clip(got))
-			}
-		})
-	}
-}
-
-func FuzzClip(f *testing.F) {
-	f.Add("a\n\x1b[31mb\x9b€", 5)
-	f.Add("\x1b]0;\x1b\x1b", 0)
-	f.Fuzz(func(t *testing.T, text string, limit int) {
-		limit = min(max(limit, 3), 100)
-		got := ClipTo(text, limit)
-		if len(got) > limit || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r\x1b\x00\u2028") {
-			t.Errorf("%q is clipped to %q", text, got)
-		}
-	})
-}
 
 func TestMessage(t *testing.T) {
 	var many []error

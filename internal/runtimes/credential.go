@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 const (
@@ -184,11 +186,8 @@ func quote(s string) string { return fmt.Sprintf("%q", s) }
 // oneLine returns the text of a parser error on one line. oneLine cuts a long text, because parser errors may quote
 // their input.
 func oneLine(err error) string {
-	s := strings.Join(strings.Fields(err.Error()), " ")
-	if len(s) > 160 {
-		s = s[:160] + "…"
-	}
-	return s
+	const limit = 160
+	return text.Clip(err.Error(), limit)
 }
 
 // newTransport returns the HTTP transport for a runtime. newTransport does not use the transports of client-go, because

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // Reasons of an Error. The reasons are stable, because conditions and events contain them.
@@ -88,30 +89,19 @@ func (e *Error) Error() string {
 	if e.Object != "" {
 		where = append(where, e.Object)
 	}
-	text := e.Problem
+	problem := e.Problem
 	if e.Cause != nil {
-		text += ": " + e.Cause.Error()
+		problem += ": " + e.Cause.Error()
 	}
 	place := strings.Join(where, ", ")
 	if place != "" {
 		place += ": "
 	}
-	return oneLine(cmp.Or(e.Operation, "reading the artefact") + ": " + place + text)
+	return text.Fold(cmp.Or(e.Operation, "reading the artefact")+": "+place+problem, messageLimit)
 }
 
-// oneLine returns s on one line that is short enough for a condition. Parts of s may come from external input.
-func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) > 1000 {
-		s = strings.ToValidUTF8(s[:1000], "") + "…"
-	}
-	return s
-}
+// messageLimit is the limit for the text of an error, in bytes. Parts of it may come from external input.
+const messageLimit = 1000
 
 // InFile adds the path of an archive to an error about a file in this archive.
 func InFile(archive string, err error) error {

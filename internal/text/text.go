@@ -1,0 +1,115 @@
+// Package text makes texts from outside fit to be shown.
+//
+// # Use
+//
+//	message := text.Clip(err.Error(), 1024)
+//	last := text.Fold(container.LastOutput, 1024)
+//
+// # How it works
+//
+// Runtimes, registries, charts and people can put any text into an error: of any size, with line breaks, invisible
+// characters, and escape sequences that change a terminal. Every such text goes through [Clip] or [Fold] before it gets
+// into a condition, an event, a log line or the output of klm.
+package text
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ellipsis is at the end of a text that was cut.
+const ellipsis = "…"
+
+// Clip returns a text as one line of at most limit bytes, without control characters and terminal escape sequences. A
+// text that is cut ends in "…". The cut is never inside a character. A line break becomes "; ", or a space if it
+// follows punctuation.
+func Clip(text string, limit int) string {
+	text, isCut := cut(text, limit)
+	if !isPlain(text) {
+		text = oneLine(text)
+	}
+	if isCut {
+		text += ellipsis
+	}
+	if len(text) <= limit {
+		return text
+	}
+	end := max(0, limit-len(ellipsis))
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.TrimRight(text[:end], " ") + ellipsis
+}
+
+// Fold is like [Clip], but any number of spaces and line breaks becomes one space. Fold is for the output of programs,
+// whose line breaks separate no sentences.
+func Fold(text string, limit int) string {
+	text, isCut := cut(text, limit)
+	text = strings.Join(strings.Fields(text), " ")
+	if isCut {
+		text += ellipsis
+	}
+	return Clip(text, limit)
+}
+
+// cut returns the part of a text that can be left of it in limit bytes, and whether that is not the whole text. The
+// text may have any size, and cleaning it costs more than cutting it. Escape sequences are longer than what is left of
+// them.
+func cut(text string, limit int) (part string, isCut bool) {
+	const mostPerByte = 16
+	if most := mostPerByte * limit; len(text) > most {
+		return text[:most], true
+	}
+	return text, false
+}
+
+// isPlain reports whether a text contains only printable ASCII characters.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// escapes matches terminal escape sequences: CSI sequences such as colours, OSC sequences such as titles and links, and
+// sequences of two bytes.
+var escapes = regexp.MustCompile(
+	"\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
+
+// oneLine returns a text without line breaks, control characters and escape sequences.
+func oneLine(text string) string {
+	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, string(utf8.RuneError)), "")
+	var b strings.Builder
+	for line := range strings.FieldsFuncSeq(text, func(r rune) bool {
+		return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+	}) {
+		line = strings.TrimSpace(strings.Map(printable, line))
+		switch before := b.String(); {
+		case line == "":
+			continue
+		case before == "":
+		case strings.ContainsAny(before[len(before)-1:], ":;,.!?([{"):
+			b.WriteByte(' ')
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// printable maps a tab to a space. printable removes characters that are invisible or change how other characters are
+// shown.
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+		return -1
+	}
+	return r
+}
