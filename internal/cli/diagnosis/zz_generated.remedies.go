@@ -107,6 +107,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonNamespaceNotEmpty:            "Move or delete the objects in the message, or delete the namespace.",
 	v1beta2.ReasonDeletionQueued:               "Wait.",
 	v1beta2.ReasonManifestsRemaining:           "Wait; if the reason persists, check their status.",
+	v1beta2.ReasonFinalizersRemaining:          "Check the controllers that own the finalizers in the message.",
 	v1beta2.ReasonAuthorityBroken:              "The previous roots stay in force; after a restart there are none. Restore the Secret from a backup, or delete it: a manager that still has the roots writes them again.",
 	v1beta2.ReasonAuthorityNotReady:            "Wait; if the reason persists, check the Secret in the message.",
 	v1beta2.ReasonCertificateNotReady:          "Wait; if the reason persists, check the Certificate in the message.",
