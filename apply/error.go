@@ -3,6 +3,7 @@ package apply
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,7 +51,9 @@ const (
 	NamespaceTerminating = "NamespaceTerminating"
 	// RuntimeUnreachable: the connection failed, the request timed out, or the response is not from an API server.
 	RuntimeUnreachable = "RuntimeUnreachable"
-	// RuntimeUnauthorized: the API server does not accept the credential (401).
+	// RuntimeCertificateInvalid: the certificate of the API server is not trusted, is for another host, or has expired.
+	RuntimeCertificateInvalid = "RuntimeCertificateInvalid"
+	// RuntimeUnauthorized: the API server does not accept the credential (401, or a TLS alert).
 	RuntimeUnauthorized = "RuntimeUnauthorized"
 	// RuntimeForbidden: the credential lacks a right (403). The message contains the missing verb and resource.
 	RuntimeForbidden = "RuntimeForbidden"
@@ -83,12 +86,14 @@ var advice = map[string]string{
 	NamespaceNotFound:    "create the namespace, or add it to the module",
 	NamespaceTerminating: "wait until the namespace is deleted, or remove what blocks its deletion",
 	RuntimeUnreachable:   "check that the API server runs and that its address can be reached",
-	RuntimeUnauthorized:  "renew the credential in the access Secret",
-	RuntimeForbidden:     "grant that right to the credential in the access Secret",
-	Throttled:            "it is retried later",
-	WebhookFailed:        "check the workload behind the webhook, or remove the webhook if it has none; it is retried",
-	ServerFault:          "it is retried",
-	StateRuleInvalid:     "correct it in the ModuleTemplate",
+	RuntimeCertificateInvalid: "correct certificate-authority-data and server of the kubeconfig in the access Secret, " +
+		"or the certificate of the API server",
+	RuntimeUnauthorized: "renew the credential in the access Secret",
+	RuntimeForbidden:    "grant that right to the credential in the access Secret",
+	Throttled:           "it is retried later",
+	WebhookFailed:       "check the workload behind the webhook, or remove the webhook if it has none; it is retried",
+	ServerFault:         "it is retried",
+	StateRuleInvalid:    "correct it in the ModuleTemplate",
 }
 
 // Error is the failure of one request. All errors of this package are of type *Error, except errors of a context.
@@ -176,7 +181,7 @@ func ClassOf(err error) Class {
 	switch e.reason {
 	case ObjectRefused, FieldImmutable, StoredVersionDropped, StateRuleInvalid:
 		return Terminal
-	case RuntimeUnreachable, Throttled:
+	case RuntimeUnreachable, RuntimeCertificateInvalid, Throttled:
 		return Unreachable
 	case RuntimeUnauthorized:
 		return Unauthorized
@@ -214,7 +219,27 @@ func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err err
 	if errors.Is(err, context.DeadlineExceeded) {
 		message = fmt.Sprintf("no answer within %s", wait)
 	}
-	return &Error{Operation: r.operation, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
+	reason := RuntimeUnreachable
+	switch {
+	case IsCertificateInvalid(err):
+		reason = RuntimeCertificateInvalid
+	case IsCertificateRefused(err):
+		reason = RuntimeUnauthorized
+	}
+	return &Error{Operation: r.operation, Ref: r.ref, Message: bounded(message), reason: reason, err: err}
+}
+
+// IsCertificateInvalid reports whether a request failed because the certificate of the server is not valid.
+func IsCertificateInvalid(err error) bool {
+	_, invalid := errors.AsType[*tls.CertificateVerificationError](err)
+	return invalid
+}
+
+// IsCertificateRefused reports whether a request failed because the server does not accept the client certificate. The
+// alerts 42 to 46, 48 and 116 of RFC 8446 are about certificates.
+func IsCertificateRefused(err error) bool {
+	alert, sent := errors.AsType[tls.AlertError](err)
+	return sent && (alert >= 42 && alert <= 46 || alert == 48 || alert == 116)
 }
 
 // stableMessage returns the message of a connection error without the local port. The local port differs each time, but

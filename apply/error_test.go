@@ -1,10 +1,13 @@
 package apply
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -41,6 +44,21 @@ func TestStableMessage(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})
+	}
+}
+
+// TestNoAnswerReason: an API server that cannot be trusted, and one that refuses the client certificate, are not
+// reported as unreachable.
+func TestNoAnswerReason(t *testing.T) {
+	for want, err := range map[string]error{
+		RuntimeCertificateInvalid: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+		RuntimeUnauthorized:       &net.OpError{Op: "remote error", Err: tls.AlertError(45)},
+		RuntimeUnreachable:        &net.OpError{Op: "remote error", Err: tls.AlertError(80)},
+	} {
+		got := (&request{operation: "reading"}).noAnswerError(t.Context(), 0, &url.Error{Op: "Get", Err: err})
+		if !reasonIs(got, want) {
+			t.Errorf("%v: got %v, want %s", err, got, want)
+		}
 	}
 }
 

@@ -20,8 +20,16 @@ const (
 	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check its address, its network, and that
 	// it is running. If the cluster no longer exists, delete the access Secret.
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
-	// ReasonRuntimeUnauthorized: the runtime rejects the credentials. Renew the kubeconfig in the access Secret.
+	// ReasonRuntimeCertificateInvalid: the kubeconfig in the access Secret does not trust the certificate of the
+	// runtime's API server: another authority has signed it, it is for another host, or it has expired. Write the
+	// authority and the address of the API server into the kubeconfig, or renew the certificate.
+	ReasonRuntimeCertificateInvalid = "RuntimeCertificateInvalid"
+	// ReasonRuntimeUnauthorized: the runtime rejects the credentials, for example because they were revoked. Write a
+	// new kubeconfig into the access Secret.
 	ReasonRuntimeUnauthorized = "RuntimeUnauthorized"
+	// ReasonCredentialExpired: the runtime rejects the client certificate or the token in the access Secret, because it
+	// has expired. Write a new kubeconfig into the access Secret, and have it renewed in time.
+	ReasonCredentialExpired = "CredentialExpired"
 	// ReasonRightsReduced: the credential in the access Secret has lost rights in the runtime that installed modules
 	// need. Grant them again, or write another kubeconfig into the Secret.
 	ReasonRightsReduced = "RightsReduced"

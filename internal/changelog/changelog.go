@@ -149,7 +149,8 @@ func Last(changes []v1beta2.ModuleChange) *v1beta2.ModuleChange {
 func IsAccessReason(reason string) bool {
 	switch reason {
 	case v1beta2.ReasonAccessSecretNotFound, v1beta2.ReasonAccessSecretAmbiguous, v1beta2.ReasonKubeconfigInvalid,
-		v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized:
+		v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized,
+		v1beta2.ReasonRuntimeCertificateInvalid, v1beta2.ReasonCredentialExpired:
 		return true
 	}
 	return false

@@ -2,7 +2,7 @@ package runtimes
 
 import (
 	"context"
-	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/answer"
 )
@@ -42,8 +43,12 @@ const (
 	KubeconfigRefused = "KubeconfigRefused"
 	// RuntimeUnreachable: the API server of the runtime does not answer.
 	RuntimeUnreachable = "RuntimeUnreachable"
+	// RuntimeCertificateInvalid: the kubeconfig does not trust the certificate of the API server.
+	RuntimeCertificateInvalid = "RuntimeCertificateInvalid"
 	// RuntimeUnauthorized: the API server of the runtime does not accept the credential.
 	RuntimeUnauthorized = "RuntimeUnauthorized"
+	// CredentialExpired: the API server of the runtime does not accept the credential, which has expired.
+	CredentialExpired = "CredentialExpired"
 	// OwnerNotVerified: the owner of the runtime is not known yet.
 	OwnerNotVerified = "OwnerNotVerified"
 	// RuntimeTaken: the runtime belongs to another Kyma or control plane.
@@ -116,19 +121,43 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller cancelled the request
+	case apply.IsCertificateRefused(err):
+		return b.unauthorized("a TLS alert")
+	case apply.IsCertificateInvalid(err):
+		return &Error{Code: RuntimeCertificateInvalid, Runtime: b.runtime, Message: fmt.Sprintf(
+			"%s cannot be trusted (%s): correct certificate-authority-data and server of the kubeconfig in the "+
+				"access Secret, or the certificate of the API server", b.base, certificateProblem(err))}
 	case err != nil:
 		return &Error{Code: RuntimeUnreachable, Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base,
 			cause(err))}
 	case resp.StatusCode == http.StatusUnauthorized:
-		expired := ""
-		if !b.ends.IsZero() && b.ends.Before(time.Now()) {
-			expired = ", which expired at " + b.ends.UTC().Format(time.RFC3339)
-		}
-		return &Error{Code: RuntimeUnauthorized, Runtime: b.runtime, Message: fmt.Sprintf(
-			"%s refuses the credentials of the access Secret (401)%s: put a valid kubeconfig there", b.base, expired)}
+		return b.unauthorized("401")
 	}
 	return nil
+}
+
+// unauthorized returns the Error for an answer that refuses the credential.
+func (b *breaker) unauthorized(answer string) *Error {
+	e := &Error{Code: RuntimeUnauthorized, Runtime: b.runtime, Message: fmt.Sprintf(
+		"%s refuses the credentials of the access Secret (%s): put a valid kubeconfig there", b.base, answer)}
+	if !b.ends.IsZero() && b.ends.Before(time.Now()) {
+		e.Code, e.Message = CredentialExpired, fmt.Sprintf("%s refuses the credentials of the access Secret (%s), "+
+			"which expired at %s: put a valid kubeconfig there", b.base, answer, b.ends.UTC().Format(time.RFC3339))
+	}
+	return e
+}
+
+// certificateProblem returns why the certificate of an API server is not trusted, without values that differ for each
+// attempt.
+func certificateProblem(err error) string {
+	if _, other := errors.AsType[x509.HostnameError](err); other {
+		return "its certificate is for another host"
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return "its certificate has expired, or is not valid yet"
+	}
+	return "its certificate is not signed by the certificate authority of the kubeconfig"
 }
 
 // cause returns the text of a connection error without local ports and counts, so that the text is the same for each
@@ -146,16 +175,9 @@ func cause(err error) string {
 		return "connection refused"
 	case errors.Is(err, answer.ErrRedirect):
 		return "it sends a redirect, which is not followed, because the credential would go elsewhere"
-	case isCertificateError(err):
-		return "its certificate is not trusted by the kubeconfig's certificate authority"
 	default:
 		return "connection broken"
 	}
-}
-
-func isCertificateError(err error) bool {
-	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
-	return bad
 }
 
 // open opens the breaker. If the breaker is open already, open replaces the reason.

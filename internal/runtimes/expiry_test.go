@@ -38,7 +38,7 @@ func TestExpiredCredential(t *testing.T) {
 			t.Errorf("before the end: %d requests, %v", next.requests.Load(), b.err())
 		}
 		time.Sleep(time.Minute)
-		if err := b.err(); err == nil || codeOf(err) != RuntimeUnauthorized || changes.Load() != 1 ||
+		if err := b.err(); err == nil || codeOf(err) != CredentialExpired || changes.Load() != 1 ||
 			!strings.Contains(err.Error(), ", which expired at "+end.UTC().Format(time.RFC3339)) {
 			t.Errorf("after the end: %v, %d changes", err, changes.Load())
 		}

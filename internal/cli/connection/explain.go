@@ -23,6 +23,10 @@ func (c *Cluster) Explain(err error, doing string) error {
 	if _, ok := errors.AsType[*console.Problem](err); ok {
 		return err
 	}
+	if apply.IsCertificateInvalid(err) {
+		return console.Fail(console.ExitCluster, "%s: %s cannot be trusted: %s; check the certificate authority and "+
+			"the server in your kubeconfig", doing, c, reasonOf(err))
+	}
 	if _, ok := errors.AsType[*url.Error](err); ok || errors.Is(err, context.DeadlineExceeded) {
 		return console.Fail(console.ExitCluster, "%s: %s does not answer: %s; check its address and your network",
 			doing, c, reasonOf(err))

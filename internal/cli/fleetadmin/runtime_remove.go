@@ -192,7 +192,7 @@ func removalBlockers(f *diagnosis.Facts, gone, counted bool) []string {
 	for _, b := range f.RuntimeBlockers() {
 		switch b.Reason {
 		case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
-			v1beta2.ReasonKubeconfigInvalid,
+			v1beta2.ReasonRuntimeCertificateInvalid, v1beta2.ReasonCredentialExpired, v1beta2.ReasonKubeconfigInvalid,
 			v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonAccessSecretAmbiguous:
 			all = append(all, fmt.Sprintf("%s: %s", b.Reason, b.Message))
 		case v1beta2.ReasonAccessSecretNotFound:

@@ -466,6 +466,9 @@ func (in *installer) explainApply(err error) error {
 	case apply.RuntimeUnreachable:
 		return console.Fail(console.ExitCluster,
 			"installing: %s does not answer: %s; check its address and your network", in, e.Message)
+	case apply.RuntimeCertificateInvalid:
+		return console.Fail(console.ExitCluster, "installing: %s cannot be trusted: %s; check the certificate "+
+			"authority and the server in your kubeconfig", in, e.Message)
 	case apply.RuntimeUnauthorized:
 		return console.Fail(console.ExitForbidden,
 			"installing: %s does not accept the credentials: log in again, or use another context", in)

@@ -43,6 +43,7 @@ import (
 func isUnavailable(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
+		v1beta2.ReasonRuntimeCertificateInvalid, v1beta2.ReasonCredentialExpired,
 		v1beta2.ReasonKubeconfigInvalid, v1beta2.ReasonKubeconfigRefused:
 		return true
 	}
