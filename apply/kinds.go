@@ -257,6 +257,12 @@ var builtins = map[schema.GroupKind]builtin{
 	},
 }
 
+// BuiltinScope reports whether a kind is namespaced. known is false if the kind is not built in.
+func BuiltinScope(kind schema.GroupKind) (namespaced, known bool) {
+	b, known := builtins[kind]
+	return b.namespaced, known
+}
+
 // roleOf returns the role of a kind. Kinds that are not built in are custom resources.
 func roleOf(kind schema.GroupKind) role {
 	return builtins[kind].role // the zero role is roleCustom

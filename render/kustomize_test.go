@@ -3,6 +3,7 @@ package render
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -312,6 +313,60 @@ func TestKustomizeTimeout(t *testing.T) {
 	}
 	if _, _, err := a.RenderObjects(ctx, Settings{}); reasonOf(err) != RenderTimeout ||
 		!errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLoadFolderIn loads a directory as kubebuilder lays it out: the kustomization refers to directories beside it.
+func TestLoadFolderIn(t *testing.T) {
+	root := folder(
+		"config/default/kustomization.yaml", "namespace: sys\nnamePrefix: op-\nresources: [../crd, ../rbac, ../manager]\n"+
+			"components: [../network]\npatches: [{path: patch.yaml, target: {kind: ConfigMap}}]\n",
+		"config/default/patch.yaml", "- {op: add, path: /data/patched, value: \"1\"}\n",
+		"config/crd/kustomization.yaml", "resources: [bases/c.yaml]\n", "config/crd/bases/c.yaml", object("c", "data: {}\n"),
+		"config/rbac/kustomization.yaml", "resources: [r.yaml]\n", "config/rbac/r.yaml", object("r", "data: {}\n"),
+		"config/manager/kustomization.yaml", "resources: [m.yaml, ../../shared/base]\n",
+		"config/manager/m.yaml", object("m", "data: {}\n"),
+		"config/network/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"+
+			"resources: [n.yaml]\n", "config/network/n.yaml", object("n1", "data: {}\n"),
+		"shared/base/kustomization.yaml", simple, "shared/base/a.yaml", configMap("1"),
+		"other/large.bin", strings.Repeat("x", 1000))
+	a, err := LoadFolderIn(root, "config/default", Limits{MaxBytes: 900})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, _, err := a.RenderObjects(t.Context(), Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range objects {
+		got = append(got, o.GetNamespace()+"/"+o.GetName())
+	}
+	want := []string{"sys/op-c", "sys/op-r", "sys/op-m", "sys/op-a", "sys/op-n1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	// Without the root, the directories are outside of the artefact.
+	own, err := fs.Sub(root, "config/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := LoadFolder(own, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := alone.RenderObjects(t.Context(), Settings{}); reasonOf(err) != RefusedFeature ||
+		!strings.Contains(err.Error(), "--root") {
+		t.Errorf("got %v", err)
+	}
+	outside := folder("a/kustomization.yaml", "resources: [../../b]\n")
+	a, err = LoadFolderIn(outside, "a", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.RenderObjects(t.Context(), Settings{}); reasonOf(err) != RefusedFeature {
 		t.Errorf("got %v", err)
 	}
 }

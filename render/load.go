@@ -78,10 +78,48 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are errors of the file system.
 func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
+	return LoadFolderIn(folder, ".", limits)
+}
+
+// LoadFolderIn reads a folder as LoadFolder does. folder is the path of the folder in root. If the folder is a
+// Kustomize directory, it may refer to other directories in root. Only the directories to which kustomizations refer
+// are read.
+func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
+	own, err := fs.Sub(root, folder)
+	if err == nil {
+		err = a.readFolder(own, left)
+	}
+	if err == nil {
+		a.digest = digestOf(a.files)
+		err = a.detectKind(left)
+	}
+	if err == nil && a.kind == Kustomization && a.root == "." && folder != "." {
+		err = a.readReferred(root, folder, left)
+		a.digest = digestOf(a.files)
+	}
+	if err != nil {
+		if e, ok := errors.AsType[*Error](err); ok {
+			return nil, e
+		}
+		return nil, fmt.Errorf("reading the folder of the artefact: %w", err)
+	}
+	return a, nil
+}
+
+// digestOf returns the digest of the files of a folder.
+func digestOf(files []input.File) string {
 	sum := sha256.New()
-	err := fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
+	for _, f := range files {
+		input.Hash(sum, f.Path, string(f.Data))
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// readFolder adds the files of a folder to the artefact.
+func (a *Artefact) readFolder(folder fs.FS, left *input.Budget) error {
+	return fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -107,17 +145,49 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		}
 		data, err := left.TakeFile(from)
 		a.files = append(a.files, input.File{Path: name, Data: data})
-		input.Hash(sum, name, string(data))
 		return err
 	})
-	if err != nil {
-		if e, ok := errors.AsType[*Error](err); ok {
-			return nil, e
-		}
-		return nil, fmt.Errorf("reading the folder of the artefact: %w", err)
+}
+
+// readReferred adds the directories to which the Kustomize directory refers, and the directories to which those refer.
+// The files of the artefact get their paths in root.
+func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) error {
+	a.root = folder
+	for i, f := range a.files {
+		a.files[i].Path = path.Join(folder, f.Path)
 	}
-	a.digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	return a, a.detectKind(left)
+	read := []string{folder}
+	for next := 0; next < len(a.files); next++ { // the list grows
+		for _, target := range kustomize.Referred(a.files[next]) {
+			contains := func(dir string) bool { return target == dir || strings.HasPrefix(target, dir+"/") }
+			if !fs.ValidPath(target) || target == "." || slices.ContainsFunc(read, contains) {
+				continue
+			}
+			info, err := fs.Stat(root, target)
+			if err != nil || !info.IsDir() {
+				continue // the build reports it
+			}
+			// A directory may contain directories that have been read before.
+			read = slices.DeleteFunc(read, func(dir string) bool { return strings.HasPrefix(dir, target+"/") })
+			read = append(read, target)
+			sub, err := fs.Sub(root, target)
+			if err != nil {
+				return err
+			}
+			more := &Artefact{}
+			if err := more.readFolder(sub, left); err != nil {
+				return input.InFile(target, err)
+			}
+			for _, f := range more.files {
+				f.Path = path.Join(target, f.Path)
+				if !slices.ContainsFunc(a.files, func(have input.File) bool { return have.Path == f.Path }) {
+					a.files = append(a.files, f)
+				}
+			}
+		}
+	}
+	slices.SortFunc(a.files, func(x, y input.File) int { return strings.Compare(x.Path, y.Path) })
+	return nil
 }
 
 // checkSymlink refuses a symbolic link that leaves its folder. If a symbolic link leads to a second link, the second

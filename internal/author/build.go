@@ -1,8 +1,6 @@
 package author
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +14,9 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/check"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -31,6 +29,9 @@ type Source struct {
 	// Commit is the Git commit of the source code. Empty means the checked-out commit of the Git repository that
 	// contains File.
 	Commit string
+	// Root is the folder that a Kustomize directory may refer to. Empty means the Git repository that contains File, or
+	// the folder of File if there is no repository.
+	Root string
 	// Home is the base URL of the repository context in the descriptor. Home is the registry to which the module is
 	// pushed first. If Home is empty, the first push sets the repository context.
 	Home string
@@ -68,31 +69,50 @@ type Module struct {
 // Build builds the module that a config describes. If the config or its files have errors, the returned error is a
 // Problems that lists all of them.
 func Build(ctx context.Context, s Source) (*Module, error) {
-	text, err := os.ReadFile(s.File)
-	if err != nil {
-		return nil, Problems{content.NewFinding(content.Error, s.File,
-			fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", causeOf(err)))}
-	}
-	c, findings, err := ParseConfig(s.File, text)
+	m, err := Inspect(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	m := &Module{Config: c, Name: c.Name, Version: c.Version, Findings: findings, home: s.Home}
-	if err := m.readManifest(ctx); err != nil {
-		return nil, err
-	}
-	if err := m.readDefaultCR(ctx); err != nil {
-		return nil, err
-	}
-	images, more := content.ImagesOf(m.Objects)
-	m.Images, m.Findings = images, append(m.Findings, more...)
 	if err := problemsOf(m.Findings); err != nil {
 		return nil, err
 	}
+	return m, nil
+}
+
+// Inspect reads the module that a config describes. The module is incomplete if its Findings contain an error: Inspect
+// reads all parts that can be read, so that Lint reports as many errors as possible. The returned error is a Problems.
+func Inspect(ctx context.Context, s Source) (*Module, error) {
+	c, findings, err := readConfig(s.File)
+	if c == nil {
+		return nil, err
+	}
+	m := &Module{Config: c, Name: c.Name, Version: c.Version, Findings: findings, home: s.Home}
+	for _, read := range []func() error{
+		func() error { return m.readManifest(ctx, s.Root) },
+		func() error { return m.readDefaultCR(ctx) },
+	} {
+		if err := read(); err != nil {
+			problems, _ := errors.AsType[Problems](err)
+			m.Findings = append(m.Findings, problems...)
+		}
+	}
+	images, more := content.ImagesOf(m.Objects)
+	m.Images, m.Findings = images, append(m.Findings, more...)
 	m.ClusterScoped = m.isClusterScoped()
 	m.findSource(s.Commit)
 	m.Template, err = m.template()
 	return m, err
+}
+
+// readConfig reads a config. The config is nil if it cannot be decoded. If it has errors, the returned error is a
+// Problems; the findings contain the same errors.
+func readConfig(file string) (*Config, []content.Finding, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // the user has named it
+	if err != nil {
+		return nil, nil, Problems{content.NewFinding(content.Error, file,
+			fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", causeOf(err)))}
+	}
+	return ParseConfig(file, text)
 }
 
 // Archive returns the content of the component version, which is the input of ocm.Pack.
@@ -117,86 +137,6 @@ func (m *Module) Archive() ocm.Archive {
 		RawManifest: m.Manifest, ManifestFile: m.manifestFile, DefaultCR: m.defaultCR, DefaultCRFile: m.defaultCRFile,
 		Template: m.Template, Source: m.source, RepositoryContext: m.home,
 	}
-}
-
-// readManifest reads the manifest. If the manifest is a chart or a Kustomize directory, readManifest renders it.
-func (m *Module) readManifest(ctx context.Context) error {
-	c := m.Config
-	problem := func(err error) error {
-		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+causeOf(err))}
-	}
-	m.fromURL = strings.Contains(c.Manifest, "://")
-	m.manifestFile = filepath.Base(c.Manifest)
-	info, err := os.Stat(c.path(c.Manifest))
-	if m.fromURL || err == nil && !info.IsDir() {
-		if m.Manifest, err = readFileOrURL(ctx, c, c.Manifest); err != nil {
-			return problem(err)
-		}
-		m.Objects, err = render.Parse(m.Manifest)
-	} else if err == nil {
-		m.Objects, m.Manifest, err = m.render(ctx)
-		m.manifestFile = c.ShortName() + ".yaml"
-	}
-	if err != nil {
-		return problem(err)
-	}
-	if len(m.Objects) == 0 {
-		return problem(errors.New("it contains no object: a module without objects installs nothing"))
-	}
-	return nil
-}
-
-// render returns the objects of a chart or a Kustomize directory, and one YAML file with these objects.
-func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []byte, error) {
-	c := m.Config
-	folder, err := os.OpenRoot(c.path(c.Manifest))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer folder.Close() //nolint:errcheck // opened for reading only
-	a, err := render.LoadFolder(folder.FS(), render.Limits{})
-	if err != nil {
-		return nil, nil, err
-	}
-	settings := render.Settings{}
-	if a.Kind() == render.Chart {
-		if settings, err = c.chartSettings(); err != nil {
-			return nil, nil, err
-		}
-	}
-	objects, leftOut, err := a.RenderObjects(ctx, settings)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, l := range leftOut {
-		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"), l))
-	}
-	if asks := a.CapabilityQueries(settings); len(asks) > 0 {
-		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"),
-			fmt.Sprintf("the chart reads facts about the cluster (%s), which are not known yet: it is rendered for "+
-				"Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)))
-	}
-	var text bytes.Buffer
-	for _, o := range objects {
-		data, err := yamlOf(o)
-		if err != nil {
-			return nil, nil, err
-		}
-		text.WriteString("---\n")
-		text.Write(data)
-	}
-	return objects, text.Bytes(), nil
-}
-
-// chartSettings returns the chart settings of the config. The settings include the content of the values file.
-func (c *Config) chartSettings() (s render.Settings, err error) {
-	s.Release, s.Namespace = cmp.Or(c.Chart.Release, c.ShortName()), cmp.Or(c.Chart.Namespace, v1beta2.RuntimeNamespace)
-	if c.Chart.Values != "" {
-		if s.Values, err = os.ReadFile(c.path(c.Chart.Values)); err != nil {
-			return s, fmt.Errorf("reading the values of the chart: %w", err)
-		}
-	}
-	return s, nil
 }
 
 // readDefaultCR reads the default custom resource if the config has one.
@@ -259,28 +199,12 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// crdsOf returns the CRDs in a list of objects. The key of a CRD consists of its group and kind.
-func crdsOf(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
-	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
-	for _, o := range objects {
-		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" ||
-			gvk.Group != apiextensionsv1.GroupName {
-			continue
-		}
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd) == nil {
-			all[crd.Spec.Group+"/"+crd.Spec.Names.Kind] = crd
-		}
-	}
-	return all
-}
-
 func (m *Module) isClusterScoped() bool {
 	if m.DefaultCR == nil {
 		return false
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
-	crd := crdsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	crd := check.CRDs(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 

@@ -1,9 +1,11 @@
 package author
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,5 +93,135 @@ func BenchmarkBuild(b *testing.B) {
 		if _, err := ocm.Pack(m.Archive()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// writeFiles writes files below the folder of a config.
+func writeFiles(t *testing.T, config string, files map[string]string) {
+	t.Helper()
+	for file, text := range files {
+		path := filepath.Join(filepath.Dir(config), file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestChartSettings builds a chart that leaves the namespace to its release, as charts usually do.
+func TestChartSettings(t *testing.T) {
+	config := write(t, line("manifest", "manifest: chart\nchart: {release: web, namespace: shop, createNamespace: true, "+
+		"values: values.yaml, disableHooks: true}"), "x", "")
+	writeFiles(t, config, map[string]string{
+		"values.yaml":      "password: given\n",
+		"chart/Chart.yaml": "apiVersion: v2\nname: widget\nversion: 1.0.0\n",
+		"chart/templates/all.yaml": `# random values are used only without a given value, and in a hook
+---# a document begins here
+apiVersion: v1
+kind: Secret
+metadata: {name: '{{ .Release.Name }}'}
+stringData: {password: '{{ default (randAlphaNum 16) .Values.password }}'}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: '{{ .Release.Name }}'}
+---
+apiVersion: monitoring.example.com/v1
+kind: Monitor
+metadata: {name: '{{ .Release.Name }}'}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: named, namespace: kube-public}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: 'migrate-{{ randNumeric 3 }}', annotations: {helm.sh/hook: pre-install}}
+`,
+	})
+	m, err := Build(t.Context(), Source{File: config, Commit: "0123"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range m.Objects {
+		got = append(got, content.NameOf(o))
+	}
+	want := []string{"Namespace shop", "Secret shop/web", "ConfigMap kube-public/named", "ClusterRole web",
+		"Monitor shop/web"}
+	if !slices.Equal(got, want) || !strings.Contains(string(m.Manifest), "password: given") {
+		t.Errorf("got %q, want %q, in\n%s", got, want, m.Manifest)
+	}
+}
+
+// TestKubebuilder builds the directory config/default of a project as kubebuilder makes it, which refers to directories
+// beside it.
+func TestKubebuilder(t *testing.T) {
+	config := write(t, line("manifest", "manifest: config/default"), "x", "")
+	writeFiles(t, config, map[string]string{
+		"config/default/kustomization.yaml": "namespace: widget-system\nnamePrefix: widget-\nresources: [../rbac, " +
+			"../manager]\npatches: [{path: patch.yaml, target: {kind: Deployment}}]\n",
+		"config/default/patch.yaml":      "- {op: add, path: /metadata/labels, value: {a: b}}\n",
+		"config/rbac/kustomization.yaml": "resources: [account.yaml]\n",
+		"config/rbac/account.yaml":       "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: manager}\n",
+		"config/manager/kustomization.yaml": "resources: [manager.yaml]\nimages: [{name: controller, newName: " +
+			"example.com/widget, newTag: 2.0.1}]\n",
+		"config/manager/manager.yaml": strings.NewReplacer("IMAGE", "controller:latest").Replace(workload),
+	})
+	for name, root := range map[string]string{"Folder": "", "Given": filepath.Dir(config)} {
+		t.Run(name, func(t *testing.T) {
+			m, err := Build(t.Context(), Source{File: config, Commit: "0123", Root: root})
+			if err != nil || len(m.Objects) != 2 || !slices.Equal(m.Images, []string{"example.com/widget:2.0.1"}) {
+				t.Errorf("built %+v, %v", m, err)
+			}
+		})
+	}
+	alone := filepath.Join(filepath.Dir(config), "config/default")
+	if _, err := Build(t.Context(), Source{File: config, Root: alone}); err == nil ||
+		!strings.Contains(err.Error(), "--root") {
+		t.Errorf("a root without the other directories: got %v", err)
+	}
+	if _, err := Build(t.Context(), Source{File: config, Root: t.TempDir()}); err == nil ||
+		!strings.Contains(err.Error(), "is not in the folder") {
+		t.Errorf("a root that does not contain the manifest: got %v", err)
+	}
+}
+
+// TestInspect checks that errors of the config, the manifest and the default custom resource are reported together.
+func TestInspect(t *testing.T) {
+	config := write(t, line("icons", "defaultCR: two.yaml"), "example.com/widget", "")
+	m, err := Inspect(t.Context(), Source{File: config, Commit: "0123"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := fmt.Sprint(m.Lint(nil))
+	for _, part := range []string{"icons is missing", "without a tag it means latest", "it holds 2 objects",
+		"spec.selector is missing"} {
+		if !strings.Contains(all, part) {
+			t.Errorf("%q is not in the findings %s", part, all)
+		}
+	}
+	_, err = Build(t.Context(), Source{File: config, Commit: "0123"})
+	if problems, ok := errors.AsType[Problems](err); !ok || len(problems) != 3 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestOutputs checks that an error about the output of a template contains the command that shows this output.
+func TestOutputs(t *testing.T) {
+	config := write(t, line("manifest", "manifest: chart"), "x", "")
+	writeFiles(t, config, map[string]string{
+		"chart/Chart.yaml":       "apiVersion: v2\nname: widget\nversion: 1.0.0\n",
+		"chart/templates/a.yaml": "{{ range until 3 }}\n# {{ . }}\n{{- end }}\na: [\n",
+	})
+	_, err := Build(t.Context(), Source{File: config, Commit: "0123"})
+	if err == nil || !strings.Contains(err.Error(), "klm module render --template widget/templates/a.yaml") {
+		t.Errorf("got %v", err)
+	}
+	texts, err := Outputs(t.Context(), Source{File: config})
+	if err != nil || !strings.HasSuffix(texts["widget/templates/a.yaml"], "# 2\na: [\n") {
+		t.Errorf("got %q, %v", texts, err)
 	}
 }

@@ -100,8 +100,13 @@ type ChartSettings struct {
 	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. Empty means
 	// kyma-system.
 	Namespace string `yaml:"namespace"`
+	// CreateNamespace adds the namespace to the manifest, unless it is kyma-system or the chart contains it.
+	CreateNamespace bool `yaml:"createNamespace"`
 	// Values is the path of a file with values, relative to the config.
 	Values string `yaml:"values"`
+	// DisableHooks omits all hooks of the chart. A Job or Pod that is a hook for installation or upgrade is refused
+	// otherwise, because it would have to run exactly once.
+	DisableHooks bool `yaml:"disableHooks"`
 }
 
 // ShortName returns the name of the module, which is the last path segment of the component name.
@@ -236,7 +241,7 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	case **Manager:
 		known = []string{"group", "kind", "name", "namespace", "version"}
 	case *ChartSettings:
-		known = []string{"namespace", "release", "values"}
+		known = []string{"createNamespace", "disableHooks", "namespace", "release", "values"}
 	case *[]Kind:
 		known, nodes = []string{"group", "kind", "version"}, value.Content
 	default:

@@ -7,9 +7,10 @@
 //	previous, err := author.Load(ctx, place)                    // a released version, from a registry or an archive
 //	findings := m.Lint(previous)                                // checks the module and the upgrade from previous
 //
-// Package author has three subpackages. Package [content] reads the content of a component version. Package [storage]
-// stores component versions in archives and registries, and copies and signs them. Package [trial] tests a module on a
-// cluster and previews changes.
+// Package author has four subpackages. Package [check] compares objects with the types of Kubernetes, and with the
+// objects of the previous version. Package [content] reads the content of a component version. Package [storage] stores
+// component versions in archives and registries, and copies and signs them. Package [trial] tests a module on a cluster
+// and previews changes.
 //
 // # How it works
 //
@@ -26,7 +27,8 @@
 // The package does not connect to a cluster. Only Load connects to a registry. The package does not build images, and
 // does not follow component references.
 //
-// [content]: github.com/kyma-fleet/lifecycle-manager/internal/author/content [storage]:
+// [check]: github.com/kyma-fleet/lifecycle-manager/internal/author/check [content]:
+// github.com/kyma-fleet/lifecycle-manager/internal/author/content [storage]:
 // github.com/kyma-fleet/lifecycle-manager/internal/author/storage [trial]:
 // github.com/kyma-fleet/lifecycle-manager/internal/author/trial
 package author

@@ -3,6 +3,7 @@ package author
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/check"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
@@ -35,7 +38,7 @@ const (
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
 	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
-		m.lintSizes, m.lintRights} {
+		m.lintRuntimes, m.lintSizes, m.lintRights} {
 		all = append(all, check()...)
 	}
 	if previous != nil {
@@ -89,16 +92,17 @@ func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructur
 		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name,
 			"its schema cannot be understood: "+err.Error())}
 	}
-	var findings []content.Finding
-	for _, problem := range validation.ValidateCustomResource(nil, o.Object, validator) {
-		findings = append(findings, content.NewFinding(content.Error, where, problem.Error()))
-	}
 	structural, err := structuralschema.NewStructural(internal)
 	if err != nil {
-		return append(findings, content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name,
-			"its schema is not structural, so that no API server takes it: "+err.Error()))
+		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name,
+			"its schema is not structural, so that no API server takes it: "+err.Error())}
 	}
 	copied := o.DeepCopy().Object
+	defaulting.Default(copied, structural)
+	var findings []content.Finding
+	for _, problem := range validation.ValidateCustomResource(nil, copied, validator) {
+		findings = append(findings, content.NewFinding(content.Error, where, problem.Error()))
+	}
 	for _, path := range pruning.PruneWithOptions(copied, structural, true,
 		structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
 		findings = append(findings, content.NewFinding(
@@ -117,7 +121,7 @@ func (m *Module) lintDefaultCR() []content.Finding {
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
 	where := "default custom resource " + content.NameOf(m.DefaultCR)
-	crd := crdsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	crd := check.CRDs(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	if crd == nil {
 		return []content.Finding{content.NewFinding(content.Warning, where,
 			fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group))}
@@ -197,14 +201,14 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 // lintObjects reports duplicate objects, and objects that must not be in a manifest.
 func (m *Module) lintObjects() []content.Finding {
 	var findings []content.Finding
-	seen := map[string]bool{}
+	seen := map[string]*unstructured.Unstructured{}
 	for _, o := range m.Objects {
 		key := idOf(o)
-		if seen[key] {
+		if first := seen[key]; first != nil && !reflect.DeepEqual(first.Object, o.Object) {
 			findings = append(findings, content.NewFinding(content.Error, content.NameOf(o),
-				"it is in the manifest twice: only one of them can be"))
+				"it is in the manifest twice, with different content: keep one"))
 		}
-		seen[key] = true
+		seen[key] = o
 		if o.GetKind() == "Namespace" && (o.GetName() == "default" || strings.HasPrefix(o.GetName(), "kube-")) {
 			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
 				"this namespace belongs to Kubernetes: leave it out"))
@@ -214,6 +218,21 @@ func (m *Module) lintObjects() []content.Finding {
 			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
 				fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in "+
 					"their %s: take it out", gvk.Kind)))
+		}
+	}
+	return findings
+}
+
+// lintRuntimes reports what every runtime would refuse.
+func (m *Module) lintRuntimes() []content.Finding {
+	findings := check.Objects(m.Objects, v1beta2.RuntimeNamespace)
+	crds := check.CRDs(m.Objects)
+	for _, o := range m.Objects {
+		gvk := o.GroupVersionKind()
+		crd := crds[gvk.Group+"/"+gvk.Kind]
+		if crd != nil && slices.ContainsFunc(crd.Spec.Versions,
+			func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == gvk.Version }) {
+			findings = append(findings, schemaFindings(crd, o, content.NameOf(o), content.Error)...)
 		}
 	}
 	return findings
@@ -231,7 +250,7 @@ func (m *Module) lintSizes() []content.Finding {
 		findings = append(findings, content.NewFinding(content.Error, where,
 			fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)))
 	}
-	if m.Config != nil {
+	if m.Config != nil && problemsOf(m.Findings) == nil { // otherwise it cannot be packed
 		made, err := ocm.Pack(m.Archive())
 		if err != nil {
 			return append(findings, content.NewFinding(content.Error, where, err.Error()))
@@ -275,10 +294,10 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	for _, o := range m.Objects {
 		now[idOf(o)] = o
 	}
-	findings = append(findings, compareCRDs(crdsOf(previous.Objects), crdsOf(m.Objects))...)
+	findings = append(findings, check.CompareCRDs(check.CRDs(previous.Objects), check.CRDs(m.Objects))...)
 	for _, old := range previous.Objects {
 		if o := now[idOf(old)]; o != nil {
-			findings = append(findings, compareImmutable(old, o)...)
+			findings = append(findings, check.CompareImmutable(old, o)...)
 			continue
 		}
 		findings = append(findings, findingForPruned(old))

@@ -39,6 +39,7 @@ kind: Deployment
 metadata: {name: widget, namespace: kyma-system}
 spec:
   selector: {matchLabels: {app: widget}}
+  template: {metadata: {labels: {app: widget, tier: a}}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -169,14 +170,14 @@ func TestLintUpgrade(t *testing.T) {
 		"Selector": {
 			reason: "it cannot be changed",
 			old:    "matchLabels: {app: widget}",
-			new:    "matchLabels: {app: gadget}",
+			new:    "matchLabels: {tier: a}",
 			level:  content.Error,
 			want:   "spec.selector changes, which an API server refuses",
 		},
 		"SelectorRecreated": {reason: "the author says so",
 			old: "metadata: {name: widget, namespace: kyma-system}\nspec:\n  selector: {matchLabels: {app: widget}}",
 			new: "metadata: {name: widget, namespace: kyma-system, annotations: " +
-				"{operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {app: gadget}}",
+				"{operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {tier: a}}",
 			level: content.Warning, want: "deletes it and creates it again"},
 		"Sealed": {
 			reason: "it says that it never changes",

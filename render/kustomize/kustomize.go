@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,6 +75,35 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
+// Referred returns the paths to which a file refers as directories or files, if the file is a kustomization. A path
+// that leads out of the root begins with "..".
+func Referred(file input.File) []string {
+	if !slices.Contains(fileNames, path.Base(file.Path)) {
+		return nil
+	}
+	tree, err := input.Decode(file.Data)
+	fields, ok := tree.(map[string]any)
+	if err != nil || !ok {
+		return nil // Build reports it
+	}
+	var targets []string
+	for name, value := range fields {
+		switch strings.ToLower(name) {
+		case "resources", "bases", "components":
+			for _, ref := range stringsOf(value) {
+				if !path.IsAbs(ref) {
+					targets = append(targets, path.Join(path.Dir(file.Path), ref))
+				}
+			}
+		}
+	}
+	slices.Sort(targets)
+	return targets
+}
+
+// fileNames are the names of a kustomization.
+var fileNames = []string{"kustomization.yaml", "kustomization.yml", "Kustomization"}
+
 // referenceChecker checks the references in all files that a build will read.
 type referenceChecker struct {
 	files   map[string][]byte
@@ -94,7 +124,7 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 		return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: dir,
 			Problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
 	}
-	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
+	for _, name := range fileNames {
 		file := path.Join(dir, name)
 		data, ok := g.files[file]
 		if !ok {
@@ -170,7 +200,8 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 		return g.checkFolder(target, depth+1)
 	case target == ".." || strings.HasPrefix(target, "../") || path.IsAbs(ref):
 		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from,
-			Problem: fmt.Sprintf("%q is outside of the artefact: add it to the artefact", ref)}
+			Problem: fmt.Sprintf("%q is outside of the artefact: add it to the artefact, or name a folder that contains "+
+				"both when the module is built (klm module build --root)", ref)}
 	}
 	return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: from,
 		Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}

@@ -200,6 +200,8 @@ func classify(state *os.ProcessState, messages string, memory int64) error {
 	switch {
 	case strings.Contains(messages, "ThreadSanitizer"): // in a build with the race detector, it fails to allocate first
 		fallthrough
+	case strings.Contains(messages, "pthread_create failed"): // there is no memory for the stack of a thread
+		fallthrough
 	case strings.Contains(reason, "out of memory"), strings.Contains(reason, "cannot allocate memory"), killed(state):
 		return failure(render.RenderMemory, fmt.Sprintf(
 			"it needs more than %d MiB of memory and was stopped: make the results of its templates smaller",

@@ -149,7 +149,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	if err != nil {
 		return err
 	}
-	set := apply.Set{Bundle: bundle, Namespace: v1beta2.RuntimeNamespace, Owner: v1beta2.FieldOwnerApplier}
+	set := apply.Set{Bundle: bundle, Owner: v1beta2.FieldOwnerApplier} // objects without namespace: as in the manager
 	refs, err := r.cluster.Inventory(ctx, set)
 	if err != nil && len(refs) == 0 {
 		return err

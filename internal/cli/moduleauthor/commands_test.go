@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,8 +23,25 @@ func TestAuthor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	private, public := keys(t)
+	const config = "name: example.com/module/widget\nversion: 1.0.0\nmanifest: %s\nrepository: https://example.com\n" +
+		"documentation: https://example.com\nteam: a/b\nicons: [{name: a, link: https://example.com/a.svg}]\n"
+	many := ""
+	for _, name := range []string{"a", "c", "d"} {
+		many += fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {a: 1}\n---\n", name)
+	}
+	many += "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata:\n"
+	for i := range 20 {
+		many += fmt.Sprintf("  k%02d: 1\n", i)
+	}
 	for file, data := range map[string][]byte{"key.pem": private, "key.pub": public, "policy.yaml": []byte("keys: {"),
-		"bad.yaml": []byte("nam3: example.com/module/greeter\nversion: 0.1.0\n")} {
+		"bad.yaml":  []byte("nam3: example.com/module/greeter\nversion: 0.1.0\n"),
+		"many.yaml": fmt.Appendf(nil, config, "many-manifest.yaml"), "many-manifest.yaml": []byte(many),
+		"chart/module-config.yaml":      fmt.Appendf(nil, config, "widget"),
+		"chart/widget/Chart.yaml":       []byte("apiVersion: v2\nname: widget\nversion: 1.0.0\n"),
+		"chart/widget/templates/a.yaml": []byte("a: [ # {{ if true }}yes{{ end }}\n")} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -50,6 +68,41 @@ func TestAuthor(t *testing.T) {
 			Reason: "warnings do not fail; here there is no Git repository",
 			Args:   "lint greeter/module-config.yaml",
 			Want:   []string{"example.com/module/greeter:0.1.0: 0 errors, 1 warning"},
+		},
+		{
+			Reason: "the manifest as it is packed",
+			Args:   "render greeter/module-config.yaml",
+			Want:   []string{"kind: CustomResourceDefinition"},
+		},
+		{
+			Reason: "only a chart has templates",
+			Args:   "render greeter/module-config.yaml --template a/templates/b.yaml",
+			Code:   console.ExitUsage,
+			Want:   []string{"is no chart"},
+		},
+		{
+			Reason: "the output of a template, even if it is not valid",
+			Args:   "render chart/module-config.yaml --template widget/templates/a.yaml",
+			Want:   []string{"a: [ # yes\n"},
+		},
+		{
+			Reason: "the templates are named",
+			Args:   "render chart/module-config.yaml --template widget/templates/b.yaml",
+			Code:   console.ExitNotFound,
+			Want:   []string{"it has widget/templates/a.yaml"},
+		},
+		{
+			Reason: "the same finding about many objects is one line, and a long list is folded",
+			Args:   "lint many.yaml",
+			Code:   console.ExitFailed,
+			Want: []string{"ConfigMap a and 2 more objects: data[a] is the number 1",
+				"error    ConfigMap b: data[k17] is the number 1", "1 more finding: klm module lint --all"},
+		},
+		{
+			Reason: "the whole list",
+			Args:   "lint many.yaml --all",
+			Code:   console.ExitFailed,
+			Want:   []string{"ConfigMap d: data[a] is the number 1", "ConfigMap b: data[k19] is the number 1"},
 		},
 		{
 			Reason: "a file that does not exist",

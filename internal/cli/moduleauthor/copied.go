@@ -8,15 +8,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// findingList is a list of findings as part of a report.
-type findingList []content.Finding
-
-func (l findingList) Show(p *console.Page) {
-	for _, f := range l {
-		p.Line("%-7s  %s", f.Level, f)
-	}
-}
-
 // printFindings prints findings that do not stop a command. The findings are printed to Err, like progress.
 func printFindings(a *console.App, findings []content.Finding) {
 	for _, f := range findings {

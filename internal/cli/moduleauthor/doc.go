@@ -25,6 +25,7 @@ func Commands(a *console.App) []*cobra.Command {
 	return []*cobra.Command{
 		initCommand(a),
 		lintCommand(a),
+		renderCommand(a),
 		buildCommand(a),
 		pushCommand(a),
 		pullCommand(a),

@@ -41,9 +41,9 @@ klm module test --image sample-operator=bin/operator
 klm module test --previous released.ctf --image sample-operator=bin/operator
 klm module test --kubeconfig kind.yaml`,
 		console.Arguments("[FILE]"), func(cmd *cobra.Command, args []string) error {
-			o.file = defaultConfig
+			o.source.File = defaultConfig
 			if len(args) > 0 {
-				o.file = args[0]
+				o.source.File = args[0]
 			}
 			var err error
 			if o.access, err = e.Access(a); err != nil {
@@ -57,6 +57,7 @@ klm module test --kubeconfig kind.yaml`,
 		"REPOSITORY=PROGRAM: run pods with this image as a local program; may be repeated")
 	c.Flags().StringVar(&o.playground, "playground", "",
 		"path of the program playground; empty: beside klm, or on the $PATH")
+	registerRoot(c, &o.source)
 	c.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "timeout of each step")
 	e.Register(c.Flags())
 	return c
@@ -64,10 +65,11 @@ klm module test --kubeconfig kind.yaml`,
 
 // testOptions are the arguments and flags of klm module test.
 type testOptions struct {
-	file, previous, playground string
-	images                     []string
-	timeout                    time.Duration
-	access                     storage.Access
+	source               author.Source
+	previous, playground string
+	images               []string
+	timeout              time.Duration
+	access               storage.Access
 }
 
 // testReport is the report of klm module test.
@@ -87,7 +89,7 @@ func (t testReport) Show(p *console.Page) {
 }
 
 func testModule(ctx context.Context, a *console.App, o testOptions) (err error) {
-	m, err := author.Build(ctx, author.Source{File: o.file})
+	m, err := author.Build(ctx, o.source)
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}

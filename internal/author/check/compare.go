@@ -1,4 +1,4 @@
-package author
+package check
 
 import (
 	"fmt"
@@ -9,14 +9,31 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// compareCRDs returns the changes of CRDs that break existing custom resources. compareCRDs does not report removed
+// CRDs returns the CRDs in a list of objects. The key of a CRD consists of its group and kind.
+func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
+	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	for _, o := range objects {
+		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" ||
+			gvk.Group != apiextensionsv1.GroupName {
+			continue
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd) == nil {
+			all[crd.Spec.Group+"/"+crd.Spec.Names.Kind] = crd
+		}
+	}
+	return all
+}
+
+// CompareCRDs returns the changes of CRDs that break existing custom resources. CompareCRDs does not report removed
 // CRDs, because they are reported as removed objects.
-func compareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
+func CompareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if now := after[key]; now != nil {
@@ -213,8 +230,8 @@ var immutable = map[string][]string{
 	"certificates.k8s.io/ClusterTrustBundle": {"spec.signerName"},
 }
 
-// compareImmutable returns changes of immutable fields.
-func compareImmutable(before, after *unstructured.Unstructured) []content.Finding {
+// CompareImmutable returns changes of immutable fields.
+func CompareImmutable(before, after *unstructured.Unstructured) []content.Finding {
 	gvk := after.GroupVersionKind()
 	fields := slices.Clone(immutable[gvk.Group+"/"+gvk.Kind])
 	if sealed, _, _ := unstructured.NestedBool(before.Object, "immutable"); sealed && gvk.Group == "" {

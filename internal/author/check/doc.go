@@ -1,0 +1,16 @@
+// Package check checks the objects of a module without a cluster.
+//
+//	findings := check.Objects(module.Objects, knownNamespaces)
+//	findings = append(findings, check.CompareCRDs(check.CRDs(before), check.CRDs(after))...)
+//
+// # How it works
+//
+// [Objects] compares each object of a built-in kind with the Go type of this kind, field by field, and checks that the
+// supported Kubernetes versions serve its API version. The types are those of client-go, so nothing is embedded for
+// this purpose. [CompareCRDs] and [CompareImmutable] compare the objects of two versions of a module.
+//
+// # What it does not do
+//
+// The package does not validate values: an API server also checks ranges, references and rules that are not part of the
+// types. The package does not validate custom resources against a schema.
+package check

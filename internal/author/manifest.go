@@ -1,0 +1,193 @@
+package author
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/check"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// readManifest reads the manifest. If the manifest is a chart or a Kustomize directory, readManifest renders it. A
+// Kustomize directory may refer to the folder root.
+func (m *Module) readManifest(ctx context.Context, root string) error {
+	c := m.Config
+	problem := func(err error) error {
+		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+causeOf(err))}
+	}
+	if c.Manifest == "" {
+		return nil // ParseConfig has reported it
+	}
+	m.fromURL = strings.Contains(c.Manifest, "://")
+	m.manifestFile = filepath.Base(c.Manifest)
+	info, err := os.Stat(c.path(c.Manifest))
+	if m.fromURL || err == nil && !info.IsDir() {
+		if m.Manifest, err = readFileOrURL(ctx, c, c.Manifest); err != nil {
+			return problem(err)
+		}
+		m.Objects, err = render.Parse(m.Manifest)
+	} else if err == nil {
+		m.Objects, m.Manifest, err = m.render(ctx, root)
+		m.manifestFile = c.ShortName() + ".yaml"
+	}
+	if err != nil {
+		return problem(err)
+	}
+	if len(m.Objects) == 0 {
+		return problem(errors.New("it contains no object: a module without objects installs nothing"))
+	}
+	return nil
+}
+
+// Outputs returns the output of each template of the module's chart, by path of the template, before the output is
+// decoded. The result is empty if the manifest is not a chart.
+func Outputs(ctx context.Context, s Source) (map[string]string, error) {
+	c, _, err := readConfig(s.File)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(c.path(c.Manifest)); err != nil || !info.IsDir() {
+		return nil, nil //nolint:nilerr // a manifest that does not exist is not a chart
+	}
+	a, settings, err := c.artefact(s.Root)
+	if err != nil {
+		return nil, err
+	}
+	return a.Outputs(ctx, settings)
+}
+
+// render returns the objects of a chart or a Kustomize directory, and one YAML file with these objects.
+func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstructured, []byte, error) {
+	c := m.Config
+	a, settings, err := c.artefact(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	objects, leftOut, err := a.RenderObjects(ctx, settings)
+	if err != nil {
+		return nil, nil, explainOutput(a, err)
+	}
+	if a.Kind() == render.Chart {
+		addNamespaces(objects, settings.Namespace)
+	}
+	for _, l := range leftOut {
+		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"), l))
+	}
+	if asks := a.CapabilityQueries(settings); len(asks) > 0 {
+		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"),
+			fmt.Sprintf("the chart depends on properties of the cluster (%s), which are not known when the module is "+
+				"built: it is rendered once, for Kubernetes %s and its built-in API versions", strings.Join(asks, ", "),
+				render.DefaultKubeVersion)))
+	}
+	var text bytes.Buffer
+	for _, o := range objects {
+		data, err := yamlOf(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		text.WriteString("---\n")
+		text.Write(data)
+	}
+	return objects, text.Bytes(), nil
+}
+
+// explainOutput adds to an error about the output of a template how to see this output.
+func explainOutput(a *render.Artefact, err error) error {
+	e, ok := errors.AsType[*render.Error](err)
+	if !ok || a.Kind() != render.Chart || e.Document == 0 ||
+		e.Code != render.InvalidYAML && e.Code != render.InvalidObject {
+		return err
+	}
+	return fmt.Errorf("%w: klm module render --template %s prints that output", err, e.File)
+}
+
+// artefact loads the chart, the Kustomize directory or the folder of manifests of the config. The settings are those of
+// a chart.
+func (c *Config) artefact(root string) (*render.Artefact, render.Settings, error) {
+	var settings render.Settings
+	root, folder, err := c.rootOf(root)
+	if err != nil {
+		return nil, settings, err
+	}
+	reachable, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, settings, err
+	}
+	defer reachable.Close() //nolint:errcheck // opened for reading only
+	a, err := render.LoadFolderIn(reachable.FS(), folder, render.Limits{})
+	if err == nil && a.Kind() == render.Chart {
+		settings, err = c.chartSettings()
+	}
+	return a, settings, err
+}
+
+// rootOf returns the folder that a Kustomize directory may refer to, and the path of the manifest in it. If no root is
+// given, it is the Git repository, or else the folder of the config. The manifest itself is the root if it is not in
+// that folder.
+func (c *Config) rootOf(given string) (root, folder string, err error) {
+	manifest, err := filepath.Abs(c.path(c.Manifest))
+	if err == nil {
+		root, err = filepath.Abs(cmp.Or(given, filepath.Dir(c.file)))
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("finding the folder: %w", err)
+	}
+	if given == "" {
+		for at := root; at != filepath.Dir(at); at = filepath.Dir(at) {
+			if _, err := os.Stat(filepath.Join(at, ".git")); err == nil {
+				root = at
+				break
+			}
+		}
+	}
+	folder, err = filepath.Rel(root, manifest)
+	switch {
+	case err == nil && filepath.IsLocal(folder):
+		return root, filepath.ToSlash(folder), nil
+	case given != "":
+		return "", "", fmt.Errorf("it is not in the folder %s of --root: name a folder that contains it", given)
+	}
+	return manifest, ".", nil
+}
+
+// chartSettings returns the chart settings of the config. The settings include the content of the values file.
+func (c *Config) chartSettings() (s render.Settings, err error) {
+	s.Release, s.Namespace = cmp.Or(c.Chart.Release, c.ShortName()), cmp.Or(c.Chart.Namespace, v1beta2.RuntimeNamespace)
+	s.CreateNamespace = c.Chart.CreateNamespace && s.Namespace != v1beta2.RuntimeNamespace
+	s.DisableHooks = c.Chart.DisableHooks
+	if c.Chart.Values != "" {
+		if s.Values, err = os.ReadFile(c.path(c.Chart.Values)); err != nil {
+			return s, fmt.Errorf("reading the values of the chart: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// addNamespaces sets the namespace of the release in all objects without a namespace, except those of cluster-scoped
+// kinds. Helm does this when it installs a chart. A kind whose scope is not known counts as namespaced: the manager
+// removes the namespace if the cluster knows better.
+func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
+	crds := check.CRDs(objects)
+	for _, o := range objects {
+		kind := o.GroupVersionKind().GroupKind()
+		namespaced, known := apply.BuiltinScope(kind)
+		if crd := crds[kind.Group+"/"+kind.Kind]; crd != nil && !known {
+			namespaced, known = crd.Spec.Scope == apiextensionsv1.NamespaceScoped, true
+		}
+		if o.GetNamespace() == "" && (namespaced || !known) {
+			o.SetNamespace(namespace)
+		}
+	}
+}
