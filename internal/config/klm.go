@@ -23,8 +23,19 @@ const (
 	FormatName = "name"
 )
 
-// Formats contains all output formats of klm.
+// Formats contains all output formats of klm that need no template.
 var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
+
+// The output formats with a template: --output is one of them with the template behind it, as in kubectl.
+const (
+	// FormatJSONPath prints the fields of a JSONPath template.
+	FormatJSONPath = "jsonpath="
+	// FormatCustomColumns prints a table whose columns are TITLE:PATH, separated by commas.
+	FormatCustomColumns = "custom-columns="
+)
+
+// templates contains the output formats with a template.
+var templates = []string{FormatJSONPath, FormatCustomColumns}
 
 // Klm is the configuration that all commands of cmd/klm share. Kubeconfig, Context and Namespace are the same flags as
 // in kubectl.
@@ -36,7 +47,7 @@ type Klm struct {
 	// Namespace is the namespace of Kymas and of the catalog. Default: kcp-system in a control plane, kyma-system in a
 	// runtime. The namespace in the kubeconfig context is ignored, because it rarely contains Kymas.
 	Namespace string
-	// Output is one of Formats. Default FormatTable.
+	// Output is one of Formats, or FormatJSONPath or FormatCustomColumns with a template. Default FormatTable.
 	Output string
 	// NoColor disables colours. Colours are used only if the output is a terminal. Default: true if $NO_COLOR is set.
 	NoColor bool
@@ -56,7 +67,8 @@ func (k *Klm) Register(f *pflag.FlagSet) {
 	f.StringVar(&k.Context, "context", k.Context, "context of the kubeconfig; empty: the current one")
 	f.StringVarP(&k.Namespace, "namespace", "n", k.Namespace,
 		"namespace of Kymas and catalog; empty: kcp-system, in a runtime kyma-system")
-	f.StringVarP(&k.Output, "output", "o", k.Output, "format: "+strings.Join(Formats, ", "))
+	f.StringVarP(&k.Output, "output", "o", k.Output, "format: "+strings.Join(Formats, ", ")+
+		", jsonpath=TEMPLATE, custom-columns=TITLE:PATH,…")
 	f.BoolVar(&k.NoColor, "no-color", k.NoColor, "print no colours, which are only used on terminals ($NO_COLOR)")
 	f.DurationVar(&k.RequestTimeout, "request-timeout", k.RequestTimeout, "deadline of one request")
 }
@@ -64,12 +76,19 @@ func (k *Klm) Register(f *pflag.FlagSet) {
 // Validate returns the first error, with the name of its flag.
 func (k *Klm) Validate() error {
 	switch {
-	case !slices.Contains(Formats, k.Output):
-		return fmt.Errorf("--output: %q is none of %s", k.Output, strings.Join(Formats, ", "))
+	case !slices.Contains(Formats, k.Output) && !slices.ContainsFunc(templates, k.hasTemplate):
+		return fmt.Errorf("--output: %q is none of %s", k.Output,
+			strings.Join(append(slices.Clone(Formats), "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…"), ", "))
 	case k.Namespace != "" && !dnsLabel.MatchString(k.Namespace):
 		return fmt.Errorf("--namespace: %q is not a valid name of a namespace", k.Namespace)
 	case k.RequestTimeout < time.Millisecond:
 		return fmt.Errorf("--request-timeout: must be more than 0")
 	}
 	return nil
+}
+
+// hasTemplate reports whether Output is a format with a template, and has the template.
+func (k *Klm) hasTemplate(format string) bool {
+	template, is := strings.CutPrefix(k.Output, format)
+	return is && template != ""
 }

@@ -1,6 +1,7 @@
 package channeladmin
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -12,22 +13,60 @@ import (
 )
 
 func catalogCommand(a *console.App) *cobra.Command {
-	return a.Command("catalog", "the modules of the catalog, with channels and versions",
-		"A control plane has all modules, a runtime has those that it may enable.", `
+	var l console.Listing
+	c := a.Command("catalog [-l SELECTOR] [--module MODULE]…", "the modules of the catalog, with channels and versions",
+		"A control plane has all modules, a runtime has those that it may enable. The selector is for the labels of the "+
+			"ModuleReleaseMetas.", `
 klm catalog
 klm catalog -o wide
+klm catalog --version 2.0.0
 klm catalog -o json | jq '.[] | select(.mandatory)'`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
-			c, err := connection.ControlPlaneOrRuntime(cmd.Context(), a)
-			if err != nil {
-				return err
-			}
-			s, err := c.Catalog(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.Print(listCatalog(s))
+			return listOfCatalog(cmd.Context(), a, &l, listCatalog, func(row *catalogRow) bool {
+				versions, channels := []string{row.Mandatory}, []string{}
+				for _, v := range row.Versions {
+					versions = append(versions, v.Version)
+				}
+				for _, c := range row.Channels {
+					channels = append(channels, c.Channel)
+				}
+				return l.Accepts(console.FilterModule, row.Module) && l.Accepts(console.FilterVersion, versions...) &&
+					l.Accepts(console.FilterChannel, channels...)
+			}, func(row *catalogRow) string { return row.Module })
 		})
+	registerListing(a, c, &l)
+	return c
+}
+
+// registerListing adds the flags of a listing of the catalog to a command.
+func registerListing(a *console.App, c *cobra.Command, l *console.Listing) {
+	l.Register(c, console.FilterLabels, console.FilterModule, console.FilterVersion, console.FilterChannel)
+	l.RegisterSort(c)
+	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
+}
+
+// listOfCatalog prints a listing of the catalog. rows returns all rows, keep applies the filters except the labels, and
+// moduleOf returns the module of a row, whose ModuleReleaseMeta has the labels.
+func listOfCatalog[T any, R interface {
+	~[]T
+	console.Report
+}](ctx context.Context, a *console.App, l *console.Listing, rows func(*connection.Catalog) R, keep func(*T) bool,
+	moduleOf func(*T) string) error {
+	selector, err := connection.Selector(l)
+	if err != nil {
+		return err
+	}
+	c, err := connection.ControlPlaneOrRuntime(ctx, a)
+	if err != nil {
+		return err
+	}
+	var s *connection.Catalog
+	return console.List(ctx, a, l, func() <-chan struct{} { return c.CatalogChanges(ctx) }, func() (R, error) {
+		if s, err = c.Catalog(ctx); err != nil {
+			return nil, err
+		}
+		return rows(s), nil
+	}, func(row *T) bool { return s.HasLabels(selector, moduleOf(row)) && keep(row) })
 }
 
 // catalogReport is the report of klm catalog.

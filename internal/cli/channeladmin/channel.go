@@ -2,6 +2,7 @@ package channeladmin
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,60 +22,87 @@ klm channel set sample fast 2.0.0 --dry-run`,
 }
 
 func channelListCommand(a *console.App) *cobra.Command {
-	return a.Command("list", "the version of each channel of each module", "", `
+	var l console.Listing
+	c := a.Command("list [-l SELECTOR] [--module MODULE] [--channel CHANNEL]…",
+		"the version of each channel of each module", "The selector is for the labels of the ModuleReleaseMetas.", `
 klm channel list
+klm channel list --channel fast --sort-by .module
 klm channel list -o name`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
-			c, err := connection.ControlPlaneOrRuntime(cmd.Context(), a)
-			if err != nil {
-				return err
-			}
-			s, err := c.Catalog(cmd.Context())
-			if err != nil {
-				return err
-			}
-			all := channelList{}
-			for _, module := range s.Modules() {
-				for _, assigned := range s.AssignmentsOf(module) {
-					all = append(all, channelRow{Channel: assigned.Channel, Module: module, Version: assigned.Version})
-				}
-			}
-			slices.SortStableFunc(all, func(a, b channelRow) int { return cmp.Compare(a.Channel, b.Channel) })
-			return a.Print(all)
+			return listOfCatalog(cmd.Context(), a, &l, listChannels,
+				func(r *channelRow) bool { return r.isAccepted(&l) },
+				func(r *channelRow) string { return r.Module })
 		})
+	registerListing(a, c, &l)
+	return c
+}
+
+// listChannels returns the channels of all modules, sorted by channel and module.
+func listChannels(s *connection.Catalog) channelList {
+	all := channelList{}
+	for _, module := range s.Modules() {
+		for _, assigned := range s.AssignmentsOf(module) {
+			all = append(all, channelRow{Channel: assigned.Channel, Module: module, Version: assigned.Version})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b channelRow) int { return cmp.Compare(a.Channel, b.Channel) })
+	return all
+}
+
+// isAccepted reports whether the filters of a listing accept the channel.
+func (r *channelRow) isAccepted(l *console.Listing) bool {
+	versions := []string{r.Version}
+	for version := range r.Installed {
+		versions = append(versions, version)
+	}
+	return l.Accepts(console.FilterModule, r.Module) && l.Accepts(console.FilterChannel, r.Channel) &&
+		l.Accepts(console.FilterVersion, versions...)
 }
 
 func channelShowCommand(a *console.App) *cobra.Command {
-	c := a.Command("show MODULE",
-		"the channels of a module, how many runtimes follow them, and which versions those have", "", `
-klm channel show sample`,
+	var l console.Listing
+	c := a.Command("show MODULE [-l SELECTOR] [--channel CHANNEL] [--version VERSION]",
+		"the channels of a module, how many runtimes follow them, and which versions those have",
+		"With a selector, only runtimes whose Kyma has these labels are counted.", `
+klm channel show sample
+klm channel show sample -l kyma-project.io/region=eu-central-1
+klm channel show sample --watch`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
-			s, err := c.Catalog(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := s.RequireModule(args[0], c); err != nil {
-				return err
-			}
-			followers := map[fleetlist.ModuleVersion]int{}
-			_, err = fleetlist.List(cmd.Context(), c, "", func(m *fleetlist.Member) {
-				for _, e := range m.Status.Modules {
-					if e.Name == args[0] {
-						followers[fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}]++
-					}
-				}
-			})
-			if err != nil {
-				return err
-			}
-			return a.Print(describeChannels(s, args[0], followers))
+			changes := func() <-chan struct{} { return c.CatalogChanges(cmd.Context()) }
+			return console.List(cmd.Context(), a, &l, changes, func() (channelList, error) {
+				return readChannels(cmd.Context(), c, args[0], l.Value(console.FilterLabels))
+			}, func(r *channelRow) bool { return r.isAccepted(&l) })
 		})
+	l.Register(c, console.FilterLabels, console.FilterVersion, console.FilterChannel)
+	l.RegisterSort(c)
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a))
 	return c
+}
+
+// readChannels returns the channels of a module, with the runtimes that match the selector.
+func readChannels(ctx context.Context, c *connection.Cluster, module, selector string) (channelList, error) {
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.RequireModule(module, c); err != nil {
+		return nil, err
+	}
+	followers := map[fleetlist.ModuleVersion]int{}
+	if _, err := fleetlist.List(ctx, c, selector, func(m *fleetlist.Member) {
+		for _, e := range m.Status.Modules {
+			if e.Name == module {
+				followers[fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}]++
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	return describeChannels(s, module, followers), nil
 }
 
 // channelList is the report of klm channel list and klm channel show.

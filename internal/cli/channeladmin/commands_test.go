@@ -130,6 +130,14 @@ func TestLists(t *testing.T) {
 	for _, c := range []fixture.Case{
 		{Reason: "the catalog", Args: "catalog -o name", Want: []string{"sample\nwarden\n"}},
 		{Reason: "all channels", Args: "channel list -o name", Want: []string{"sample/fast\nsample/regular\n"}},
+		{Reason: "one module", Args: "catalog --module warden -o jsonpath=<{[*].module}>", Want: []string{"<warden>"}},
+		{Reason: "labels of ModuleReleaseMetas", Args: "catalog -l team=blue", Want: []string{"no modules\n"}},
+		{Reason: "no selector", Args: "catalog -l team=", Want: []string{"no modules\n"}},
+		{Reason: "another order", Args: "channel list --sort-by .version -o custom-columns=C:.channel,V:.version",
+			Want: []string{"C         V\nregular   1.0.0\nfast      2.0.0\n"}},
+		{Reason: "one channel", Args: "channel list --channel fast -o jsonpath={[*].channel}", Want: []string{"fast"}},
+		{Reason: "runtimes with labels", Args: "channel show sample -l team=green --channel regular",
+			Want: []string{"regular   sample   1.0.0     0 "}},
 		{
 			Reason: "who follows a channel",
 			Args:   "channel show sample",

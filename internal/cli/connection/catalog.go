@@ -9,6 +9,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -158,4 +159,22 @@ func CompareVersions(a, b string) int {
 		return 0
 	}
 	return va.Compare(vb)
+}
+
+// HasLabels reports whether the ModuleReleaseMeta of a module has the labels of the filter of a listing.
+func (s *Catalog) HasLabels(selector labels.Selector, module string) bool {
+	of := labels.Set{}
+	if r := s.Releases[module]; r != nil {
+		of = r.Labels
+	}
+	return selector.Matches(of)
+}
+
+// Selector returns the label selector of a listing that is applied by klm.
+func Selector(l *console.Listing) (labels.Selector, error) {
+	selector, err := labels.Parse(l.Value(console.FilterLabels))
+	if err != nil {
+		return nil, console.Fail(console.ExitUsage, "--selector: %v", err)
+	}
+	return selector, nil
 }

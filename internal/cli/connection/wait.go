@@ -69,22 +69,34 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 // KymaChanges returns a channel that receives a value when a Kyma may have changed, until ctx ends.
 func (c *Cluster) KymaChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	go func() {
-		for ctx.Err() == nil {
-			w, err := c.Watch(ctx, &v1beta2.KymaList{}, c.InNamespace(), client.MatchingFields{"metadata.name": name})
-			if err == nil {
-				for range w.ResultChan() {
-					select {
-					case changed <- struct{}{}:
-					default: // a value is already pending
-					}
-				}
-				w.Stop()
-			}
-			if console.Sleep(ctx, time.Second) != nil {
-				return
-			}
-		}
-	}()
+	go c.notify(ctx, changed, &v1beta2.KymaList{}, client.MatchingFields{"metadata.name": name})
 	return changed
+}
+
+// CatalogChanges returns a channel that receives a value when the catalog may have changed, until ctx ends.
+func (c *Cluster) CatalogChanges(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	go c.notify(ctx, changed, &v1beta2.ModuleReleaseMetaList{})
+	go c.notify(ctx, changed, &v1beta2.ModuleTemplateList{})
+	return changed
+}
+
+// notify watches objects and sends a value to changed when one of them may have changed, until ctx ends.
+func (c *Cluster) notify(ctx context.Context, changed chan<- struct{}, list client.ObjectList,
+	which ...client.ListOption) {
+	for ctx.Err() == nil {
+		w, err := c.Watch(ctx, list, append(which, c.InNamespace())...)
+		if err == nil {
+			for range w.ResultChan() {
+				select {
+				case changed <- struct{}{}:
+				default: // a value is already pending
+				}
+			}
+			w.Stop()
+		}
+		if console.Sleep(ctx, time.Second) != nil {
+			return
+		}
+	}
 }

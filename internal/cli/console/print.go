@@ -42,6 +42,12 @@ func (a *App) Print(r Report) error {
 
 // encode returns a report in the format of --output.
 func (a *App) encode(r Report) (string, error) {
+	if template, is := a.templateOf(config.FormatJSONPath); is {
+		return byPath(r, template)
+	}
+	if template, is := a.templateOf(config.FormatCustomColumns); is {
+		return a.byColumns(r, template)
+	}
 	var text []byte
 	var err error
 	switch a.Config.Output {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
 // Screen shows a report again each time it has changed. On a terminal the new report replaces the former one.
@@ -21,7 +19,7 @@ func (s *Screen) Show(r Report) error {
 		return err
 	}
 	s.last = text
-	if format := s.App.Config.Output; format == config.FormatTable || format == config.FormatWide {
+	if s.App.IsForPeople() {
 		if IsTerminal(s.App.Out) {
 			text = "\x1b[H\x1b[2J" + text
 		} else {

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -69,4 +70,23 @@ func (h History) Show(p *console.Page) {
 		rows = append(rows, []string{c.Module, console.OrDash(c.From), c.Version, started, took, outcome, c.Reason})
 	}
 	p.Table([]string{"MODULE", "FROM", "TO", "STARTED", "TOOK", "OUTCOME", "REASON"}, rows)
+}
+
+// HistoryFilters are the filters of a listing of changes.
+var HistoryFilters = []string{console.FilterVersion, console.FilterState, console.FilterReason}
+
+// PrintHistory prints the changes of the modules of a runtime, or of one module, that the filters of a listing accept.
+func PrintHistory(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, name,
+	module string) error {
+	changed := func() <-chan struct{} { return c.KymaChanges(ctx, name) }
+	return console.List(ctx, a, l, changed, func() (History, error) {
+		k, err := c.Kyma(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return HistoryOf(k, module)
+	}, func(change *ModuleChange) bool {
+		return l.Accepts(console.FilterVersion, change.Version) &&
+			l.Accepts(console.FilterState, string(change.Outcome)) && l.Accepts(console.FilterReason, change.Reason)
+	})
 }

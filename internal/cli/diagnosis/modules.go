@@ -89,3 +89,14 @@ func (l ModuleList) Show(p *console.Page) {
 		p.Line("klm module why MODULE shows all of a message.")
 	}
 }
+
+// ModuleFilters are the filters of a listing of the modules of one runtime.
+var ModuleFilters = []string{console.FilterModule, console.FilterVersion, console.FilterChannel, console.FilterState,
+	console.FilterReason}
+
+// Matches reports whether the filters of a listing accept the module.
+func (m *ModuleRow) Matches(l *console.Listing) bool {
+	return l.Accepts(console.FilterModule, m.Name) && l.Accepts(console.FilterVersion, m.Version, m.Pinned) &&
+		l.Accepts(console.FilterChannel, m.Channel) && l.Accepts(console.FilterState, string(m.State)) &&
+		l.Accepts(console.FilterReason, m.Reason)
+}

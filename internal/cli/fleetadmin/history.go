@@ -9,11 +9,13 @@ import (
 )
 
 func historyCommand(a *console.App) *cobra.Command {
-	c := a.Command("history RUNTIME [MODULE]",
+	var l console.Listing
+	c := a.Command("history RUNTIME [MODULE] [--state OUTCOME] [--version VERSION]…",
 		"the last changes of the modules of a runtime: version, time, duration and outcome",
 		"It shows the last ten changes of each module that the runtime has, the newest first.", `
 klm history runtime-a
 klm history runtime-a sample
+klm history runtime-a --state Error --sort-by .version
 klm history runtime-a -o json | jq '.[] | select(.outcome == "Error")'`,
 		console.Arguments("RUNTIME", "[MODULE]"), func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
@@ -24,16 +26,10 @@ klm history runtime-a -o json | jq '.[] | select(.outcome == "Error")'`,
 			if len(args) > 1 {
 				module = args[1]
 			}
-			k, err := c.Kyma(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			all, err := diagnosis.HistoryOf(k, module)
-			if err != nil {
-				return err
-			}
-			return a.Print(all)
+			return diagnosis.PrintHistory(cmd.Context(), a, c, &l, args[0], module)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.ModulesOfRuntime(a))
+	l.Register(c, diagnosis.HistoryFilters...)
+	l.RegisterSort(c)
 	return c
 }

@@ -1,6 +1,7 @@
 package fleetadmin
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -14,13 +15,18 @@ import (
 )
 
 func runtimeListCommand(a *console.App) *cobra.Command {
-	var selector, state string
-	c := a.Command("list [-l SELECTOR] [--state STATE]", "the runtimes of a fleet", "", `
+	var l console.Listing
+	c := a.Command("list [-l SELECTOR] [--module MODULE] [--state STATE]…", "the runtimes of a fleet",
+		"--channel, --state and --reason are those of the runtime, or with --module those of the module.", `
 klm runtime list
 klm runtime list --state Error -o wide
-klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
+klm runtime list --module sample --version 1.0.0 --sort-by .created
+klm runtime list -l kyma-project.io/region=eu-central-1 -o name
+klm runtime list -o jsonpath='{range [*]}{.name}{"\n"}{end}'
+klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
-			if state != "" && !slices.Contains(listedStates, state) {
+			isAccepted := func(s string) bool { return l.Accepts(console.FilterState, s) }
+			if state := l.Value(console.FilterState); !slices.ContainsFunc(listedStates, isAccepted) {
 				return console.Fail(console.ExitUsage, "--state: %q is not a state: %s", state,
 					console.Suggest(state, listedStates))
 			}
@@ -28,27 +34,61 @@ klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
 			if err != nil {
 				return err
 			}
-			all := runtimeList{}
-			if _, err := fleetlist.List(cmd.Context(), c, selector, func(m *fleetlist.Member) {
-				if state == "" || state == string(m.State()) {
-					all = append(all, rowOf(m))
-				}
-			}); err != nil {
-				return err
-			}
-			slices.SortFunc(all, func(a, b runtimeRow) int { return strings.Compare(a.Name, b.Name) })
-			return a.Print(all)
+			return listRuntimes(cmd.Context(), a, c, &l)
 		})
-	c.Flags().StringVarP(&selector, "selector", "l", "", "only runtimes whose Kyma has these labels, such as a=b,c!=d")
-	c.Flags().StringVar(&state, "state", "", "only runtimes in this state: "+strings.Join(listedStates, ", "))
-	console.CompleteFlag(c, "state", console.FixedNames(listedStates...))
+	l.Register(c, fleetlist.Filters...)
+	l.RegisterSort(c)
+	completeFilters(a, c)
 	return c
+}
+
+// completeFilters completes the filters of a listing of runtimes.
+func completeFilters(a *console.App, c *cobra.Command) {
+	console.CompleteFlag(c, console.FilterState, console.FixedNames(listedStates...))
+	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
+}
+
+// listRuntimes prints the runtimes that the filters accept, or shows them and their changes.
+func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing) error {
+	arrange := func(all runtimeList) (runtimeList, error) {
+		slices.SortFunc(all, func(a, b runtimeRow) int { return strings.Compare(a.Name, b.Name) })
+		return console.Arrange[runtimeRow](l, all, nil)
+	}
+	all, selector := runtimeList{}, l.Value(console.FilterLabels)
+	add := func(m *fleetlist.Member) {
+		if m.Matches(l) {
+			all = append(all, rowOf(m))
+		}
+	}
+	if !l.Watch {
+		if _, err := fleetlist.List(ctx, c, selector, add); err != nil {
+			return err
+		}
+		all, err := arrange(all)
+		if err != nil {
+			return err
+		}
+		return a.Print(all)
+	}
+	screen := console.Screen{App: a}
+	const interval = 10 * time.Second // for the column with the age
+	return fleetlist.Live(ctx, c, selector, interval, a.IsForPeople, func(fleet map[string]*fleetlist.Member) error {
+		all = nil
+		for _, m := range fleet {
+			add(m)
+		}
+		rows, err := arrange(all)
+		if err != nil {
+			return err
+		}
+		return screen.Show(rows)
+	})
 }
 
 // listedStates are the allowed values of --state.
 var listedStates = []string{
 	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning),
-	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(console.StateNew),
+	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(v1beta2.StateUnmanaged), string(console.StateNew),
 }
 
 // runtimeList is the report of klm runtime list.

@@ -18,14 +18,15 @@ import (
 )
 
 func statusCommand(a *console.App) *cobra.Command {
-	var selector string
+	var l console.Listing
 	var worst int
-	var watch bool
-	c := a.Command("status [-l SELECTOR] [--watch]",
+	c := a.Command("status [-l SELECTOR] [--module MODULE] [--state STATE]… [--watch]",
 		"the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", `
 The first line is about the manager: its version, the leader or the replicas, and when it was last heard. If no manager works, the exit code
-is 7, and all states are as old as the first line says.`, `
+is 7, and all states are as old as the first line says. Only runtimes that the filters accept are counted; --channel, --state and --reason are
+those of the runtime, or with --module those of the module.`, `
 klm status
+klm status --module sample --version 2.0.0
 klm status --worst=50 -o wide
 klm status -l kyma-project.io/region=eu-central-1 -o json
 klm status --watch`,
@@ -34,13 +35,17 @@ klm status --watch`,
 			if err != nil {
 				return err
 			}
-			if watch {
-				return watchStatus(cmd.Context(), a, c, selector, worst)
+			if l.Watch {
+				return watchStatus(cmd.Context(), a, c, &l, worst)
 			}
 			heard := make(chan *liveness.Heard, 1)
 			go func() { heard <- liveness.Read(cmd.Context(), c) }()
 			t := tally{}
-			if _, err := fleetlist.List(cmd.Context(), c, selector, t.add); err != nil {
+			if _, err := fleetlist.List(cmd.Context(), c, l.Value(console.FilterLabels), func(m *fleetlist.Member) {
+				if m.Matches(&l) {
+					t.add(m)
+				}
+			}); err != nil {
 				return err
 			}
 			r := t.report(c, worst)
@@ -50,9 +55,9 @@ klm status --watch`,
 			}
 			return r.Manager.Err()
 		})
-	c.Flags().StringVarP(&selector, "selector", "l", "", "only runtimes whose Kyma has these labels, such as a=b,c!=d")
+	l.Register(c, fleetlist.Filters...)
+	completeFilters(a, c)
 	c.Flags().IntVar(&worst, "worst", 10, "how many of the worst runtimes are shown")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "keep running, and show every change")
 	return c
 }
 
@@ -294,66 +299,25 @@ func (r *fleetReport) showModules(p *console.Page) {
 	p.Table(header, rows)
 }
 
-// watchStatus shows the fleet, and shows it again after each change, until ctx ends. Changes within half a second are
-// shown together. The Leases of the manager are read at an interval, because a fleet without a manager has no changes.
-func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, selector string, worst int) error {
-	const refreshDelay = 500 * time.Millisecond
+// watchStatus shows the fleet, and shows it again after each change, until ctx ends. The Leases of the manager are read
+// at an interval, because a fleet without a manager has no changes.
+func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, worst int) error {
 	const leaseInterval = 10 * time.Second
 	heard := liveness.Read(ctx, c)
-	fleet := map[string]*fleetlist.Member{}
 	screen := console.Screen{App: a}
-	show := func() error {
+	return fleetlist.Live(ctx, c, l.Value(console.FilterLabels), leaseInterval, func() bool {
+		before := heard
+		heard = liveness.Read(ctx, c)
+		return heard.Differs(before)
+	}, func(fleet map[string]*fleetlist.Member) error {
 		t := tally{}
 		for _, m := range fleet {
-			t.add(m)
+			if m.Matches(l) {
+				t.add(m)
+			}
 		}
 		r := t.report(c, worst)
 		r.Manager = heard.Report(t.changed)
 		return screen.Show(r)
-	}
-	changes := make(chan fleetlist.Change)
-	failed := make(chan error, 1)
-	go func() { failed <- fleetlist.Watch(ctx, c, selector, changes) }()
-	leases := time.NewTicker(leaseInterval)
-	defer leases.Stop()
-	var refresh <-chan time.Time
-	listed := false // whether the list of the fleet is complete
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-failed:
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		case <-leases.C:
-			before := heard
-			if heard = liveness.Read(ctx, c); refresh == nil && listed && heard.Differs(before) {
-				refresh = time.After(0)
-			}
-		case <-refresh:
-			if refresh = nil; !listed {
-				continue
-			}
-			if err := show(); err != nil {
-				return err
-			}
-		case ch := <-changes:
-			switch {
-			case ch.Reset:
-				clear(fleet)
-				listed = false
-			case ch.Listed:
-				listed, refresh = true, time.After(0)
-			case ch.Deleted:
-				delete(fleet, ch.Member.Metadata.Name)
-			case ch.Member != nil:
-				fleet[ch.Member.Metadata.Name] = ch.Member
-			}
-			if refresh == nil && listed {
-				refresh = time.After(refreshDelay)
-			}
-		}
-	}
+	})
 }

@@ -123,7 +123,7 @@ func TestWatchStatus(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- watchStatus(ctx, a, c, "", 10) }()
+	go func() { done <- watchStatus(ctx, a, c, &console.Listing{}, 10) }()
 	out.wait(ctx, "1 Warning, 1 Ready") // the second list
 	select {
 	case <-last:

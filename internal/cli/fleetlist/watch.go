@@ -63,6 +63,61 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 	})
 }
 
+// refreshDelay is the time in which changes are collected, and then shown together.
+const refreshDelay = 500 * time.Millisecond
+
+// Live calls show with the Kymas that match the label selector, by name: when their list is complete, and after
+// changes. At an interval, Live calls tick, and then show if tick returns true. Live returns when ctx ends, or when
+// show or the watch fails.
+func Live(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration, tick func() bool,
+	show func(map[string]*Member) error) error {
+	fleet := map[string]*Member{}
+	changes := make(chan Change)
+	failed := make(chan error, 1)
+	go func() { failed <- Watch(ctx, c, selector, changes) }()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var refresh <-chan time.Time
+	listed := false // whether the list of the fleet is complete
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case <-ticker.C:
+			if tick() && refresh == nil && listed {
+				refresh = time.After(0)
+			}
+		case <-refresh:
+			if refresh = nil; !listed {
+				continue
+			}
+			if err := show(fleet); err != nil {
+				return err
+			}
+		case ch := <-changes:
+			switch {
+			case ch.Reset:
+				clear(fleet)
+				listed = false
+			case ch.Listed:
+				listed, refresh = true, time.After(0)
+			case ch.Deleted:
+				delete(fleet, ch.Member.Metadata.Name)
+			case ch.Member != nil:
+				fleet[ch.Member.Metadata.Name] = ch.Member
+			}
+			if refresh == nil && listed {
+				refresh = time.After(refreshDelay)
+			}
+		}
+	}
+}
+
 // membersPage reads one page of Kymas.
 func membersPage(ctx context.Context, c *connection.Cluster, o metav1.ListOptions) (
 	page watch.Page[Member], err error) {

@@ -9,7 +9,8 @@ import (
 )
 
 func historyCommand(a *console.App) *cobra.Command {
-	c := a.Command("history [MODULE]",
+	var l console.Listing
+	c := a.Command("history [MODULE] [--state OUTCOME] [--version VERSION]…",
 		"the last changes of the modules of a runtime: version, time, duration and outcome",
 		"It shows the last ten changes of each module that the runtime has, the newest first.", `
 klm module history
@@ -23,16 +24,10 @@ klm module history sample`,
 			if len(args) > 0 {
 				module = args[0]
 			}
-			k, err := c.Kyma(cmd.Context(), c.OwnKyma)
-			if err != nil {
-				return err
-			}
-			all, err := diagnosis.HistoryOf(k, module)
-			if err != nil {
-				return err
-			}
-			return a.Print(all)
+			return diagnosis.PrintHistory(cmd.Context(), a, c, &l, c.OwnKyma, module)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	l.Register(c, diagnosis.HistoryFilters...)
+	l.RegisterSort(c)
 	return c
 }

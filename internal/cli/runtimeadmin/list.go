@@ -9,19 +9,28 @@ import (
 )
 
 func listCommand(a *console.App) *cobra.Command {
-	return a.Command("list", "the modules of a runtime: what is requested, and what is installed",
+	var l console.Listing
+	c := a.Command("list [--state STATE] [--reason REASON]…",
+		"the modules of a runtime: what is requested, and what is installed",
 		"klm catalog lists the modules that can be enabled.", `
 klm module list
-klm module list -o wide`,
+klm module list --state Error,Warning -o wide
+klm module list --watch`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
 			c, err := connection.Runtime(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
-			k, err := c.Kyma(cmd.Context(), c.OwnKyma)
-			if err != nil {
-				return err
-			}
-			return a.Print(diagnosis.ListModules(k))
+			changed := func() <-chan struct{} { return c.KymaChanges(cmd.Context(), c.OwnKyma) }
+			return console.List(cmd.Context(), a, &l, changed, func() (diagnosis.ModuleList, error) {
+				k, err := c.Kyma(cmd.Context(), c.OwnKyma)
+				if err != nil {
+					return nil, err
+				}
+				return diagnosis.ListModules(k), nil
+			}, func(m *diagnosis.ModuleRow) bool { return m.Matches(&l) })
 		})
+	l.Register(c, diagnosis.ModuleFilters...)
+	l.RegisterSort(c)
+	return c
 }

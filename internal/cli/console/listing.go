@@ -1,0 +1,169 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/spf13/cobra"
+)
+
+// The filters of listings, which are the names of their flags.
+const (
+	FilterLabels  = "selector"
+	FilterModule  = "module"
+	FilterVersion = "version"
+	FilterChannel = "channel"
+	FilterState   = "state"
+	FilterReason  = "reason"
+)
+
+// filterHelp has the help of the flag of each filter.
+var filterHelp = map[string]string{
+	FilterLabels:  "only those with these labels, such as a=b,c!=d",
+	FilterModule:  "only this module; several names are separated by commas",
+	FilterVersion: "only this version",
+	FilterChannel: "only this release channel",
+	FilterState:   "only this state, such as Error",
+	FilterReason:  "only what this reason blocks, such as DowngradeRefused",
+}
+
+// Listing has the flags of a command that lists something: its filters, the order of the rows, and whether the list is
+// shown again after changes.
+type Listing struct {
+	filters map[string]*string
+	sortBy  string
+	Watch   bool
+}
+
+// Register adds the flags to a command. filters are those that the rows of the listing have.
+func (l *Listing) Register(c *cobra.Command, filters ...string) {
+	l.filters = map[string]*string{}
+	for _, name := range filters {
+		short := ""
+		if name == FilterLabels {
+			short = "l"
+		}
+		l.filters[name] = new(string)
+		c.Flags().StringVarP(l.filters[name], name, short, "", filterHelp[name])
+	}
+	c.Flags().BoolVarP(&l.Watch, "watch", "w", false, "keep running, and show every change")
+}
+
+// RegisterSort adds the flag --sort-by to a command.
+func (l *Listing) RegisterSort(c *cobra.Command) {
+	c.Flags().StringVar(&l.sortBy, "sort-by", "", "field of -o json by which the rows are sorted, such as .version")
+}
+
+// Value returns the value of a filter, or "" if it is not set.
+func (l *Listing) Value(filter string) string {
+	if v := l.filters[filter]; v != nil {
+		return *v
+	}
+	return ""
+}
+
+// Accepts reports whether one of the values is a value of the filter. Upper and lower case are the same. A filter that
+// is not set accepts everything.
+func (l *Listing) Accepts(filter string, values ...string) bool {
+	wanted := l.Value(filter)
+	if wanted == "" {
+		return true
+	}
+	for one := range strings.SplitSeq(wanted, ",") {
+		if slices.ContainsFunc(values, func(v string) bool { return strings.EqualFold(v, strings.TrimSpace(one)) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// List prints a listing: the rows that read returns and that keep accepts, in the order of --sort-by. With --watch,
+// List shows them again after each change, until ctx ends.
+func List[T any, R interface {
+	~[]T
+	Report
+}](ctx context.Context, a *App, l *Listing, changed func() <-chan struct{}, read func() (R, error),
+	keep func(*T) bool) error {
+	rows := func() (R, error) {
+		all, err := read()
+		if err != nil {
+			return nil, err
+		}
+		return Arrange[T](l, all, keep)
+	}
+	if !l.Watch {
+		all, err := rows()
+		if err != nil {
+			return err
+		}
+		return a.Print(all)
+	}
+	screen := Screen{App: a}
+	return Repeat(ctx, changed(), func() error {
+		all, err := rows()
+		if err != nil {
+			return err
+		}
+		return screen.Show(all)
+	})
+}
+
+// Arrange returns the rows that keep accepts, in the order of --sort-by.
+func Arrange[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
+	kept := R{}
+	for i := range all {
+		if keep == nil || keep(&all[i]) {
+			kept = append(kept, all[i])
+		}
+	}
+	if l.sortBy == "" {
+		return kept, nil
+	}
+	path, err := pathOf("--sort-by", l.sortBy)
+	if err != nil {
+		return nil, err
+	}
+	type keyed struct {
+		key string
+		row T
+	}
+	byKey, found := make([]keyed, len(kept)), len(kept) == 0
+	for i, row := range kept {
+		fields, err := fieldsOf(row)
+		if err != nil {
+			return nil, err
+		}
+		byKey[i] = keyed{cellOf(path, fields), row}
+		found = found || byKey[i].key != noValue
+	}
+	if !found {
+		return nil, Fail(ExitUsage, "--sort-by: no row has a field %s: -o json shows the fields", l.sortBy)
+	}
+	slices.SortStableFunc(byKey, func(a, b keyed) int { return compareValues(a.key, b.key) })
+	for i := range byKey {
+		kept[i] = byKey[i].row
+	}
+	return kept, nil
+}
+
+// compareValues compares numbers and versions by their values, and everything else as text. Missing values are last.
+func compareValues(a, b string) int {
+	if a == noValue || b == noValue {
+		return cmp.Compare(strconv.FormatBool(a == noValue), strconv.FormatBool(b == noValue))
+	}
+	if x, err := strconv.ParseFloat(a, 64); err == nil {
+		if y, err := strconv.ParseFloat(b, 64); err == nil {
+			return cmp.Compare(x, y)
+		}
+	}
+	if x, err := semver.StrictNewVersion(a); err == nil {
+		if y, err := semver.StrictNewVersion(b); err == nil {
+			return x.Compare(y)
+		}
+	}
+	return strings.Compare(a, b)
+}

@@ -1,0 +1,49 @@
+package fleetlist
+
+import (
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Filters are the filters of a listing of runtimes.
+var Filters = []string{console.FilterLabels, console.FilterModule, console.FilterVersion, console.FilterChannel,
+	console.FilterState, console.FilterReason}
+
+// Matches reports whether the filters of a listing accept the runtime. The API server applies the label selector.
+// Channel, state and reason are those of the runtime; with a module, they are those of the module.
+func (m *Member) Matches(l *console.Listing) bool {
+	ofModule := l.Value(console.FilterModule) != ""
+	if !ofModule && !(l.Accepts(console.FilterChannel, m.Spec.Channel) &&
+		l.Accepts(console.FilterState, string(m.State())) && l.Accepts(console.FilterReason, m.reasons()...)) {
+		return false
+	}
+	if !ofModule && l.Value(console.FilterVersion) == "" {
+		return true
+	}
+	for _, e := range m.Status.Modules {
+		if l.Accepts(console.FilterModule, e.Name) && l.Accepts(console.FilterVersion, e.Version) &&
+			(!ofModule || l.Accepts(console.FilterChannel, e.Channel) &&
+				l.Accepts(console.FilterState, string(e.State)) && l.Accepts(console.FilterReason, e.Reason)) {
+			return true
+		}
+	}
+	return false
+}
+
+// reasons returns the reasons of everything that is in the way of the runtime.
+func (m *Member) reasons() []string {
+	reason, _ := m.Blocker()
+	all := []string{reason}
+	if m.IsPaused() {
+		all = append(all, v1beta2.ReasonKymaPaused)
+	}
+	for _, e := range m.Status.Modules {
+		all = append(all, e.Reason)
+	}
+	for _, c := range m.Status.Conditions {
+		if c.Status != "True" {
+			all = append(all, c.Reason)
+		}
+	}
+	return all
+}
