@@ -33,12 +33,12 @@ bin/kubectl: playground/go.mod
 	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl) && touch ../bin/kubectl
 
 # The playground tests programs of another module, so cached results do not apply (-count=1). Its slowest package runs first.
-# Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait, so four run at a time (-parallel).
+# Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait, so six run at a time (-parallel).
 test: bin/golangci-lint bin/controller-gen ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
-	(cd playground && GOGC=400 go test -count=1 -timeout 45m -parallel 4 ./scenario ./...) || failed="$$failed scenarios"; \
+	(cd playground && GOGC=400 go test -count=1 -timeout 45m -parallel 6 ./scenario ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
 check-generated: bin/controller-gen ## fail if generated files differ from their sources

@@ -26,11 +26,11 @@ var failures struct {
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots limits the number of landscapes to two. They mostly wait. starting makes the landscapes start one after the
-// other: each has two or three API servers, and these use two cores while they start. An API server that does not start
-// within half a minute ends the process.
+// slots limits the number of landscapes to four, because each needs about 1 GiB. They mostly wait. starting makes the
+// landscapes start one after the other: each has two or three API servers, and these use two cores while they start. An
+// API server that does not start within half a minute ends the process.
 var (
-	slots    = make(chan struct{}, 2)
+	slots    = make(chan struct{}, 4)
 	starting = make(chan struct{}, 1)
 )
 
@@ -70,6 +70,7 @@ func run(m *testing.M) int {
 
 // TestScenarios runs the scripts in testdata.
 func TestScenarios(t *testing.T) {
+	t.Parallel() // with the other long tests of the package
 	t.Cleanup(func() { checkRights(t) })
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", Cmds: commands, UpdateScripts: *update, RequireUniqueNames: true,
