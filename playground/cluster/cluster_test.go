@@ -709,7 +709,8 @@ func TestProcess(t *testing.T) {
 	pod := barePod(processImage + ":1")
 	pod.Spec.ServiceAccountName = "worker"
 	pod.Spec.Containers[0].Command = []string{"/in-the-image", "--listen=:8080", "--not-ready"}
-	pod.Spec.Containers[0].Args = []string{"--namespace=$(POD_NAMESPACE)", "--secret=/etc/secret/key", "$$(A)"}
+	pod.Spec.Containers[0].Args = []string{"--namespace=$(POD_NAMESPACE)", "--secret=/etc/secret/key", "$$(A)",
+		"--leader-elect"}
 	pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{Prefix: "CONFIG_",
 		ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}}
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{
@@ -733,7 +734,8 @@ func TestProcess(t *testing.T) {
 		},
 		{Name: "COMPOSED", Value: "$(CONFIG_A)!"},
 	}
-	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/etc/secret"}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "secret", MountPath: "/etc/secret"},
+		{Name: "secret", MountPath: "/tmp/server/certs"}}
 	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready",
 			Port: intstr.FromInt32(8080)}},
@@ -784,13 +786,17 @@ func TestProcess(t *testing.T) {
 	folder := values["HOME"]
 	if diff := cmp.Diff([]string{
 		"--listen=" + loopback(pod.Status.PodIP) + ":8080", "--not-ready", "--namespace=" + ns,
-		"--secret=" + filepath.Join(folder, "volumes/secret/key"), "$(A)",
+		"--secret=" + filepath.Join(folder, "volumes/secret/key"), "$(A)", "--leader-elect=false",
 	}, args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
 	if got := fetch(t, pod, http.MethodGet, "/file?path="+filepath.Join(
 		folder, "volumes/secret/key")); got != "secret value" {
 		t.Errorf("mounted Secret: got %q", got)
+	}
+	inTmp := filepath.Join(values["TMPDIR"], "server/certs/key")
+	if got := fetch(t, pod, http.MethodGet, "/file?path="+inTmp); got != "secret value" {
+		t.Errorf("Secret that is mounted below /tmp: got %q at %s", got, inTmp)
 	}
 	if info := must[os.FileInfo](t)(os.Stat(folder)); info.Mode().Perm() != 0o700 {
 		t.Errorf("folder of the pod: got mode %v, want 0700", info.Mode().Perm())
@@ -1022,6 +1028,24 @@ func TestPortTaken(t *testing.T) {
 	if _, err := host.Start(t.Context(), "taken"); err == nil ||
 		!strings.Contains(err.Error(), "another program uses this port") {
 		t.Errorf("starting a cluster whose port is taken: got %v", err)
+	}
+}
+
+func TestWithoutElection(t *testing.T) {
+	cases := map[string]struct{ reason, args, want string }{
+		"On":    {"", "--leader-elect --v=1", "--leader-elect=false --v=1"},
+		"True":  {"", "-leader-elect=true", "-leader-elect=false"},
+		"Older": {"the flag of older projects", "--enable-leader-election", "--enable-leader-election=false"},
+		"Off":   {"", "--leader-elect=false", "--leader-elect=false"},
+		"Other": {"", "--leader-elect-lease=5s", "--leader-elect-lease=5s"},
+		"WithName": {"the namespace is known", "--leader-elect --leader-election-namespace=a",
+			"--leader-elect --leader-election-namespace=a"},
+	}
+	for name, tc := range cases {
+		args := strings.Fields(tc.args)
+		if withoutElection(args); strings.Join(args, " ") != tc.want {
+			t.Errorf("%s: got %q, want %q: %s", name, args, tc.want, tc.reason)
+		}
 	}
 }
 

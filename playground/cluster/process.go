@@ -296,6 +296,7 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 	for _, arg := range slices.Concat(c.spec.Command[min(1, len(c.spec.Command)):], c.spec.Args) {
 		args = append(args, local(expansion.Expand(arg, mapping)))
 	}
+	withoutElection(args)
 	//nolint:gosec // running what the host's owner has named is the purpose
 	command := exec.Command(image.Command, args...)
 	command.Dir = p.dir
@@ -313,6 +314,20 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 		}
 	}
 	return command, nil
+}
+
+// election matches an argument that turns leader election on.
+var election = regexp.MustCompile(`^(--?(?:enable-)?leader-elect(?:ion)?)(?:=true)?$`)
+
+// withoutElection turns leader election off in the arguments of a process, unless they name the namespace of the lease.
+// controller-runtime reads this namespace from a file that exists only in a container, and does not start without it.
+func withoutElection(args []string) {
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "leader-election-namespace") }) {
+		return
+	}
+	for i, arg := range args {
+		args[i] = election.ReplaceAllString(arg, "$1=false")
+	}
 }
 
 // anyAddress matches an argument or a value that means "listen on this port of all addresses", as in
@@ -497,6 +512,9 @@ func (f *files) write(ctx context.Context) error {
 			return fmt.Errorf("MountVolume.SetUp failed for volume %q: %w", volume.Name, err)
 		}
 	}
+	if err := linkMounts(root, object.Spec.Containers); err != nil {
+		return err
+	}
 	if err := f.token(ctx, root, "token", nil, tokenSeconds); err != nil {
 		return err
 	}
@@ -505,6 +523,30 @@ func (f *files) write(ctx context.Context) error {
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.node.server.pki.caPEM},
 	}
 	return put(root, "kubeconfig", kubeconfig("in-cluster", config, object.Namespace))
+}
+
+// linkMounts makes the mounts below /tmp available below the folder of the pod, which is the TMPDIR of its processes.
+// Programs have default paths there; the webhook server of controller-runtime reads its certificate from one.
+func linkMounts(root *os.Root, containers []corev1.Container) error {
+	for i := range containers {
+		for _, mount := range containers[i].VolumeMounts {
+			path, ok := strings.CutPrefix(filepath.Clean(mount.MountPath), "/tmp/")
+			if !ok {
+				continue
+			}
+			if _, err := root.Lstat(path); err == nil {
+				continue
+			}
+			if err := root.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return err
+			}
+			up := strings.Repeat("../", strings.Count(path, "/"))
+			if err := root.Symlink(filepath.Join(up, "volumes", mount.Name, mount.SubPath), path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // volume writes one volume. A volume of a kind that needs a real node is an empty folder.

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"strings"
+
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
@@ -18,7 +20,8 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 			shown = shown[:limit]
 		}
 		for _, f := range shown {
-			p.Line("           %s: %s → %s", f.Path, p.Clip(OrDash(f.Before), 60), p.Clip(OrDash(f.After), 60))
+			before, after := p.clipPair(OrDash(f.Before), OrDash(f.After), 60)
+			p.Line("           %s: %s → %s", f.Path, before, after)
 		}
 		if more := len(c.Fields) - len(shown); more > 0 {
 			p.Line("           and %s more; -o wide shows all", Count(more, "field"))
@@ -28,4 +31,20 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 		p.Line("nothing would change")
 	}
 	p.Line("%s unchanged", Count(unchanged, "object"))
+}
+
+// clipPair clips two different values to a limit, unless the page is wide. If the values begin alike, the beginning is
+// left out, so that the first difference is visible.
+func (p *Page) clipPair(a, b string, limit int) (string, string) {
+	one, two := []rune(strings.Join(strings.Fields(a), " ")), []rune(strings.Join(strings.Fields(b), " "))
+	same := 0
+	for same < min(len(one), len(two)) && one[same] == two[same] {
+		same++
+	}
+	const before = 15 // characters before the first difference
+	if !p.Wide && max(len(one), len(two)) > limit && same > limit/2 {
+		from := same - before
+		one, two = append([]rune("…"), one[from:]...), append([]rune("…"), two[from:]...)
+	}
+	return p.Clip(string(one), limit), p.Clip(string(two), limit)
 }

@@ -50,6 +50,30 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// TestClipPair checks that the first difference of two long values is visible.
+func TestClipPair(t *testing.T) {
+	long := strings.Repeat("0123456789", 20)
+	cases := map[string]struct {
+		reason, a, b string
+		wide         bool
+		wantA, wantB string
+	}{
+		"Short": {"", "1", "2", false, "1", "2"},
+		"Early": {"the difference is at the beginning", "a" + long, "b" + long, false, "a0123456789012345678…",
+			"b0123456789012345678…"},
+		"Late": {"the beginning is left out", long + "a", long + "b", false, "…567890123456789a", "…567890123456789b"},
+		"Longer": {"one value continues", long, long + "and more", false, "…567890123456789",
+			"…567890123456789and …"},
+		"Wide": {"all is shown", long + "a", long + "b", true, long + "a", long + "b"},
+	}
+	for name, c := range cases {
+		a, b := (&Page{Wide: c.wide}).clipPair(c.a, c.b, 21)
+		if a != c.wantA || b != c.wantB {
+			t.Errorf("%s: %s: got %q and %q, want %q and %q", name, c.reason, a, b, c.wantA, c.wantB)
+		}
+	}
+}
+
 func TestTimes(t *testing.T) {
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	cases := map[string]struct {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
@@ -58,5 +59,35 @@ func TestHistory(t *testing.T) {
 	}
 	if _, err := HistoryOf(k, "other"); err == nil {
 		t.Error("a module that the runtime does not have has a history")
+	}
+}
+
+// TestInstalledInRuntime checks that a version that is being installed for the first time is not shown as installed.
+func TestInstalledInRuntime(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, time.November, 23, 9, 0, 0, 0, time.UTC))
+	first := v1beta2.ModuleChange{Version: "1.0.0", Started: at}
+	complete := first
+	complete.Ended = at
+	cases := map[string]struct {
+		reason  string
+		history []v1beta2.ModuleChange
+		want    string
+	}{
+		"First":    {"it was never complete", []v1beta2.ModuleChange{first}, ""},
+		"Complete": {"", []v1beta2.ModuleChange{complete}, "1.0.0"},
+		"Next": {"the next version is being installed", []v1beta2.ModuleChange{complete,
+			{Version: "2.0.0", From: "1.0.0", Started: at}}, "1.0.0"},
+		"Unknown": {"changes were not recorded then", nil, "1.0.0"},
+	}
+	for name, tc := range cases {
+		entry := &v1beta2.ModuleStatus{Name: "a", Version: "1.0.0", History: tc.history}
+		if got := versionInRuntime(entry); got != tc.want {
+			t.Errorf("%s: got %q, want %q: %s", name, got, tc.want, tc.reason)
+		}
+		facts := &Facts{Cluster: &connection.Cluster{OwnKyma: "default"}, Catalog: &connection.Catalog{},
+			Kyma: &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{*entry}}}}
+		if got := facts.Modules()[0].Installed; got != tc.want {
+			t.Errorf("%s: the report has %q, want %q", name, got, tc.want)
+		}
 	}
 }

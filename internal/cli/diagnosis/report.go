@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
@@ -139,7 +140,7 @@ func (f *Facts) Modules() []Module {
 		entry, spec := f.Kyma.ModuleStatus(name), requested.Module(name)
 		m := Module{Name: name, State: console.StateNew}
 		if entry != nil {
-			m.State, m.Channel, m.Installed = entry.State, entry.Channel, entry.Version
+			m.State, m.Channel, m.Installed = entry.State, entry.Channel, versionInRuntime(entry)
 		}
 		if is := f.Manifest(name); is != nil {
 			m.Installed = installedVersion(is)
@@ -160,6 +161,16 @@ func (f *Facts) Modules() []Module {
 		}
 	}
 	return all
+}
+
+// versionInRuntime returns the installed version of a module as its status shows it. The status has the version that is
+// being installed before the first installation is complete, so the record of changes decides.
+func versionInRuntime(entry *v1beta2.ModuleStatus) string {
+	if c := changelog.Last(entry.History); c != nil && c.Version == entry.Version && c.From == "" &&
+		!c.Started.IsZero() && c.Ended.IsZero() {
+		return ""
+	}
+	return entry.Version
 }
 
 // resolve sets the desired and the next version of a requested module, as package channel decides. entry may be nil.
