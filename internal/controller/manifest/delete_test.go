@@ -1,9 +1,11 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -263,5 +265,57 @@ func TestRelease(t *testing.T) {
 	}
 	if got := b.runtime.take(); len(got) > 0 {
 		t.Errorf("requests to a runtime that was given up: %v", got)
+	}
+}
+
+// TestOperatorOfDeletedModule: while a custom resource blocks the deletion, a version that is requested after the start
+// of the deletion is applied. It is not applied if the Manifest was restored from an older state, because the runtime
+// may have a higher version, nor after the purge has started.
+func TestOperatorOfDeletedModule(t *testing.T) {
+	cases := map[string]struct {
+		reason, annotation, want string
+	}{
+		"Requested": {"the new operator can finish the deletion", "", "2"},
+		"Restored":  {"the runtime may have a higher version", v1beta2.AnnotationRuntimeVersion, "1"},
+		"Purged":    {"the purge deletes without the operator", v1beta2.AnnotationPurged, "1"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, v1beta2.CreateAndDelete)
+			b.settle(v1beta2.StateReady)
+			b.runtime.change(samplePath+"own", func(o map[string]any) {
+				o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/operator"}
+			})
+			b.delete()
+			b.settle(v1beta2.StateDeleting)
+			b.write("sample", configMap("a", "2"))
+			b.edit(func(m *v1beta2.Manifest) {
+				m.Generation, m.Spec.Version = 2, "2.0.0"
+				if c.annotation != "" {
+					metav1.SetMetaDataAnnotation(&m.ObjectMeta, c.annotation, "3.0.0")
+				}
+			})
+			m := b.manifest()
+			for i := range m.Status.Conditions {
+				m.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+			}
+			if m.IsRestored() { // its inventory has the objects of the version in the runtime
+				m.Status.Version, m.Status.AppliedDigest = "3.0.0", v1beta2.DigestUnknown
+			}
+			if err := b.control.Status().Update(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if _, err := b.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if b.manifest() == nil {
+				t.Fatal("the Manifest was removed although its custom resource exists")
+			}
+			if got := b.runtime.object(configMaps + "a")["data"].(map[string]any)["key"]; fmt.Sprint(got) != c.want {
+				t.Errorf("%s: the object has %v, want %s", c.reason, got, c.want)
+			}
+		})
 	}
 }
