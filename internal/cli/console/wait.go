@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -27,7 +28,38 @@ type WaitFlags struct {
 
 // Register adds the flags to f.
 func (w *WaitFlags) Register(f *pflag.FlagSet) {
-	f.BoolVar(&w.NoWait, "no-wait", false, "do not wait until it is done")
+	f.BoolVar(&w.NoWait, "no-wait", false, "do not wait until it is done; the same as --wait=false")
+	f.VarPF((*negated)(&w.NoWait), "wait", "", "wait until it is done").NoOptDefVal = "true"
 	f.DurationVar(&w.Timeout, "timeout", 5*time.Minute,
 		"how long to wait; after that klm ends with exit code 3 and undoes nothing")
+}
+
+// negated is a flag that is true if the variable behind it is false.
+type negated bool
+
+func (n *negated) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	*n = negated(!value)
+	return err
+}
+
+func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
+
+func (n *negated) Type() string { return "bool" }
+
+// IsBoolFlag lets the flag be given without a value.
+func (n *negated) IsBoolFlag() bool { return true }
+
+// ChangeFlags are the flags of commands that change something: whether they ask, whether they only show what they would
+// do, and whether they wait until it is done.
+type ChangeFlags struct {
+	WaitFlags
+	Yes, DryRun bool
+}
+
+// Register adds the flags to f.
+func (c *ChangeFlags) Register(f *pflag.FlagSet) {
+	f.BoolVarP(&c.Yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&c.DryRun, "dry-run", false, "only show what would be done, and change nothing")
+	c.WaitFlags.Register(f)
 }

@@ -17,9 +17,9 @@ func TestShowAndRemove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
 			p := &console.Page{Now: fixture.Noon}
-			showRemoval(f, p, removeOptions{}, nil)
+			showRemoval(f, p, &removeOptions{}, "", nil)
 			gone := &console.Page{Now: fixture.Noon}
-			showRemoval(f, gone, removeOptions{gone: true}, nil)
+			showRemoval(f, gone, &removeOptions{gone: true}, "", nil)
 			fixture.Golden(t, "runtime_"+name+".txt", fixture.Text(t, describeRuntime(f), config.FormatTable)+
 				"\n--- remove\n"+p.String()+"\n--- remove --cluster-is-gone\n"+gone.String())
 		})

@@ -27,24 +27,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
-// manyRuntimes is the number of runtimes at which klm retry requires a confirmation.
-const manyRuntimes = 5
-
 func retryCommand(a *console.App) *cobra.Command {
-	o := retryOptions{}
-	c := a.Command("retry RUNTIME [MODULE] | --state STATE [-l SELECTOR] [MODULE]",
+	o := retryOptions{Verb: fleetlist.Verb{Question: "Try %s again?"}}
+	c := a.Command("retry RUNTIME… | --state STATE [-l SELECTOR] [--module MODULE]",
 		"try again at once, after you have mended what failed", `
 The manager tries again by itself, after a delay that grows up to some minutes. This command ends the delay: the runtime is probed, failures of
-registries are forgotten, and the objects of modules that are not Ready are compared and sent again. For one runtime klm waits until it is
-Ready, and shows what is in the way. With --state it lists the runtimes in that state, asks if they are many, and does not wait.`, `
+registries are forgotten, and the objects of modules that are not Ready are compared and sent again. For named runtimes klm waits until they
+are Ready, and shows what is in the way. With --state or --selector it lists the runtimes that are not Ready, asks if they are several, and does
+not wait. A last argument that is no runtime but a module is the same as --module.`, `
 klm retry runtime-a
 klm retry runtime-a sample
+klm retry runtime-a runtime-b --module sample
 klm retry --state=Error
-klm retry --state=Error -l kyma-project.io/region=eu-central-1 sample --yes`,
-		console.Arguments("[RUNTIME]", "[MODULE]"), func(cmd *cobra.Command, args []string) error {
-			if err := o.parse(args); err != nil {
-				return err
-			}
+klm retry --state=Error -l kyma-project.io/region=eu-central-1 --module sample --yes`,
+		o.args, func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
 				return err
@@ -52,48 +48,41 @@ klm retry --state=Error -l kyma-project.io/region=eu-central-1 sample --yes`,
 			if err := liveness.Read(cmd.Context(), c).Report(time.Time{}).Err(); err != nil {
 				return console.Fail(console.ExitNoManager, "nothing was requested: %v", err)
 			}
-			if o.state != "" {
+			if o.state != "" || o.Selector != "" {
 				return retryState(cmd.Context(), a, c, o)
 			}
-			return retryRuntime(cmd.Context(), a, c, o)
+			o.Plan = o.plan
+			return o.Run(cmd.Context(), a, c, o.splitModule(cmd.Context(), c, args))
 		})
+	o.Register(a, c)
 	f := c.Flags()
 	f.StringVar((*string)(&o.state), "state", "", "all runtimes in this state, such as Error, Warning or Processing")
-	f.StringVarP(&o.selector, "selector", "l", "", "with --state: only runtimes whose Kyma has these labels")
-	f.BoolVarP(&o.yes, "yes", "y", false, "with --state: do not ask")
-	o.wait.Register(f)
-	if err := c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"Error", "Warning", "Processing", "Deleting"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was registered above
-	}
-	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.ModulesOfRuntime(a))
+	f.StringVar(&o.module, "module", "", "only this module")
+	console.CompleteFlag(c, "state", console.FixedNames("Error", "Warning", "Processing", "Deleting"))
+	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 	return c
 }
 
-// retryOptions are the arguments and flags of klm retry.
+// retryOptions are the flags of klm retry.
 type retryOptions struct {
-	runtime, module string
-	state           v1beta2.State
-	selector        string
-	yes             bool
-	wait            console.WaitFlags
+	fleetlist.Verb
+	module string
+	state  v1beta2.State
 }
 
-// parse reads the arguments. With --state there is no RUNTIME.
-func (o *retryOptions) parse(args []string) error {
+// args checks the arguments. With --state or --selector there is no RUNTIME; a single argument is then the module.
+func (o *retryOptions) args(_ *cobra.Command, args []string) error {
+	selects := o.state != "" || o.Selector != ""
 	switch {
-	case o.state == "" && len(args) == 0:
-		return console.Fail(console.ExitUsage, "RUNTIME is missing: name one, or give --state")
-	case o.state == "":
-		o.runtime = args[0]
-		args = args[1:]
-		if o.selector != "" {
-			return console.Fail(console.ExitUsage, "--selector is only for --state")
-		}
-	case len(args) > 1:
+	case slices.Contains(args, ""):
+		return console.Fail(console.ExitUsage, "RUNTIME must not be empty")
+	case !selects && len(args) == 0:
+		return console.Fail(console.ExitUsage, "RUNTIME is missing: name one, or give --state or --selector")
+	case o.state == "" && selects && len(args) > 0:
+		return console.Fail(console.ExitUsage, "--selector is in place of RUNTIME: give one of them")
+	case selects && (len(args) > 1 || len(args) == 1 && o.module != ""):
 		return console.Fail(console.ExitUsage, "--state is in place of RUNTIME: give one of them")
-	}
-	if len(args) > 0 {
+	case selects && len(args) == 1:
 		o.module = args[0]
 	}
 	if o.state == "" {
@@ -109,50 +98,67 @@ func (o *retryOptions) parse(args []string) error {
 	return nil
 }
 
-// retryRuntime retries one runtime or one of its modules, and waits until it is Ready.
-func retryRuntime(ctx context.Context, a *console.App, c *connection.Cluster, o retryOptions) error {
-	k, err := c.Kyma(ctx, o.runtime)
+// splitModule returns the runtimes of the arguments. With two arguments, of which the second is no runtime, the second
+// is the module.
+func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, args []string) []string {
+	if o.module != "" || len(args) != 2 {
+		return args
+	}
+	k := &v1beta2.Kyma{}
+	if c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: args[1]}, k) == nil {
+		return args
+	}
+	o.module = args[1]
+	return args[:1]
+}
+
+// plan checks the retry of one runtime or one of its modules.
+func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.Cluster, name string) (
+	p fleetlist.Plan, err error) {
+	k, err := c.Kyma(ctx, name)
 	if err != nil {
-		return err
+		return p, err
 	}
 	var manifests v1beta2.ManifestList
 	err = c.List(ctx, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: k.Name})
 	if err != nil {
-		return c.Explain(err, "reading the Manifests of "+k.Name)
+		return p, c.Explain(err, "reading the Manifests of "+k.Name)
 	}
 	f := diagnosis.Facts{Cluster: c, Kyma: k, Manifests: manifests.Items}
 	what := k.Name
 	if o.module != "" {
 		what = "module " + o.module + " of " + k.Name
 		if err := f.RequireModule(ctx, o.module); err != nil {
-			return err
+			return p, err
 		}
 	}
 	if b := channel.PauseBlocker(k, o.module); b != nil {
-		return console.Fail(console.ExitNotReady, "%s is not retried: %s", what, b.Message)
+		return p, console.Fail(console.ExitNotReady, "%s is not retried: %s", what, b.Message)
 	}
 	if k.SkipsReconciliation() {
-		return console.Fail(console.ExitNotReady, "%s is not retried: remove the label %s from its Kyma first", what,
+		return p, console.Fail(console.ExitNotReady, "%s is not retried: remove the label %s from its Kyma first", what,
 			v1beta2.LabelSkipReconciliation)
 	}
+	p.Would = console.Outcome{Object: "kyma/" + k.Name, Result: what + " would be tried again"}
 	target := retryTarget(&f, o.module)
 	if target == nil {
-		return a.Print(console.Outcome{Object: "kyma/" + k.Name, Result: what + " is Ready: there is nothing to retry"})
+		p.Would.Result = what + " is Ready: there is nothing to retry"
+		return p, nil
 	}
-	if err := requestRetry(ctx, c, target, a.Now()); err != nil {
-		return c.Explain(err, "annotating "+target.GetName())
+	p.Do = func(ctx context.Context, a *console.App) (console.Outcome, error) {
+		done := console.Outcome{Object: "kyma/" + k.Name, Result: what + " is Ready"}
+		if err := requestRetry(ctx, c, target, a.Now()); err != nil {
+			return done, c.Explain(err, "annotating "+target.GetName())
+		}
+		if o.NoWait {
+			done.Result = fmt.Sprintf("%s is tried again; klm why %s shows the result", what, k.Name)
+			return done, nil
+		}
+		return done, connection.WaitForKyma(ctx, a, c, k.Name, o.Timeout, func(k *v1beta2.Kyma) connection.Progress {
+			return retryProgress(k, o.module)
+		})
 	}
-	if o.wait.NoWait {
-		return a.Print(console.Outcome{Object: "kyma/" + k.Name,
-			Result: fmt.Sprintf("%s is tried again; klm why %s shows the result", what, k.Name)})
-	}
-	err = connection.WaitForKyma(ctx, a, c, k.Name, o.wait.Timeout, func(k *v1beta2.Kyma) connection.Progress {
-		return retryProgress(k, o.module)
-	})
-	if err != nil {
-		return err
-	}
-	return a.Print(console.Outcome{Object: "kyma/" + k.Name, Result: what + " is Ready"})
+	return p, nil
 }
 
 // retryTarget returns the object to annotate: the Manifest of the module if the Manifest is not Ready, otherwise the
@@ -236,6 +242,17 @@ func (r retryReport) Show(p *console.Page) {
 	p.Line("%s tried again; klm status shows the result", console.Count(len(r), "runtime"))
 }
 
+// retryDryRun is the report of klm retry --state --dry-run.
+type retryDryRun struct{ retryReport }
+
+// MarshalJSON encodes the same fields as without --dry-run.
+func (r retryDryRun) MarshalJSON() ([]byte, error) { return json.Marshal(r.retryReport) }
+
+// Show implements [console.Report].
+func (r retryDryRun) Show(p *console.Page) {
+	p.Line("%s would be tried again", console.Count(len(r.retryReport), "runtime"))
+}
+
 // list writes the runtimes that will be retried.
 func (r retryReport) list(p *console.Page) {
 	const limit = 20
@@ -249,14 +266,15 @@ func (r retryReport) list(p *console.Page) {
 	}
 }
 
-// retryState retries all runtimes in a state.
+// retryState retries all runtimes in a state, or all that are not Ready.
 func retryState(ctx context.Context, a *console.App, c *connection.Cluster, o retryOptions) error {
 	found := retryReport{}
-	_, err := fleetlist.List(ctx, c, o.selector, func(m *fleetlist.Member) {
+	_, err := fleetlist.List(ctx, c, o.Selector, func(m *fleetlist.Member) {
 		isAffected := o.module == "" || slices.ContainsFunc(m.Status.Modules, func(e fleetlist.MemberModule) bool {
 			return e.Name == o.module && e.State != v1beta2.StateReady
 		})
-		if m.State() != o.state || !isAffected || m.IsPaused() {
+		isWanted := m.State() == o.state || o.state == "" && m.State() != v1beta2.StateReady
+		if !isWanted || !isAffected || m.IsPaused() {
 			return
 		}
 		reason, message := m.Blocker()
@@ -272,7 +290,10 @@ func retryState(ctx context.Context, a *console.App, c *connection.Cluster, o re
 	p := a.Page()
 	found.list(p)
 	fmt.Fprint(a.Err, p.String())
-	if !o.yes && len(found) >= manyRuntimes {
+	if o.DryRun {
+		return a.Print(retryDryRun{found})
+	}
+	if !o.Yes && len(found) > 1 {
 		if err := a.Confirm(fmt.Sprintf("Try %d runtimes again?", len(found))); err != nil {
 			return err
 		}

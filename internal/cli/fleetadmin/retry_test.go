@@ -86,7 +86,7 @@ func TestRetry(t *testing.T) {
 		"WrongState": {fixture.Case{Reason: "a state in which nothing fails", Args: "retry --state=Ready",
 			Code: console.ExitUsage, Want: []string{`"Ready" is none of Error, Warning`}}, failing, false, nil},
 		"Selector": {fixture.Case{Reason: "a selector of one runtime", Args: "retry runtime-a -l a=b",
-			Code: console.ExitUsage, Want: []string{"--selector is only for --state"}}, failing, false, nil},
+			Code: console.ExitUsage, Want: []string{"--selector is in place of RUNTIME"}}, failing, false, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +138,18 @@ func TestRetryState(t *testing.T) {
 			Want: []string{"there is nothing to retry"}}, 0},
 		"Few": {fixture.Case{Reason: "no question for one", Args: "retry --state=Error -l only=this",
 			Want: []string{"1 runtime tried again"}}, 1},
+		"Selector": {fixture.Case{Reason: "those with labels that are not Ready", Args: "retry -l only=this",
+			Want: []string{"1 runtime tried again"}}, 1},
+		"DryRun": {fixture.Case{Reason: "nothing is requested", Args: "retry --state=Error --dry-run",
+			Want: []string{"5 runtimes would be tried again"}}, 0},
+		"Names": {fixture.Case{Reason: "several names, and one that does not exist",
+			Args: "retry runtime-0 runtime-1 runtime-9 --module sample --yes --wait=false", Code: console.ExitNotFound,
+			Want: []string{"module sample of runtime-0 is tried again", "module sample of runtime-1 is tried again",
+				`1 of 3 runtimes: runtime "runtime-9" does not exist`}}, 2},
+		"NamesAsked": {fixture.Case{Reason: "it asks before it retries several", Args: "retry runtime-0 runtime-1",
+			Input: "n\n", Code: console.ExitFailed, Want: []string{"Try 2 runtimes again?", "nothing was changed"}}, 0},
+		"NamesDryRun": {fixture.Case{Reason: "nothing is requested", Args: "retry runtime-0 runtime-5 --dry-run",
+			Want: []string{"runtime-0 would be tried again", "runtime-5 is Ready: there is nothing to retry"}}, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -14,82 +14,107 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
 func runtimePauseCommand(a *console.App) *cobra.Command {
 	var reason, module string
-	c := a.Command("pause RUNTIME --reason TEXT [--module MODULE]",
-		"stop all changes in a runtime, or of one of its modules, until it is resumed",
-		"Workloads keep running, and are neither updated nor repaired. Deletions still proceed.", `
+	v := &fleetlist.Verb{Question: "Pause %s?"}
+	c := a.Command("pause RUNTIME… | -l SELECTOR --reason TEXT [--module MODULE]",
+		"stop all changes in runtimes, or of one of their modules, until they are resumed",
+		"Workloads keep running, and are neither updated nor repaired. Deletions still proceed. Before it pauses several "+
+			"runtimes, klm asks.", `
 klm runtime pause runtime-a --reason "migration of the database, ask Kim"
-klm runtime pause runtime-a --module sample --reason "2.0.0 is being investigated"`,
-		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
+klm runtime pause runtime-a --module sample --reason "2.0.0 is being investigated"
+klm runtime pause -l kyma-project.io/region=eu-central-1 --reason "outage of the region" --yes`,
+		v.Args, func(cmd *cobra.Command, args []string) error {
 			if reason == "" {
 				return console.Fail(console.ExitUsage, "--reason is required: it is shown to other users")
 			}
-			return setPause(cmd.Context(), a, args[0], module, &reason)
+			return setPause(cmd.Context(), a, v, args, module, &reason)
 		})
 	c.Flags().StringVar(&reason, "reason", "", "why it is paused; shown to other users (required)")
-	pauseFlags(a, c, &module)
+	pauseFlags(a, c, v, &module)
 	return c
 }
 
 func runtimeResumeCommand(a *console.App) *cobra.Command {
 	var module string
-	c := a.Command("resume RUNTIME [--module MODULE]", "resume a paused runtime, or one of its modules", "", `
+	v := &fleetlist.Verb{Question: "Resume %s?"}
+	c := a.Command("resume RUNTIME… | -l SELECTOR [--module MODULE]",
+		"resume paused runtimes, or one of their modules", "Before it resumes several runtimes, klm asks.", `
 klm runtime resume runtime-a
-klm runtime resume runtime-a --module sample`,
-		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
-			return setPause(cmd.Context(), a, args[0], module, nil)
+klm runtime resume runtime-a --module sample
+klm runtime resume runtime-a runtime-b --yes`,
+		v.Args, func(cmd *cobra.Command, args []string) error {
+			return setPause(cmd.Context(), a, v, args, module, nil)
 		})
-	pauseFlags(a, c, &module)
+	pauseFlags(a, c, v, &module)
 	return c
 }
 
-func pauseFlags(a *console.App, c *cobra.Command, module *string) {
+func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *string) {
+	v.Register(a, c)
 	c.Flags().StringVar(module, "module", "", "only this module")
-	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses a runtime or one of its modules with a reason. If the reason is nil, setPause resumes the runtime or
+// setPause pauses runtimes or one of their modules with a reason. If the reason is nil, setPause resumes the runtimes or
 // the module.
-func setPause(ctx context.Context, a *console.App, name, module string, reason *string) error {
+func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []string, module string,
+	reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
 		return err
 	}
+	v.Plan = func(ctx context.Context, _ *console.App, c *connection.Cluster, name string) (fleetlist.Plan, error) {
+		return planPause(ctx, c, name, module, reason)
+	}
+	return v.Run(ctx, a, c, names)
+}
+
+// planPause checks the pause of a runtime or of one of its modules. If the reason is nil, it is resumed.
+func planPause(ctx context.Context, c *connection.Cluster, name, module string, reason *string) (
+	p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)
 	if err != nil {
-		return err
+		return p, err
 	}
 	key, what := v1beta2.AnnotationPaused, name
 	if module != "" {
 		key, what = v1beta2.AnnotationPausedModulePrefix+module, "module "+module+" of "+name
 		f := diagnosis.Facts{Cluster: c, Kyma: k}
 		if err := f.RequireModule(ctx, module); err != nil {
-			return err
+			return p, err
 		}
 	}
 	if _, there := k.Annotations[key]; !there && reason == nil {
 		if b := channel.PauseBlocker(k, module); b != nil {
-			return console.Fail(console.ExitNotReady, "%s is not paused separately: %s", what, b.Message)
+			return p, console.Fail(console.ExitNotReady, "%s is not paused separately: %s", what, b.Message)
 		}
-		return a.Print(console.Outcome{Object: what, Result: what + " is not paused"})
+		p.Would = console.Outcome{Object: what, Result: what + " is not paused"}
+		return p, nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: reason}}})
 	if err != nil {
-		return fmt.Errorf("encoding the annotation: %w", err)
+		return p, fmt.Errorf("encoding the annotation: %w", err)
 	}
-	if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
-		client.FieldOwner(connection.FieldOwner)); err != nil {
-		return c.Explain(err, "annotating Kyma "+name)
-	}
-	done := what + " is paused"
+	p.Would = console.Outcome{Object: what, Result: what + " would be paused"}
 	if reason == nil {
-		if done = what + " is resumed"; channel.PauseBlocker(k, module) != nil {
-			done = fmt.Sprintf("%s: %s", what, channel.PauseBlocker(k, module).Message)
-		}
+		p.Would.Result = what + " would be resumed"
 	}
-	return a.Print(console.Outcome{Object: what, Result: done})
+	p.Do = func(ctx context.Context, _ *console.App) (console.Outcome, error) {
+		if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
+			client.FieldOwner(connection.FieldOwner)); err != nil {
+			return console.Outcome{}, c.Explain(err, "annotating Kyma "+name)
+		}
+		done := what + " is paused"
+		if reason == nil {
+			if done = what + " is resumed"; channel.PauseBlocker(k, module) != nil {
+				done = fmt.Sprintf("%s: %s", what, channel.PauseBlocker(k, module).Message)
+			}
+		}
+		return console.Outcome{Object: what, Result: done}, nil
+	}
+	return p, nil
 }

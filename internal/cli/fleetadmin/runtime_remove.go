@@ -17,112 +17,117 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/handover"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/removal"
 )
 
 func runtimeRemoveCommand(a *console.App) *cobra.Command {
-	o := removeOptions{}
-	c := a.Command("remove RUNTIME [--yes] [--delete-custom-resources | --cluster-is-gone]",
-		"remove all modules from a runtime, and remove the runtime from the control plane", `
+	o := removeOptions{Verb: fleetlist.Verb{Question: "Remove %s?", Asks: true}}
+	c := a.Command("remove RUNTIME… | -l SELECTOR [--yes] [--delete-custom-resources | --cluster-is-gone]",
+		"remove all modules from runtimes, and remove the runtimes from the control plane", `
 klm counts what will be deleted, shows what is in the way, and asks before it starts. It deletes the Kyma, which removes the modules and
 everything else that the control plane has installed in the runtime, and then deletes the access Secret. The removal waits until users have
 deleted the custom resources that they created; --delete-custom-resources deletes them. To count them, klm reads the access Secret of the
 runtime, or uses --runtime-context of the kubeconfig. For a cluster that does not exist any more, --cluster-is-gone deletes the access Secret
 first: then no requests are sent to the cluster, and its objects stay.`, `
 klm runtime remove runtime-a
-klm runtime remove runtime-a --yes --timeout=20m
+klm runtime remove runtime-a --dry-run
+klm runtime remove runtime-a runtime-b --yes --timeout=20m
 klm runtime remove runtime-a --delete-custom-resources
 klm runtime remove runtime-a --cluster-is-gone`,
-		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
-			o.name = args[0]
+		o.Args, func(cmd *cobra.Command, args []string) error {
 			if o.gone && o.deleteResources {
 				return console.Fail(console.ExitUsage,
 					"--cluster-is-gone and --delete-custom-resources exclude each other")
 			}
-			return removeRuntime(cmd.Context(), a, o)
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			o.Plan = o.plan
+			return o.Run(cmd.Context(), a, c, args)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	o.Register(a, c)
 	c.Flags().BoolVar(&o.gone, "cluster-is-gone", false, "the cluster does not exist any more: remove nothing from it")
 	c.Flags().BoolVar(&o.deleteResources, "delete-custom-resources", false,
 		"delete the custom resources of users of all modules, too, before the modules are removed")
 	c.Flags().StringVar(&o.context, "runtime-context", "",
 		"context of the kubeconfig for counting in the runtime; empty: the access Secret in the control plane")
-	o.wait.Register(c.Flags())
 	return c
 }
 
-// removeOptions are the arguments and flags of klm runtime remove.
+// removeOptions are the flags of klm runtime remove.
 type removeOptions struct {
-	name, context   string
-	yes, gone       bool
+	fleetlist.Verb
+	context         string
+	gone            bool
 	deleteResources bool
-	wait            console.WaitFlags
-
-	others string // set by removeRuntime: why the cluster is not that of the runtime; "" if it is
 }
 
-func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
-	c, err := connection.ControlPlane(ctx, a)
+// plan shows what is removed with a runtime.
+func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.Cluster, name string) (
+	p fleetlist.Plan, err error) {
+	f, err := diagnosis.Read(ctx, c, name, "")
 	if err != nil {
-		return err
-	}
-	f, err := diagnosis.Read(ctx, c, o.name, "")
-	if err != nil {
-		return err
+		return p, err
 	}
 	f.Now = a.Now()
 	var found *removal.Found // counted only if somebody reads it before the removal
-	o.others = handover.OwnerProblem(f.Kyma)
-	if !o.yes && !o.gone && o.others == "" && len(f.Manifests) > 0 {
-		var err error
-		if found, err = countRuntime(ctx, a, c, f, o); err != nil {
-			return err
+	others := handover.OwnerProblem(f.Kyma)
+	if !o.Yes && !o.gone && others == "" && len(f.Manifests) > 0 {
+		if found, err = countRuntime(ctx, a, c, f, name, o.context); err != nil {
+			return p, err
 		}
 	}
-	p := a.Page()
-	showRemoval(f, p, o, found)
-	fmt.Fprint(a.Err, p.String())
-	if !o.yes {
-		if err := a.Confirm("Remove runtime " + o.name + "?"); err != nil {
-			return err
-		}
-	}
+	page := a.Page()
+	showRemoval(f, page, o, others, found)
+	fmt.Fprint(a.Err, page.String())
+	p.Would = console.Outcome{Object: "kyma/" + name, Result: "runtime " + name + " would be removed"}
+	p.Do = func(ctx context.Context, a *console.App) (console.Outcome, error) { return o.remove(ctx, a, c, f) }
+	return p, nil
+}
+
+// remove removes a runtime.
+func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts) (
+	done console.Outcome, err error) {
+	name := f.Kyma.Name
+	done.Object = "kyma/" + name
 	if o.gone {
 		if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
-			return err
+			return done, err
 		}
 	}
 	if o.deleteResources {
 		if err := allowDeletion(ctx, c, f.Kyma); err != nil {
-			return err
+			return done, err
 		}
 	}
 	here := client.Preconditions{UID: &f.Kyma.UID}
 	if err := c.Delete(ctx, f.Kyma, here); err != nil && !apierrors.IsNotFound(err) {
-		return c.Explain(err, "deleting Kyma "+o.name)
+		return done, c.Explain(err, "deleting Kyma "+name)
 	}
-	if o.wait.NoWait {
-		text := "runtime " + o.name + " is being removed"
+	if o.NoWait {
+		done.Result = "runtime " + name + " is being removed"
 		if len(f.Secrets) > 0 && !o.gone {
-			text += "; when its Kyma is deleted, delete its access Secret: kubectl delete secret -n " + c.Namespace +
-				" -l " + v1beta2.LabelKymaName + "=" + o.name
+			done.Result += "; when its Kyma is deleted, delete its access Secret: kubectl delete secret -n " +
+				c.Namespace + " -l " + v1beta2.LabelKymaName + "=" + name
 		}
-		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: text})
+		return done, nil
 	}
-	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, removeProgress); err != nil {
-		return err
+	if err := connection.WaitForKyma(ctx, a, c, name, o.Timeout, removeProgress); err != nil {
+		return done, err
 	}
 	if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
-		return err
+		return done, err
 	}
-	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is removed"})
+	done.Result = "runtime " + name + " is removed"
+	return done, nil
 }
 
 // showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal.
-// found is nil if nothing was counted.
-func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *removal.Found) {
+// others is why the cluster is not that of the runtime, or "" if it is. found is nil if nothing was counted.
+func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others string, found *removal.Found) {
 	k := f.Kyma
 	objects := 0
 	var modules []string
@@ -135,9 +140,9 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *re
 	switch {
 	case o.gone:
 		p.Line("%s will be removed from the control plane; nothing is removed from its cluster.", k.Name)
-	case o.others != "":
+	case others != "":
 		p.Wrap("", k.Name+" will be removed from the control plane; nothing is changed in the cluster, because it is not "+
-			"the cluster of this runtime: "+o.others)
+			"the cluster of this runtime: "+others)
 	case len(modules) == 0:
 		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name,
 			v1beta2.GroupVersion.Group)
@@ -156,9 +161,9 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o removeOptions, found *re
 }
 
 // countRuntime counts the objects that the removal deletes from a runtime.
-func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts, o removeOptions) (
-	*removal.Found, error) {
-	r, why := c.RuntimeCluster(ctx, a, o.name, o.context)
+func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts,
+	name, kubeContext string) (*removal.Found, error) {
+	r, why := c.RuntimeCluster(ctx, a, name, kubeContext)
 	if why != nil {
 		return removal.OfRuntime(ctx, nil, why, f.Manifests), nil
 	}

@@ -1,4 +1,5 @@
-// Package fleetlist lists and watches all Kymas of a control plane, quickly and with little memory.
+// Package fleetlist lists and watches all Kymas of a control plane, quickly and with little memory. It also has the
+// filters of such lists, and the frame of the commands that change several runtimes.
 //
 // # Use
 //
@@ -9,6 +10,8 @@
 // A fleet is read in pages of 500. A page is split into its objects without decoding them (json.go). Fields that
 // are not needed are removed. The remaining fields are decoded on all processors into [Member], which has only the
 // fields that are shown. While one page is decoded, the next one is requested.
+//
+// A [Verb] checks the changes of all selected runtimes, asks once, and then makes the changes, several at a time.
 //
 // # What it does not do
 //

@@ -14,96 +14,103 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
 // TakeCommand returns klm runtime take.
 func TakeCommand(a *console.App) *cobra.Command {
-	o := takeOptions{}
-	c := a.Command("take RUNTIME [--yes]", "make a runtime the owner of its cluster, although the cluster has another owner", `
+	o := takeOptions{Verb: fleetlist.Verb{Question: "Take the cluster of %s?", Asks: true}}
+	c := a.Command("take RUNTIME… | -l SELECTOR [--yes]",
+		"make runtimes the owners of their clusters, although the clusters have another owner", `
 klm shows whose the cluster is and what will happen, and asks before it starts. Use it after the loss of a control plane, after a move to another
 control plane, or if the access Secret leads to another cluster on purpose. Afterwards the former owner changes nothing in the cluster any more.
 The control plane itself cannot be taken. To see whose the cluster is, klm reads the access Secret of the runtime, or uses --runtime-context of
 the kubeconfig.`, `
 klm runtime take runtime-a
-klm runtime take runtime-a --yes --no-wait`,
-		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
-			o.name = args[0]
-			return takeRuntime(cmd.Context(), a, o)
+klm runtime take runtime-a --yes --no-wait
+klm runtime take -l kyma-project.io/region=eu-central-1 --dry-run`,
+		o.Args, func(cmd *cobra.Command, args []string) error {
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			o.Plan = o.plan
+			return o.Run(cmd.Context(), a, c, args)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	o.Register(a, c)
 	c.Flags().StringVar(&o.context, "runtime-context", "",
 		"context of the kubeconfig for the runtime; empty: the access Secret in the control plane")
-	o.wait.Register(c.Flags())
 	return c
 }
 
-// takeOptions are the arguments and flags of klm runtime take.
+// takeOptions are the flags of klm runtime take.
 type takeOptions struct {
-	name, context string
-	yes           bool
-	wait          console.WaitFlags
+	fleetlist.Verb
+	context string
 }
 
-func takeRuntime(ctx context.Context, a *console.App, o takeOptions) error {
-	c, err := connection.ControlPlane(ctx, a)
+// plan shows whose the cluster of a runtime is, and what a takeover does.
+func (o *takeOptions) plan(ctx context.Context, a *console.App, c *connection.Cluster, name string) (
+	p fleetlist.Plan, err error) {
+	k, err := c.Kyma(ctx, name)
 	if err != nil {
-		return err
-	}
-	k, err := c.Kyma(ctx, o.name)
-	if err != nil {
-		return err
+		return p, err
 	}
 	if !k.DeletionTimestamp.IsZero() {
-		return console.Fail(console.ExitNotReady, "runtime %s is being deleted, so it cannot take its cluster over",
-			o.name)
+		return p, console.Fail(console.ExitNotReady, "runtime %s is being deleted, so it cannot take its cluster over",
+			name)
 	}
-	problem, err := problemToTake(ctx, a, c, k, o)
+	problem, err := problemToTake(ctx, a, c, k, o.context)
 	if err != nil {
-		return err
+		return p, err
 	}
+	p.Would = console.Outcome{Object: "kyma/" + name, Result: "runtime " + name + " would take its cluster"}
 	if problem == "" {
-		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "the cluster of runtime " + o.name +
-			" has no other owner, so there is nothing to take"})
+		p.Would.Result = "the cluster of runtime " + name + " has no other owner, so there is nothing to take"
+		return p, nil
 	}
 	showTake(a, k, problem)
-	if !o.yes {
-		if err := a.Confirm("Take the cluster of runtime " + o.name + "?"); err != nil {
-			return err
-		}
-	}
+	p.Do = func(ctx context.Context, a *console.App) (console.Outcome, error) { return o.take(ctx, a, c, k) }
+	return p, nil
+}
+
+// take makes a runtime the owner of its cluster.
+func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma) (
+	done console.Outcome, err error) {
+	done.Object = "kyma/" + k.Name
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, k.UID, v1beta2.AnnotationTakeRuntime,
 		v1beta2.ValueTrue)
 	if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
 		client.FieldOwner(connection.FieldOwner)); err != nil {
-		return c.Explain(err, "annotating Kyma "+o.name)
+		return done, c.Explain(err, "annotating Kyma "+k.Name)
 	}
-	if o.wait.NoWait {
-		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name +
-			" will take its cluster; klm why " + o.name + " shows its progress"})
+	if o.NoWait {
+		done.Result = "runtime " + k.Name + " will take its cluster; klm why " + k.Name + " shows its progress"
+		return done, nil
 	}
-	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, takeProgress); err != nil {
-		return err
+	if err := connection.WaitForKyma(ctx, a, c, k.Name, o.Timeout, takeProgress); err != nil {
+		return done, err
 	}
-	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "the cluster belongs to runtime " + o.name})
+	done.Result = "the cluster belongs to runtime " + k.Name
+	return done, nil
 }
 
 // problemToTake returns the reason why the Kyma may not use the cluster now, or "" if it may use the cluster without a
 // takeover. If the cluster cannot be read, problemToTake returns a text about that failure, because the user may know
 // the owner.
-func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma, o takeOptions) (
-	string, error) {
-	r, err := c.RuntimeCluster(ctx, a, o.name, o.context)
+func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma,
+	kubeContext string) (string, error) {
+	r, err := c.RuntimeCluster(ctx, a, k.Name, kubeContext)
 	if err == nil {
-		if _, err = VerifyOwner(ctx, c, o.name, k.UID, r, false); err == nil {
+		if _, err = VerifyOwner(ctx, c, k.Name, k.UID, r, false); err == nil {
 			return OwnerProblem(k), nil // another cluster than before is known only to the manager
 		}
 	}
 	refused, ok := errors.AsType[*ownership.Refusal](err)
 	switch {
 	case !ok:
-		return "klm cannot read whose the cluster of runtime " + o.name + " is: " + err.Error(), nil
+		return "klm cannot read whose the cluster of runtime " + k.Name + " is: " + err.Error(), nil
 	case refused.Code == v1beta2.ReasonRuntimeIsControlPlane:
 		return "", console.Fail(console.ExitCluster, "%s; %s", refused.Problem, refused.Advice)
 	}
