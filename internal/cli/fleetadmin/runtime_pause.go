@@ -59,8 +59,7 @@ func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *str
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses runtimes or one of their modules with a reason. If the reason is nil, setPause resumes the runtimes or
-// the module.
+// setPause pauses runtimes or one of their modules with a reason. If the reason is nil, setPause resumes them.
 func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []string, module string,
 	reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)

@@ -64,8 +64,8 @@ func (v *Verb) Args(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// Run changes the runtimes with these names, or those that match the selector. Run prints the outcome of one name, and a
-// list of outcomes otherwise. A runtime whose change fails does not stop the others.
+// Run changes the runtimes with these names, or those that match the selector. Run prints the outcome of one name, and
+// a list of outcomes otherwise. A runtime whose change fails does not stop the others.
 func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, names []string) error {
 	isOne := len(names) == 1
 	if len(names) == 0 {
