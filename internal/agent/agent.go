@@ -144,8 +144,8 @@ func New(o Options) (*Agent, error) {
 		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}},
 		queue: a.queue, problems: a.problems,
 		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, problemDelay: defaultProblemDelay,
-		listSlots: make(chan struct{}, maxLists),
-		running:   map[versionedResource]*stream{},
+		removalDelay: defaultRemovalDelay, listSlots: make(chan struct{}, maxLists),
+		running: map[versionedResource]*stream{},
 	}
 	a.configMap = &configMapWatch{client: raw, name: o.Watchlist, timeout: o.WatchTimeout}
 	return a, nil

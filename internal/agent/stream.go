@@ -26,6 +26,7 @@ const (
 	// after a failed request; short, because a missing CRD may be created at any time
 	maxRetryDelay       = 5 * time.Second
 	defaultProblemDelay = 5 * time.Second  // after this time, a temporary failure is a problem
+	defaultRemovalDelay = 30 * time.Second // after this time, the removal of a watched CRD is a problem
 	maxRecords          = 60_000           // maximum number of records of all streams together
 	maxMetadataBytes    = 12 << 10         // maximum size of the metadata in an event
 	defaultWatchTimeout = 20 * time.Minute // a watch ends at a random time between half and all of it
@@ -98,19 +99,33 @@ func (s *stream) recordOpened() {
 }
 
 // reportFailure records the reason why the resource is not watched. A temporary failure becomes a problem only after a
-// delay.
+// delay. Most CRDs are deleted because their module is removed: the next watch list lacks the resource, and the rights
+// of the agent lack it, too.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
 	case apierrors.IsNotFound(err):
-		s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
+		if delay := s.delayAfter(s.problemDelay, s.removalDelay); time.Since(since) >= delay {
+			s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
+		}
 		s.reportRemovedResource()
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && time.Since(since) >= s.delayAfter(0, s.problemDelay):
 		s.problems.set(s.problemKey(), "not allowed to list and watch "+s.name())
-	case time.Since(since) >= s.problemDelay:
+	case time.Since(since) >= s.problemDelay && !apierrors.IsForbidden(err):
 		s.problems.set(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), cause(err)))
 	}
 	return nil
+}
+
+// delayAfter returns the delay before a failure becomes a problem. The delay depends on whether the resource was watched
+// before.
+func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.announced {
+		return watched
+	}
+	return first
 }
 
 // reportRemovedResource reports, when the CRD of a resource was deleted, that any object may have changed.

@@ -224,7 +224,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s.streams = a.streams
-	s.problemDelay = 500 * time.Millisecond
+	s.problemDelay, s.removalDelay = 500*time.Millisecond, time.Second
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -453,6 +453,24 @@ func TestStreamProblems(t *testing.T) {
 	}
 }
 
+// TestStreamOfRemovedModule checks that the removal of a module is no problem of the agent: first the CRD is deleted, and
+// the rights are withdrawn, and then the watch list lacks the resource.
+func TestStreamOfRemovedModule(t *testing.T) {
+	s := newStage(t)
+	s.problemDelay, s.removalDelay = time.Hour, time.Hour
+	s.problems.changed = func() { t.Errorf("a problem is reported: %s", s.problems.text()) }
+	s.api.set("t1", nil, false)
+	s.apply(t, things)
+	s.await(t, "lifecycle-manager v1 Thing began with t1")
+	stream := s.running[versionedResource{"example.com", "*", "things"}]
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "example.com", Resource: "things"}, "", nil)
+	_ = stream.reportFailure(forbidden, time.Now())
+	s.api.answer(http.StatusNotFound)
+	s.await(t, "lifecycle-manager v1 Thing began")
+	s.apply(t)
+	s.wg.Wait()
+}
+
 // TestStreamRetriesWithNewList checks that a change of the watch list ends the delay after a failure.
 func TestStreamRetriesWithNewList(t *testing.T) {
 	s := newStage(t)
@@ -481,13 +499,13 @@ func TestStreamProblemsOfVersions(t *testing.T) {
 		versions[version] = &stream{streams: s.streams, plan: plan{query: q}}
 	}
 	notFound := apierrors.NewNotFound(schema.GroupResource{Group: "example.com", Resource: "things"}, "")
-	_ = versions["v2"].reportFailure(notFound, time.Now())
+	_ = versions["v2"].reportFailure(notFound, time.Now().Add(-time.Hour))
 	versions["v1"].recordOpened()
 	const want = "things.example.com does not exist in the runtime"
 	if got := s.problems.text(); got != want {
 		t.Errorf("the problem is %q after another version is watched, want %q", got, want)
 	}
-	_ = versions["v1"].reportFailure(notFound, time.Now())
+	_ = versions["v1"].reportFailure(notFound, time.Now().Add(-time.Hour))
 	if got := s.problems.text(); got != want {
 		t.Errorf("the problem is %q with both versions, want it once", got)
 	}

@@ -26,6 +26,7 @@ type streams struct {
 	log          logr.Logger
 	timeout      time.Duration // duration of one watch
 	problemDelay time.Duration // time after which a temporary failure is reported as a problem
+	removalDelay time.Duration // time after which the removal of a watched resource is reported as a problem
 	listSlots    chan struct{} // one for each list that is being read
 	records      atomic.Int64  // number of objects with a record
 
