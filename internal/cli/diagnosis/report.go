@@ -46,6 +46,8 @@ type Module struct {
 	Next      string        `json:"next,omitempty"`
 	State     v1beta2.State `json:"state"`
 	Kind      string        `json:"sort,omitempty"` // mandatory, pinned, unmanaged, removing
+	// Target is control-plane if the objects of the module are on the control plane. Empty: they are in the runtime.
+	Target v1beta2.Target `json:"target,omitempty"`
 }
 
 // blocker is one reason why a runtime or a module does not reach its desired state.
@@ -143,7 +145,7 @@ func (f *Facts) Modules() []Module {
 			m.State, m.Channel, m.Installed = entry.State, entry.Channel, versionInRuntime(entry)
 		}
 		if is := f.Manifest(name); is != nil {
-			m.Installed = installedVersion(is)
+			m.Installed, m.Target = installedVersion(is), targetOf(is)
 		}
 		if m.Kind = "removing"; spec != nil {
 			f.resolve(&m, requested, spec, entry)
@@ -153,7 +155,7 @@ func (f *Facts) Modules() []Module {
 	for i := range f.Manifests {
 		if is := &f.Manifests[i]; is.IsMandatory() {
 			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is),
-				State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory"}
+				State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory", Target: targetOf(is)}
 			if m.Installed != m.Desired {
 				m.Next = m.Desired
 			}
@@ -161,6 +163,14 @@ func (f *Facts) Modules() []Module {
 		}
 	}
 	return all
+}
+
+// targetOf returns control-plane if the objects of a Manifest are on the control plane, and "" otherwise.
+func targetOf(m *v1beta2.Manifest) v1beta2.Target {
+	if target := m.Target(); target == v1beta2.TargetControlPlane {
+		return target
+	}
+	return ""
 }
 
 // versionInRuntime returns the installed version of a module as its status shows it. The status has the version that is
@@ -445,8 +455,12 @@ func (r *Report) Show(p *console.Page) {
 		p.Line("")
 		var rows [][]string
 		for _, m := range r.Modules {
+			remark := m.Kind
+			if m.Target == v1beta2.TargetControlPlane {
+				remark = strings.TrimPrefix(remark+", on the control plane", ", ")
+			}
 			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired),
-				console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Kind})
+				console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), remark})
 		}
 		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", column, ""}, rows)
 	}
