@@ -117,8 +117,8 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// delayAfter returns the delay before a failure becomes a problem. The delay depends on whether the resource was watched
-// before.
+// delayAfter returns the delay before a failure becomes a problem. The delay depends on whether the resource was
+// watched before.
 func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -453,8 +453,8 @@ func TestStreamProblems(t *testing.T) {
 	}
 }
 
-// TestStreamOfRemovedModule checks that the removal of a module is no problem of the agent: first the CRD is deleted, and
-// the rights are withdrawn, and then the watch list lacks the resource.
+// TestStreamOfRemovedModule checks that the removal of a module is no problem of the agent: first the CRD is deleted,
+// and the rights are withdrawn, and then the watch list lacks the resource.
 func TestStreamOfRemovedModule(t *testing.T) {
 	s := newStage(t)
 	s.problemDelay, s.removalDelay = time.Hour, time.Hour

@@ -132,15 +132,17 @@ func TestPromises(t *testing.T) {
 		changes         []cluster.Change
 		want            int
 	}{
-		"Recorded":     {changes: []cluster.Change{manifest(object(inventory)), change(nil, owned)}},
-		"NotRecorded":  {changes: []cluster.Change{manifest(object(`{"kind":"Manifest","apiVersion":"v1"}`)), change(nil, owned)}, want: 1},
-		"NoManifest":   {changes: []cluster.Change{change(nil, owned)}, want: 1},
-		"Downgrade":    {changes: []cluster.Change{change(owned, owned), change(owned, older)}, want: 1},
-		"Upgrade":      {changes: []cluster.Change{change(older, older), change(older, owned)}},
-		"CoOwner":      {changes: []cluster.Change{manifest(object(inventory)), change(co, nil)}, want: 1},
-		"CoOwnerGoes":  {changes: []cluster.Change{manifest(leaving), change(co, nil)}},
-		"DeletedByUs":  {protect: true, changes: []cluster.Change{change(owned, nil)}, want: 1},
-		"ChangedByUs":  {protect: true, exact: true, changes: []cluster.Change{change(owned, owned)}, want: 1},
+		"Recorded":    {changes: []cluster.Change{manifest(object(inventory)), change(nil, owned)}},
+		"NotRecorded": {changes: []cluster.Change{manifest(object(`{"kind":"Manifest","apiVersion":"v1"}`)), change(nil, owned)}, want: 1},
+		"NoManifest":  {changes: []cluster.Change{change(nil, owned)}, want: 1},
+		"Downgrade":   {changes: []cluster.Change{change(owned, owned), change(owned, older)}, want: 1},
+		"Upgrade":     {changes: []cluster.Change{change(older, older), change(older, owned)}},
+		"CoOwner":     {changes: []cluster.Change{manifest(object(inventory)), change(co, nil)}, want: 1},
+		"CoOwnerGoes": {changes: []cluster.Change{manifest(leaving), change(co, nil)}},
+		"DeletedByUs": {protect: true, changes: []cluster.Change{change(owned, nil)}, want: 1},
+		"ChangedByUs": {protect: true, exact: true, changes: []cluster.Change{change(owned, owned)}, want: 1},
+		"CreatedLate": {protect: true, exact: true,
+			changes: []cluster.Change{manifest(object(inventory)), change(nil, owned)}},
 		"ChangedOfOur": {protect: true, changes: []cluster.Change{change(owned, owned)}},
 		"Excused":      {excuse: true, changes: []cluster.Change{manifest(object(inventory)), change(co, nil)}},
 	}

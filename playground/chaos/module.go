@@ -75,6 +75,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: MODULE, namespace: MODULE-system}
 spec:
+  replicas: 1
   selector: {matchLabels: {app: MODULE}}
   template:
     metadata: {labels: {app: MODULE}}

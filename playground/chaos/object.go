@@ -70,7 +70,7 @@ func editObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, er
 		err = unstructured.SetNestedField(o.Object, "edited", "data", "text")
 	} else {
 		err = unstructured.SetNestedField(o.Object, int64(2), "spec", "replicas")
-		o.SetLabels(map[string]string{"edited": "true"})
+		o.SetLabels(nil) // a label of the user's own would stay, as it should
 	}
 	if err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func (p *promises) observe(c cluster.Change) {
 	switch {
 	case p.exact[id] && c.Deleted:
 		p.breakLocked(c, "deleted an object of a user")
-	case p.exact[id]:
+	case p.exact[id] && c.Before != nil: // the creation may be observed after protect
 		p.breakLocked(c, "changed an object of a user")
 	case p.kept[id] && c.Deleted:
 		p.breakLocked(c, "deleted an object that was to stay")
