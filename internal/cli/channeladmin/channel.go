@@ -15,10 +15,11 @@ import (
 )
 
 func channelCommand(a *console.App) *cobra.Command {
-	return a.Group("channel", "the release channels of modules: list, show, set", "", `
+	return a.Group("channel", "the release channels of modules: list, show, set, remove", "", `
 klm channel list
 klm channel set sample fast 2.0.0 --dry-run`,
-		channelListCommand(a), channelShowCommand(a), channelSetCommand(a))
+		channelListCommand(a), channelShowCommand(a), channelSetCommand(a),
+		channelRemoveCommand(a))
 }
 
 func channelListCommand(a *console.App) *cobra.Command {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -26,10 +28,12 @@ import (
 func channelSetCommand(a *console.App) *cobra.Command {
 	o := setOptions{}
 	c := a.Command("set MODULE CHANNEL VERSION [--dry-run]", "assign a version of a module to a channel", `
-klm shows first which runtimes will be upgraded and which are blocked, and why, as the control plane would decide now. With --dry-run it changes
-nothing. It considers maintenance windows only with --maintenance-policy-configmap.`, `
+klm shows first which runtimes will be upgraded and which are blocked, and why, as the control plane would decide now. It asks if runtimes
+follow the channel, and waits until those that are upgraded at once have the version and are Ready. With --dry-run it changes nothing. It
+considers maintenance windows only with --maintenance-policy-configmap.`, `
 klm channel set sample fast 2.0.0 --dry-run
 klm channel set sample fast 2.0.0
+klm channel set sample fast 2.0.0 --yes --timeout=30m
 klm channel set sample experimental 3.0.0 --create`,
 		console.Arguments("MODULE", "CHANNEL", "VERSION"), func(cmd *cobra.Command, args []string) error {
 			o.module, o.channel, o.version = args[0], args[1], args[2]
@@ -37,18 +41,37 @@ klm channel set sample experimental 3.0.0 --create`,
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a),
 		connection.ModuleVersions(a))
-	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "change nothing")
+	o.Register(c.Flags())
 	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
 	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "",
 		"ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
 	return c
 }
 
-// setOptions are the arguments and flags of klm channel set.
+func channelRemoveCommand(a *console.App) *cobra.Command {
+	o := setOptions{remove: true}
+	c := a.Command("remove MODULE CHANNEL [--dry-run]", "remove a channel of a module", `
+klm shows first which runtimes follow the channel, and asks if there are some. They keep the version that they have, and report the reason
+ChannelNotFound until they follow another channel. With --dry-run it changes nothing.`, `
+klm channel remove sample experimental --dry-run
+klm channel remove sample experimental`,
+		console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command, args []string) error {
+			o.module, o.channel = args[0], args[1]
+			return setChannel(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a))
+	c.Flags().BoolVarP(&o.Yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&o.DryRun, "dry-run", false, "only show what would be done, and change nothing")
+	return c
+}
+
+// setOptions are the arguments and flags of klm channel set and klm channel remove.
 type setOptions struct {
-	module, channel, version string
-	dryRun, create           bool
-	policy                   string
+	console.ChangeFlags
+	module, channel string
+	version         string // "" if the channel is removed
+	create, remove  bool
+	policy          string
 }
 
 func setChannel(ctx context.Context, a *console.App, o setOptions) error {
@@ -81,12 +104,123 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 		return err
 	}
 	r.From, _ = s.Releases[o.module].ChannelVersion(o.channel)
-	if !o.dryRun && r.From != o.version {
-		if err := saveAssignment(ctx, c, o, s.Releases[o.module].ResourceVersion); err != nil {
+	if o.DryRun || r.From == o.version {
+		return a.Print(r)
+	}
+	if err := r.confirm(a, o.Yes); err != nil {
+		return err
+	}
+	if err := saveAssignment(ctx, c, o, s.Releases[o.module].ResourceVersion); err != nil {
+		return err
+	}
+	if moving := r.moving(); !o.NoWait && !o.remove && len(moving) > 0 {
+		if err := waitForVersion(ctx, a, c, o, moving); err != nil {
 			return err
 		}
+		r.installed = len(moving)
 	}
 	return a.Print(r)
+}
+
+// confirm shows the effects of the change and asks, if runtimes are affected.
+func (r *setReport) confirm(a *console.App, yes bool) error {
+	affected := len(r.Runtimes)
+	question := fmt.Sprintf("Remove the channel of %s?", console.Count(affected, "runtime"))
+	if !r.isRemoval() {
+		affected = len(r.moving())
+		for _, e := range r.Runtimes {
+			if e.Effect == "waits" {
+				affected++
+			}
+		}
+		question = fmt.Sprintf("Release version %s to %s?", r.Version, console.Count(affected, "runtime"))
+	}
+	if yes || affected == 0 {
+		return nil
+	}
+	before := *r
+	before.DryRun = true
+	p := a.Page()
+	before.Show(p)
+	fmt.Fprint(a.Err, p.String())
+	r.isShown = true
+	return a.Confirm(question)
+}
+
+// moving returns the runtimes that are upgraded at once.
+func (r *setReport) moving() map[string]bool {
+	all := map[string]bool{}
+	for _, e := range r.Runtimes {
+		if e.Effect == "moves" {
+			all[e.Runtime] = true
+		}
+	}
+	return all
+}
+
+// isRemoval reports whether the channel is removed.
+func (r *setReport) isRemoval() bool { return r.Version == "" }
+
+// waitForVersion waits until runtimes have the version of the channel and the module is Ready there. A runtime that is
+// deleted is not waited for.
+func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
+	runtimes map[string]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	progress, isDone := "", false
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	const interval = 10 * time.Second
+	err := fleetlist.Live(waiting, c, "", interval, func() bool { return false },
+		func(fleet map[string]*fleetlist.Member) error {
+			text, missing := versionProgress(fleet, runtimes, o)
+			if text != progress {
+				fmt.Fprintf(a.Err, "  %s\n", text)
+				progress = text
+			}
+			if isDone = missing == 0; isDone {
+				stop()
+			}
+			return nil
+		})
+	switch {
+	case isDone || err != nil:
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return console.Fail(console.ExitNotReady,
+			"the channel is set, but not done after %s: %s; klm status --module %s shows the rest", o.Timeout,
+			console.OrDash(progress), o.module)
+	}
+	return ctx.Err()
+}
+
+// versionProgress returns a text about the runtimes that have the version, and the number of those that do not have it.
+func versionProgress(fleet map[string]*fleetlist.Member, runtimes map[string]bool, o setOptions) (
+	text string, missing int) {
+	states := map[string]int{}
+	for name := range runtimes {
+		m := fleet[name]
+		if m == nil {
+			continue
+		}
+		i := slices.IndexFunc(m.Status.Modules, func(e fleetlist.MemberModule) bool { return e.Name == o.module })
+		state := string(console.StateNew)
+		if i >= 0 {
+			e := m.Status.Modules[i]
+			if e.Version == o.version && e.State == v1beta2.StateReady {
+				continue
+			}
+			state = cmp.Or(e.Reason, string(e.State))
+		}
+		missing++
+		states[state]++
+	}
+	text = fmt.Sprintf("%d of %s Ready with version %s", len(runtimes)-missing,
+		console.Count(len(runtimes), "runtime"), o.version)
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		text += fmt.Sprintf(", %d %s", states[state], state)
+	}
+	return text, missing
 }
 
 // check returns an error if the module, the channel or the version does not exist.
@@ -106,10 +240,14 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 				"ModuleReleaseMeta, and no channels", o.module)
 	}
 	if all := s.ChannelsOf(o.module); !slices.Contains(all, o.channel) && !o.create {
-		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s; --create adds it", o.module,
-			o.channel, console.Suggest(o.channel, all))
+		hint := "; --create adds it"
+		if o.remove {
+			hint = ""
+		}
+		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s%s", o.module,
+			o.channel, console.Suggest(o.channel, all), hint)
 	}
-	if s.Templates[channel.TemplateName(o.module, o.version)] == nil {
+	if !o.remove && s.Templates[channel.TemplateName(o.module, o.version)] == nil {
 		all := s.VersionsOf(o.module)
 		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module,
 			o.version, console.Suggest(o.version, all))
@@ -122,12 +260,16 @@ func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
 	i := slices.IndexFunc(r.Spec.Channels, func(c v1beta2.ChannelVersion) bool { return c.Channel == o.channel })
+	after.Releases[o.module] = r
+	if o.remove {
+		r.Spec.Channels = slices.Delete(r.Spec.Channels, i, i+1)
+		return after
+	}
 	if i < 0 {
 		i = len(r.Spec.Channels)
 		r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: o.channel})
 	}
 	r.Spec.Channels[i].Version = o.version
-	after.Releases[o.module] = r
 	return after
 }
 
@@ -181,7 +323,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.dryRun, Runtimes: []effect{}}
+	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{}}
 	for _, k := range kymas {
 		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
 	}
@@ -236,10 +378,15 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, se
 		entry, ok := c.(map[string]any)
 		return ok && entry["channel"] == o.channel
 	})
-	if i < 0 {
+	switch {
+	case i < 0 && !o.remove:
 		channels = append(channels, map[string]any{"channel": o.channel, "version": o.version})
-	} else if entry, ok := channels[i].(map[string]any); ok {
-		entry["version"] = o.version
+	case i >= 0 && o.remove:
+		channels = slices.Delete(channels, i, i+1)
+	case i >= 0:
+		if entry, ok := channels[i].(map[string]any); ok {
+			entry["version"] = o.version
+		}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": seen},
 		"spec": map[string]any{"channels": channels}})
@@ -258,6 +405,9 @@ type setReport struct {
 	Version  string   `json:"version"`
 	DryRun   bool     `json:"dryRun"`
 	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
+
+	isShown   bool // the effects were shown before the question
+	installed int  // the number of runtimes that have the version after waiting
 }
 
 // effect is the effect of the change on one runtime.
@@ -288,6 +438,10 @@ func (r *setReport) Names() []string {
 // summary returns a text about the effect that the change has, or would have, on the channel.
 func (r *setReport) summary() string {
 	switch {
+	case r.isRemoval() && r.DryRun:
+		return fmt.Sprintf("Channel %s of module %s, with version %s, would be removed.", r.Channel, r.Module, r.From)
+	case r.isRemoval():
+		return fmt.Sprintf("Channel %s of module %s, with version %s, was removed.", r.Channel, r.Module, r.From)
 	case r.From == r.Version:
 		return fmt.Sprintf("Channel %s of module %s has version %s already.", r.Channel, r.Module, r.Version)
 	case r.From == "" && r.DryRun:
@@ -308,6 +462,12 @@ func (r *setReport) Show(p *console.Page) {
 		counts[e.Effect]++
 	}
 	p.Line("%s", r.summary())
+	if r.installed > 0 {
+		p.Line("%s Ready with version %s.", console.Count(r.installed, "runtime"), r.Version)
+	}
+	if r.isShown {
+		return
+	}
 	p.Line("%s of that channel: %d to move, %d to wait for a maintenance window, %d blocked, %d to stay.",
 		console.Count(len(r.Runtimes), "runtime"), counts["moves"], counts["waits"], counts["blocked"], counts["stays"])
 	const limit = 20

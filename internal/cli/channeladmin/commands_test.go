@@ -61,9 +61,31 @@ func TestChannelSet(t *testing.T) {
 	}{
 		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "channel set sample regular 2.0.0 --dry-run",
 			Want: []string{"would change from version 1.0.0 to 2.0.0.", "1 runtime of that channel: 1 to move"}}, nil},
-		"Set": {fixture.Case{Reason: "one field is written", Args: "channel set sample regular 2.0.0",
+		"Set": {fixture.Case{Reason: "one field is written", Args: "channel set sample regular 2.0.0 --yes --no-wait",
 			Want: []string{"Channel regular of module sample was changed from version 1.0.0 to 2.0.0.",
 				"runtime-a   moves"}}, channels("2.0.0")},
+		"Asked": {fixture.Case{Reason: "it asks, and does not show the effects twice", Input: "y\n",
+			Args: "channel set sample regular 2.0.0 --no-wait", Want: []string{"would change from version 1.0.0",
+				"Release version 2.0.0 to 1 runtime? [y/N]",
+				"Channel regular of module sample was changed from version 1.0.0 to 2.0.0.\n"}}, channels("2.0.0")},
+		"AskedNo": {fixture.Case{Reason: "the user does not want it", Args: "channel set sample regular 2.0.0",
+			Input: "n\n", Code: console.ExitFailed, Want: []string{"nothing was changed"}}, nil},
+		"NoAnswer": {fixture.Case{Reason: "a script has to confirm", Args: "channel set sample regular 2.0.0",
+			Code: console.ExitUsage, Want: []string{"add --yes to confirm"}}, nil},
+		"Timeout": {fixture.Case{Reason: "it waits for the runtimes",
+			Args: "channel set sample regular 2.0.0 --yes --timeout=300ms", Code: console.ExitNotReady,
+			Want: []string{"the channel is set, but not done after 300ms: 0 of 1 runtime Ready with version 2.0.0"}},
+			channels("2.0.0")},
+		"RemoveDryRun": {fixture.Case{Reason: "who follows it", Args: "channel remove sample regular --dry-run",
+			Want: []string{"Channel regular of module sample, with version 1.0.0, would be removed.",
+				"runtime-a   blocked", "ChannelNotFound"}}, nil},
+		"RemoveNo": {fixture.Case{Reason: "it asks", Args: "channel remove sample regular", Input: "n\n",
+			Code: console.ExitFailed, Want: []string{"Remove the channel of 1 runtime?"}}, nil},
+		"Remove": {fixture.Case{Reason: "nobody follows it, so it does not ask", Args: "channel remove sample fast",
+			Want: []string{"Channel fast of module sample, with version 2.0.0, was removed."}},
+			[]any{map[string]any{"channel": "regular", "version": "1.0.0"}}},
+		"RemoveUnknown": {fixture.Case{Reason: "no such channel", Args: "channel remove sample fats",
+			Code: console.ExitNotFound, Want: []string{"did you mean fast?"}}, nil},
 		"Same": {fixture.Case{Reason: "nothing to change", Args: "channel set sample regular 1.0.0",
 			Want: []string{"has version 1.0.0 already."}}, nil},
 		"Add": {fixture.Case{Reason: "a new channel", Args: "channel set sample beta 3.0.0 --create",
@@ -118,7 +140,7 @@ func TestConcurrentChange(t *testing.T) {
 		}
 		return false
 	}
-	fixture.Case{Reason: "another client writes", Args: "channel set sample regular 2.0.0", Code: console.ExitFailed,
+	fixture.Case{Reason: "another client writes", Args: "channel set sample regular 2.0.0 --yes", Code: console.ExitFailed,
 		Want: []string{"another client changed it in the meantime"}}.Check(t, Commands, s.Kubeconfig)
 	if len(s.Writes()) > 0 {
 		t.Errorf("writes %q", s.Writes())
@@ -158,4 +180,19 @@ func TestLists(t *testing.T) {
 		t, Commands, empty.Kubeconfig)
 	fixture.Case{Reason: "no channels", Args: "channel list", Want: []string{"no channels\n"}}.Check(
 		t, Commands, empty.Kubeconfig)
+}
+
+// TestChannelWait: klm waits until the runtimes that are upgraded have the version.
+func TestChannelWait(t *testing.T) {
+	s := newControlPlane(t)
+	s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+		if o.GetKind() == v1beta2.KindModuleReleaseMeta {
+			go s.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
+				`{"status":{"modules":[{"name":"sample","version":"2.0.0","channel":"regular","state":"Ready"}]}}`)
+		}
+		return o
+	}
+	fixture.Case{Reason: "the runtime is upgraded", Args: "channel set sample regular 2.0.0 --yes",
+		Want: []string{"1 of 1 runtime Ready with version 2.0.0\n", "\n1 runtime Ready with version 2.0.0.\n"}}.Check(
+		t, Commands, s.Kubeconfig)
 }

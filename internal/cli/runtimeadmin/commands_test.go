@@ -103,6 +103,24 @@ func TestCommands(t *testing.T) {
 		"Downgrade": {fixture.Case{Reason: "a lower version is refused", Args: "set-channel sample regular",
 			Code: console.ExitNotReady, Want: []string{"DowngradeRefused"}},
 			[]v1beta2.Module{{Name: "sample", Channel: "fast"}}, nil},
+		"AllowDowngrade": {fixture.Case{Reason: "a lower version is allowed", Want: []string{"module sample 1.0.0 is Ready"},
+			Args: "set-channel sample regular --allow-downgrade"},
+			[]v1beta2.Module{{Name: "sample", Channel: "fast"}},
+			[]any{map[string]any{"name": "sample", "channel": "regular"}}},
+		"SetVersion": {fixture.Case{Reason: "pinned", Args: "set-version sample 2.0.0",
+			Want: []string{"module sample 2.0.0 is Ready"}}, []v1beta2.Module{{Name: "sample", Channel: "regular"}},
+			[]any{map[string]any{"name": "sample", "version": "2.0.0"}}},
+		"SetLower": {fixture.Case{Reason: "the flag is named", Args: "set-version sample 1.0.0", Code: console.ExitNotReady,
+			Want: []string{"DowngradeRefused", "--allow-downgrade does that for this change"}},
+			[]v1beta2.Module{{Name: "sample", Channel: "fast"}}, nil},
+		"SetLowerAllowed": {fixture.Case{Reason: "it is allowed", Args: "set-version sample 1.0.0 --allow-downgrade",
+			Want: []string{"module sample 1.0.0 is Ready"}}, []v1beta2.Module{{Name: "sample", Channel: "fast"}},
+			[]any{map[string]any{"name": "sample", "version": "1.0.0"}}},
+		"SetDryRun": {fixture.Case{Reason: "nothing is written", Args: "set-version sample 2.0.0 --dry-run",
+			Want: []string{"module sample would be requested with version 2.0.0"}}, []v1beta2.Module{sample}, nil},
+		"DisableDryRun": {fixture.Case{Reason: "nothing is written", Args: "disable sample --dry-run",
+			Want: []string{"Module sample 1.0.0 will be removed", "module sample would be removed"}},
+			[]v1beta2.Module{sample}, nil},
 		"SetUnknown": {fixture.Case{Reason: "it is not enabled", Args: "set-channel smpl fast",
 			Code: console.ExitNotFound, Want: []string{`module "smpl" is not enabled: did you mean sample?`}},
 			[]v1beta2.Module{sample}, nil},
@@ -140,6 +158,9 @@ func TestCommands(t *testing.T) {
 					t.Errorf("%s: writes %q", c.Reason, s.Writes())
 				}
 			}
+			if left := s.Object(kyma).GetAnnotations()[v1beta2.AnnotationAllowDowngrade]; left != "" {
+				t.Errorf("%s: downgrades stay allowed: %q", c.Reason, left)
+			}
 			got, _, _ := unstructured.NestedSlice(s.Object(kyma).Object, "spec", "modules")
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s: spec.modules (-want +got):\n%s", c.Reason, diff)
@@ -162,8 +183,8 @@ func TestConcurrentEdit(t *testing.T) {
 	}
 }
 
-// TestChangePermission: the annotation keeps the names of other modules.
-func TestChangePermission(t *testing.T) {
+// TestNameIn: the annotation keeps the names of other modules.
+func TestNameIn(t *testing.T) {
 	k := &v1beta2.Kyma{}
 	for _, c := range []struct {
 		module  string
@@ -174,7 +195,7 @@ func TestChangePermission(t *testing.T) {
 		{"a", true, "a", true}, {"a", true, "a", false}, {"b", true, "a,b", true}, {"a", false, "b", true},
 		{"a", false, "b", false}, {"b", false, "", true},
 	} {
-		changed := changePermission(k, c.module, c.allowed)
+		changed := nameIn(k, v1beta2.AnnotationDeleteCustomResources, c.module, c.allowed)
 		if got := k.Annotations[v1beta2.AnnotationDeleteCustomResources]; got != c.want || changed != c.changed {
 			t.Errorf("%+v: %q, changed %v", c, got, changed)
 		}

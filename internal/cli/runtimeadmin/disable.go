@@ -18,8 +18,8 @@ import (
 )
 
 func disableCommand(a *console.App) *cobra.Command {
-	var yes, deleteResources bool
-	var wait console.WaitFlags
+	var deleteResources bool
+	var f console.ChangeFlags
 	c := a.Command("disable MODULE [--yes]", "remove a module from a runtime, and wait until it is removed",
 		"klm counts what will be deleted, and asks before it starts. The removal waits until users have deleted the "+
 			"custom resources that they created. --delete-custom-resources deletes them.", `
@@ -27,18 +27,17 @@ klm module disable sample
 klm module disable sample --yes --timeout=10m
 klm module disable sample --delete-custom-resources`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return disableModule(cmd.Context(), a, args[0], yes, deleteResources, wait)
+			return disableModule(cmd.Context(), a, args[0], deleteResources, f)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&deleteResources, "delete-custom-resources", false,
 		"delete the custom resources of users, too, before the module is removed")
-	wait.Register(c.Flags())
+	f.Register(c.Flags())
 	return c
 }
 
-func disableModule(ctx context.Context, a *console.App, module string, yes, deleteResources bool,
-	wait console.WaitFlags) error {
+func disableModule(ctx context.Context, a *console.App, module string, deleteResources bool,
+	flags console.ChangeFlags) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
 		return err
@@ -51,7 +50,7 @@ func disableModule(ctx context.Context, a *console.App, module string, yes, dele
 		return console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module,
 			console.Suggest(module, connection.ModuleNames(k)))
 	}
-	if !yes {
+	if !flags.Yes || flags.DryRun {
 		p := a.Page()
 		p.Line("%s", describeRemoval(k, module))
 		if m := k.Module(module); m.IsManaged() {
@@ -62,34 +61,37 @@ func disableModule(ctx context.Context, a *console.App, module string, yes, dele
 			found.Show(p, deleteResources, "delete them, or add --delete-custom-resources")
 		}
 		fmt.Fprint(a.Err, p.String())
+		if flags.DryRun {
+			return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), "module " + module + " would be removed"})
+		}
 		if err := a.Confirm("Disable module " + module + "?"); err != nil {
 			return err
 		}
 	}
 	if deleteResources {
-		if err := setPermission(ctx, c, module, true); err != nil {
+		if err := setName(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, true); err != nil {
 			return err
 		}
 	}
-	k, err = editModules(ctx, c, func(w *edit) error {
+	k, err = editModules(ctx, c, false, func(w *edit) error {
 		w.remove(module)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if wait.NoWait {
+	if flags.NoWait {
 		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module),
 			fmt.Sprintf("the removal of module %s is requested", module)})
 	}
 	generation := k.Generation
-	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout,
+	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, flags.Timeout,
 		func(now *v1beta2.Kyma) connection.Progress { return disableProgress(now, module, generation) })
 	if err != nil {
 		return err
 	}
 	if deleteResources { // a later removal of the module has to ask again
-		if err := setPermission(ctx, c, module, false); err != nil {
+		if err := setName(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, false); err != nil {
 			return err
 		}
 	}
@@ -117,15 +119,15 @@ func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, m
 	return removal.OfModule(ctx, objects, k, module), nil
 }
 
-// setPermission adds a module to the annotation AnnotationDeleteCustomResources of the Kyma, or removes it.
-func setPermission(ctx context.Context, c *connection.Cluster, module string, allowed bool) error {
+// setName adds a module to an annotation of the Kyma that is a list of modules, or removes it.
+func setName(ctx context.Context, c *connection.Cluster, key, module string, listed bool) error {
 	for try := 1; ; try++ {
 		k, err := c.Kyma(ctx, c.OwnKyma)
 		if err != nil {
 			return err
 		}
 		updated := k.DeepCopy()
-		if !changePermission(updated, module, allowed) {
+		if !nameIn(updated, key, module, listed) {
 			return nil
 		}
 		err = c.Patch(ctx, updated, client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{}),
@@ -141,17 +143,16 @@ func setPermission(ctx context.Context, c *connection.Cluster, module string, al
 	}
 }
 
-// changePermission changes the annotation of a Kyma, and reports whether the annotation has changed. Other names in it
-// stay.
-func changePermission(k *v1beta2.Kyma, module string, allowed bool) bool {
-	const key = v1beta2.AnnotationDeleteCustomResources
+// nameIn changes an annotation of a Kyma that is a list of modules, and reports whether the annotation has changed.
+// Other names in it stay.
+func nameIn(k *v1beta2.Kyma, key, module string, listed bool) bool {
 	var names []string
 	for name := range strings.SplitSeq(k.Annotations[key], ",") {
 		if name = strings.TrimSpace(name); name != "" && name != module {
 			names = append(names, name)
 		}
 	}
-	if allowed {
+	if listed {
 		names = append(names, module)
 	}
 	before, value := k.Annotations[key], strings.Join(names, ",")

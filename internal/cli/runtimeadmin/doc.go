@@ -27,6 +27,7 @@ func Commands(a *console.App) []*cobra.Command {
 		enableCommand(a),
 		disableCommand(a),
 		setChannelCommand(a),
+		setVersionCommand(a),
 		manageCommand(a),
 		unmanageCommand(a),
 		whyCommand(a),

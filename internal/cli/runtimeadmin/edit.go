@@ -20,11 +20,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is the content of spec.modules of a Kyma during a change. edit is unstructured, so that fields that this version
-// of klm does not have are kept.
+// edit is the content of spec.modules of a Kyma during a change, and the annotations that are set with it. edit is
+// unstructured, so that fields that this version of klm does not have are kept.
 type edit struct {
-	kyma    *v1beta2.Kyma
-	modules []any
+	kyma        *v1beta2.Kyma
+	modules     []any
+	annotations map[string]string
+}
+
+// allowDowngrade names a module in the annotation that allows downgrades, and reports whether that is a change.
+func (w *edit) allowDowngrade(module string) bool {
+	const key = v1beta2.AnnotationAllowDowngrade
+	if !nameIn(w.kyma, key, module, true) {
+		return false
+	}
+	w.annotations = map[string]string{key: w.kyma.Annotations[key]}
+	return true
 }
 
 // entry returns the entry of a module, or nil if there is none. A change of the entry also changes spec.modules.
@@ -65,8 +76,10 @@ func (w *edit) module(name string) *v1beta2.Module {
 }
 
 // editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. The function change checks
-// and changes the edit. change is called again if another client has changed the Kyma in the meantime.
-func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) error) (*v1beta2.Kyma, error) {
+// and changes the edit. change is called again if another client has changed the Kyma in the meantime. With dryRun the
+// API server only checks the change.
+func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change func(*edit) error) (
+	*v1beta2.Kyma, error) {
 	doing := "changing Kyma " + c.OwnKyma
 	key := client.ObjectKey{Namespace: c.Namespace, Name: c.OwnKyma}
 	for try := 1; ; try++ {
@@ -93,12 +106,15 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) 
 		if err := change(w); err != nil {
 			return nil, err
 		}
-		patch, same, err := modulesPatch(before, u.GetResourceVersion(), w.modules)
+		patch, same, err := w.patch(before, u.GetResourceVersion())
 		if err != nil || same {
 			return w.kyma, err
 		}
-		err = c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner),
-			client.FieldValidation("Strict"))
+		options := []client.PatchOption{client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")}
+		if dryRun {
+			options = append(options, client.DryRunAll)
+		}
+		err = c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), options...)
 		const tries = 5
 		if apierrors.IsConflict(err) && try < tries {
 			continue
@@ -111,9 +127,9 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) 
 	}
 }
 
-// modulesPatch returns a patch that writes the modules. The patch has the resource version, so it fails if the Kyma has
-// changed. same is true if the modules are the same as before.
-func modulesPatch(before []byte, version string, modules []any) (patch []byte, same bool, err error) {
+// patch returns a patch that writes the modules and annotations. The patch has the resource version, so it fails if the
+// Kyma has changed. same is true if nothing changes.
+func (w *edit) patch(before []byte, version string) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`
 	}
@@ -124,15 +140,18 @@ func modulesPatch(before []byte, version string, modules []any) (patch []byte, s
 	if err != nil {
 		return nil, false, fmt.Errorf("encoding the modules: %w", err)
 	}
-	is, err := json.Marshal(modules)
+	is, err := json.Marshal(w.modules)
 	if err != nil {
 		return nil, false, fmt.Errorf("encoding the modules: %w", err)
 	}
-	if string(was) == string(is) {
+	if string(was) == string(is) && len(w.annotations) == 0 {
 		return nil, true, nil
 	}
-	patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version},
-		"spec": map[string]any{"modules": modules}})
+	metadata := map[string]any{"resourceVersion": version}
+	if len(w.annotations) > 0 {
+		metadata["annotations"] = w.annotations
+	}
+	patch, err = json.Marshal(map[string]any{"metadata": metadata, "spec": map[string]any{"modules": w.modules}})
 	return patch, false, err
 }
 
@@ -163,7 +182,11 @@ func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module 
 			"the catalog of this runtime has no version %s of module %s: %s; --force requests it nevertheless",
 			m.Version, module, console.Suggest(m.Version, all))
 	}
-	return "", console.Fail(console.ExitNotReady, "%s: %s", d.Blocker.Code, d.Blocker.Message)
+	hint := ""
+	if code := d.Blocker.Code; code == v1beta2.ReasonDowngradeRefused || code == v1beta2.ReasonRestoredOlder {
+		hint = "; --allow-downgrade does that for this change"
+	}
+	return "", console.Fail(console.ExitNotReady, "%s: %s%s", d.Blocker.Code, d.Blocker.Message, hint)
 }
 
 // isPauseCode reports whether a code means that a Kyma or a module is paused.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
@@ -31,8 +32,7 @@ klm module enable sample --policy Ignore      # without its default custom resou
 	c.Flags().StringVar(&o.version, "version", "", "pin this version instead of following a channel")
 	c.Flags().StringVar(&o.policy, "policy", "",
 		"CreateAndDelete (default): create the default custom resource; Ignore: do not create it")
-	c.Flags().BoolVar(&o.force, "force", false, "do not check the catalog")
-	o.wait.Register(c.Flags())
+	o.Register(c.Flags())
 	console.CompleteFlag(c, "channel", connection.ModuleChannels(a))
 	console.CompleteFlag(c, "version", connection.ModuleVersions(a))
 	console.CompleteFlag(c, "policy", console.FixedNames(policies...))
@@ -45,8 +45,7 @@ var policies = []string{string(v1beta2.CreateAndDelete), string(v1beta2.Ignore)}
 // enableOptions are the arguments and flags of klm module enable.
 type enableOptions struct {
 	module, channel, version, policy string
-	force                            bool
-	wait                             console.WaitFlags
+	moduleChange
 }
 
 func (o *enableOptions) validate() error {
@@ -64,7 +63,7 @@ func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	return changeModule(ctx, a, o.module, o.force, o.wait, func(w *edit) error {
+	return changeModule(ctx, a, o.module, o.moduleChange, func(w *edit) error {
 		if m := w.module(o.module); m != nil {
 			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version ||
 				o.policy != "" && string(m.Policy()) != o.policy {
@@ -94,9 +93,28 @@ func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	return fmt.Sprintf("%s and policy %s", from, m.Policy())
 }
 
+// moduleChange are the flags of commands that change the request for a module.
+type moduleChange struct {
+	console.ChangeFlags
+	force          bool
+	allowDowngrade bool
+}
+
+// Register adds the flags to f.
+func (o *moduleChange) Register(f *pflag.FlagSet) {
+	f.BoolVar(&o.force, "force", false, "do not check the catalog")
+	o.ChangeFlags.Register(f)
+}
+
+// RegisterDowngrade adds the flag that allows a downgrade to f.
+func (o *moduleChange) RegisterDowngrade(f *pflag.FlagSet) {
+	f.BoolVar(&o.allowDowngrade, "allow-downgrade", false,
+		"allow a lower version than the installed one, if the module supports that; only for this change")
+}
+
 // changeModule changes the request for one module and waits until the change is done. changeModule checks the request
-// against the catalog first, unless force is set.
-func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags,
+// against the catalog first, unless o.force is set. An allowance of a downgrade ends with the change.
+func changeModule(ctx context.Context, a *console.App, module string, o moduleChange,
 	change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
@@ -106,10 +124,13 @@ func changeModule(ctx context.Context, a *console.App, module string, force bool
 	if err != nil {
 		return err
 	}
-	version := ""
-	k, err := editModules(ctx, c, func(w *edit) error {
-		if err := change(w); err != nil || force {
+	version, isAllowed := "", false
+	k, err := editModules(ctx, c, o.DryRun, func(w *edit) error {
+		if err := change(w); err != nil {
 			return err
+		}
+		if isAllowed = o.allowDowngrade && w.allowDowngrade(module); o.force {
+			return nil
 		}
 		version, err = checkCatalog(c, s, w, module, a.Now())
 		return err
@@ -117,14 +138,28 @@ func changeModule(ctx context.Context, a *console.App, module string, force bool
 	if err != nil {
 		return err
 	}
-	if wait.NoWait {
-		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("module %s is requested", module)})
+	if o.DryRun {
+		text := "module " + module + " would be requested with version " + version
+		if version == "" {
+			text = "module " + module + " would be requested"
+		}
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), text})
+	}
+	if o.NoWait {
+		text := fmt.Sprintf("module %s is requested", module)
+		if isAllowed {
+			text += "; remove the annotation " + v1beta2.AnnotationAllowDowngrade + " when it is installed"
+		}
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), text})
 	}
 	generation := k.Generation
-	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(now *v1beta2.Kyma) connection.Progress {
+	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, o.Timeout, func(now *v1beta2.Kyma) connection.Progress {
 		k = now
 		return moduleProgress(now, module, version, generation)
 	})
+	if isAllowed && err == nil {
+		err = setName(ctx, c, v1beta2.AnnotationAllowDowngrade, module, false)
+	}
 	if err != nil {
 		return err
 	}

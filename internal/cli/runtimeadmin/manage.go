@@ -9,7 +9,7 @@ import (
 
 func manageCommand(a *console.App) *cobra.Command {
 	var policy string
-	var wait console.WaitFlags
+	var o moduleChange
 	c := a.Command("manage MODULE [--policy POLICY]",
 		"let the control plane manage an unmanaged module again, and wait until it is ready", "", `
 klm module manage sample
@@ -18,7 +18,7 @@ klm module manage sample --policy Ignore`,
 			if err := (&enableOptions{policy: policy}).validate(); err != nil {
 				return err
 			}
-			return changeModule(cmd.Context(), a, args[0], false, wait, func(w *edit) error {
+			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
@@ -33,18 +33,18 @@ klm module manage sample --policy Ignore`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	c.Flags().StringVar(&policy, "policy", "",
 		"policy for its default custom resource: CreateAndDelete or Ignore; empty: unchanged")
-	wait.Register(c.Flags())
+	o.ChangeFlags.Register(c.Flags())
 	console.CompleteFlag(c, "policy", console.FixedNames(policies...))
 	return c
 }
 
 func unmanageCommand(a *console.App) *cobra.Command {
-	var wait console.WaitFlags
+	o := moduleChange{force: true} // nothing is installed, so the catalog does not matter
 	c := a.Command("unmanage MODULE", "stop managing a module: its objects stay, and nothing manages them any more", "",
 		`
 klm module unmanage sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], true, wait, func(w *edit) error {
+			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
@@ -54,7 +54,7 @@ klm module unmanage sample`,
 			})
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
-	wait.Register(c.Flags())
+	o.ChangeFlags.Register(c.Flags())
 	return c
 }
 

@@ -8,14 +8,14 @@ import (
 )
 
 func setChannelCommand(a *console.App) *cobra.Command {
-	var force bool
-	var wait console.WaitFlags
+	var o moduleChange
 	c := a.Command("set-channel MODULE CHANNEL",
 		"let a module follow another release channel, and wait until its version is installed",
 		"A module that is pinned to a version follows the channel from now on.", `
-klm module set-channel sample fast`,
+klm module set-channel sample fast
+klm module set-channel sample regular --allow-downgrade`,
 		console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], force, wait, func(w *edit) error {
+			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
@@ -26,7 +26,32 @@ klm module set-channel sample fast`,
 			})
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a), connection.ModuleChannels(a))
-	c.Flags().BoolVar(&force, "force", false, "do not check the catalog")
-	wait.Register(c.Flags())
+	o.Register(c.Flags())
+	o.RegisterDowngrade(c.Flags())
+	return c
+}
+
+func setVersionCommand(a *console.App) *cobra.Command {
+	var o moduleChange
+	c := a.Command("set-version MODULE VERSION",
+		"pin a module to a version, and wait until that is installed",
+		"A module that follows a channel is pinned from now on; klm module set-channel ends that.", `
+klm module set-version sample 2.0.0
+klm module set-version sample 1.0.0 --allow-downgrade
+klm module set-version sample 2.0.0 --dry-run`,
+		console.Arguments("MODULE", "VERSION"), func(cmd *cobra.Command, args []string) error {
+			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
+				entry, err := w.existingEntry(args[0])
+				if err != nil {
+					return err
+				}
+				entry["version"] = args[1]
+				delete(entry, "channel")
+				return nil
+			})
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a), connection.ModuleVersions(a))
+	o.Register(c.Flags())
+	o.RegisterDowngrade(c.Flags())
 	return c
 }
