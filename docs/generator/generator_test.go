@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -138,7 +141,8 @@ func TestPagesAreComplete(t *testing.T) {
 		"api.md":   {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
 		"klm.md":   {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`",
 			"`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},
-		"metrics.md": {"`lifecycle_mgr_step_duration_seconds` | histogram | `controller`, `step`, `result`"},
+		"module-config.md": {"| `chart` | map |", "| `createNamespace` | boolean |", "| `security` |"},
+		"metrics.md":       {"`lifecycle_mgr_step_duration_seconds` | histogram | `controller`, `step`, `result`"},
 	} {
 		text, err := pages[name](root)
 		if err != nil {
@@ -150,7 +154,53 @@ func TestPagesAreComplete(t *testing.T) {
 			}
 		}
 	}
-	if names := slices.Sorted(maps.Keys(pages)); len(names) != 6 {
+	if names := slices.Sorted(maps.Keys(pages)); len(names) != 7 {
 		t.Errorf("the pages are %q: add entries of the new page above", names)
+	}
+}
+
+// TestModuleConfigSchema checks module-configs against the schema for editors.
+func TestModuleConfigSchema(t *testing.T) {
+	text, err := moduleConfigSchema(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const good = "name: a.b/c\nversion: 1.0.0\nmanifest: m\nrepository: r\ndocumentation: d\n"
+	cases := map[string]struct {
+		reason, config string
+		valid          bool
+	}{
+		"Full": {"", good + "icons: [{name: a, link: b}]\nchart: {release: a, createNamespace: true}\nmanager: {group: apps, " +
+			"version: v1, kind: Deployment, name: a}\n", true},
+		"Modulectl": {"empty keys, and links as a map", good + "icons: {a: b}\nmanager: null\nsecurity: ''\nlabels: null\n",
+			true},
+		"Misspelt": {"", good + "icons: {a: b}\ndefualtCR: a\n", false},
+		"NoIcons":  {"required", good, false},
+		"Type":     {"", good + "icons: {a: b}\nbeta: sometimes\n", false},
+	}
+	for name, tc := range cases {
+		data, err := yaml.YAMLToJSON([]byte(tc.config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(value); (err == nil) != tc.valid {
+			t.Errorf("%s: %s: got %v", name, tc.reason, err)
+		}
 	}
 }

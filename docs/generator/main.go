@@ -1,5 +1,5 @@
 // Command generator writes the pages of docs/reference from the code: flags, metrics, reasons, conditions and events,
-// kinds, and the verbs of klm.
+// kinds, the verbs of klm, and the keys of a module-config with their JSON schema.
 //
 // It also writes the remedies of all reasons as Go code, for klm why.
 //
@@ -31,6 +31,8 @@ var pages = map[string]func(root string) (string, error){
 	"conditions.md": conditionsPage,
 	"api.md":        apiPage,
 	"klm.md":        klmPage,
+
+	"module-config.md": moduleConfigPage,
 }
 
 // remediesFile is the file with the remedies, relative to the root of the repository.
@@ -38,7 +40,7 @@ const remediesFile = "internal/cli/diagnosis/zz_generated.remedies.go"
 
 // files returns the function for each generated file, by its path relative to the root of the repository.
 func files() map[string]func(root string) (string, error) {
-	all := map[string]func(root string) (string, error){remediesFile: remedies}
+	all := map[string]func(root string) (string, error){remediesFile: remedies, schemaFile: moduleConfigSchema}
 	for name, write := range pages {
 		all[path.Join(folder, name)] = write
 	}

@@ -2,8 +2,10 @@ package author
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,34 +42,53 @@ func problemsOf(findings []content.Finding) error {
 	return p
 }
 
-// Config is the content of a module-config file.
+// Config is the content of a module-config file. The reference and the JSON schema of the file are generated from the
+// comments and the tags of these types. "required" in the tag doc marks keys that must not be missing.
 type Config struct {
-	// Name is the name of the component. Name consists of a domain and a path.
-	Name string
-	// Version is the version of the module. Version consists of three numbers and at most one pre-release identifier.
-	Version string
-	// Manifest is the location of the manifest. Manifest is the path of a file, a chart or a Kustomize directory,
-	// relative to the config, or the https URL of a file.
-	Manifest string
-	// DefaultCR is the path or URL of a file with the default custom resource. DefaultCR is empty if the module has no
-	// default custom resource.
-	DefaultCR string
-	// Repository, Documentation and Team describe the origin of the module.
-	Repository, Documentation, Team string
+	// Name is the name of the component. It consists of a domain and a path, for example
+	// kyma-project.io/module/sample. The last part is the name of the module: at least three lower-case letters, with
+	// dashes between such parts.
+	Name string `yaml:"name" doc:"required"`
+	// Version is the version of the module. It consists of three numbers and at most one pre-release identifier, for
+	// example 1.2.0 or 1.2.0-rc1.
+	Version string `yaml:"version" doc:"required"`
+	// Manifest is the location of the manifest: the path of a file, a chart or a Kustomize directory, relative to this
+	// file, or the https URL of a file.
+	Manifest string `yaml:"manifest" doc:"required"`
+	// DefaultCR is the path or https URL of a file with the default custom resource, which switches the module on.
+	// Empty: the module has none.
+	DefaultCR string `yaml:"defaultCR"`
+	// Repository is the https URL of the source code.
+	Repository string `yaml:"repository" doc:"required"`
+	// Documentation is the https URL of the documentation.
+	Documentation string `yaml:"documentation" doc:"required"`
+	// Team is the team that is responsible for findings of security scanners. It is required unless securityScanEnabled
+	// is false.
+	Team string `yaml:"team"`
 	// Scan enables security scans of the module. Default true.
-	Scan bool
-	// Icons and Resources are named links, in the order of the file.
-	Icons, Resources []Link
-	// Labels and Annotations are the labels and annotations of the ModuleTemplate.
-	Labels, Annotations map[string]string
-	// Manager is the workload that runs the operator, or nil if the config does not have this key.
-	Manager *Manager
-	// AssociatedResources are the kinds of resources that belong to the module.
-	AssociatedResources []Kind
-	// RequiresDowntime, Internal and Beta are properties of the module version.
-	RequiresDowntime, Internal, Beta bool
-	// Chart contains the settings for rendering a chart. The zero value means the defaults.
-	Chart ChartSettings
+	Scan bool `yaml:"securityScanEnabled"`
+	// Icons are named https links to images for dashboards, at least one: a list of name and link, or a map.
+	Icons []Link `yaml:"icons" doc:"required"`
+	// Resources are named https links, in the order of the file: a list of name and link, or a map. If the manifest is
+	// a URL, the link rawManifest is added.
+	Resources []Link `yaml:"resources"`
+	// Labels are the labels of the ModuleTemplate.
+	Labels map[string]string `yaml:"labels"`
+	// Annotations are the annotations of the ModuleTemplate.
+	Annotations map[string]string `yaml:"annotations"`
+	// Manager is the workload that runs the operator. The module is ready when it is, and its version is shown to
+	// users. Empty: all workloads decide.
+	Manager *Manager `yaml:"manager"`
+	// AssociatedResources are the kinds of custom resources that belong to the module.
+	AssociatedResources []Kind `yaml:"associatedResources"`
+	// RequiresDowntime makes updates to this version wait for a maintenance window. Default false.
+	RequiresDowntime bool `yaml:"requiresDowntime"`
+	// Internal offers the module only to runtimes with the label operator.kyma-project.io/internal. Default false.
+	Internal bool `yaml:"internal"`
+	// Beta offers the module only to runtimes with the label operator.kyma-project.io/beta. Default false.
+	Beta bool `yaml:"beta"`
+	// Chart contains the settings for rendering a chart. Other tools do not support this key.
+	Chart ChartSettings `yaml:"chart"`
 
 	file  string         // path of the config, used in messages
 	lines map[string]int // line number of each key
@@ -75,37 +96,45 @@ type Config struct {
 
 // Link is a link with a name.
 type Link struct {
-	Name string `yaml:"name"`
-	Link string `yaml:"link"`
+	// Name is the name of the link.
+	Name string `yaml:"name" doc:"required"`
+	// Link is an https URL.
+	Link string `yaml:"link" doc:"required"`
 }
 
 // Kind consists of a group, a version and a kind.
 type Kind struct {
-	Group   string `yaml:"group"`
-	Version string `yaml:"version"`
-	Kind    string `yaml:"kind"`
+	// Group is the API group.
+	Group string `yaml:"group" doc:"required"`
+	// Version is the version of the API.
+	Version string `yaml:"version" doc:"required"`
+	// Kind is the kind.
+	Kind string `yaml:"kind" doc:"required"`
 }
 
 // Manager identifies the workload that runs the operator.
 type Manager struct {
-	Kind      `yaml:",inline"`
+	Kind `yaml:",inline"`
+	// Namespace is the namespace of the workload. Empty: any namespace.
 	Namespace string `yaml:"namespace"`
-	Name      string `yaml:"name"`
+	// Name is the name of the workload.
+	Name string `yaml:"name" doc:"required"`
 }
 
 // ChartSettings are the settings for rendering a chart. Other tools do not support the key chart of the config.
 type ChartSettings struct {
-	// Release is the name of the Helm release. Empty means the name of the module.
+	// Release is the name of the Helm release. Empty: the name of the module.
 	Release string `yaml:"release"`
-	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. Empty means
+	// Namespace is the namespace of the Helm release, and of namespaced objects without a namespace. Empty:
 	// kyma-system.
 	Namespace string `yaml:"namespace"`
-	// CreateNamespace adds the namespace to the manifest, unless it is kyma-system or the chart contains it.
+	// CreateNamespace adds the namespace to the manifest, unless it is kyma-system or the chart contains it. Default
+	// false.
 	CreateNamespace bool `yaml:"createNamespace"`
-	// Values is the path of a file with values, relative to the config.
+	// Values is the path of a file with values, relative to this file. Empty: the values of the chart.
 	Values string `yaml:"values"`
 	// DisableHooks omits all hooks of the chart. A Job or Pod that is a hook for installation or upgrade is refused
-	// otherwise, because it would have to run exactly once.
+	// otherwise, because it would have to run exactly once. Default false.
 	DisableHooks bool `yaml:"disableHooks"`
 }
 
@@ -122,11 +151,14 @@ func (c *Config) Where(key string) string {
 
 // path returns the path of a file in the config, which is relative to the config.
 func (c *Config) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
 	return filepath.Join(filepath.Dir(c.file), filepath.FromSlash(name))
 }
 
-// obsoleteKeys contains keys of other tools that have no effect here. The value of each key is an explanation.
-var obsoleteKeys = map[string]string{
+// ObsoleteKeys contains keys of other tools that have no effect here. The value of each key is an explanation.
+var ObsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",
 	"namespace": "the ModuleTemplate is created where the control plane looks for it",
@@ -164,9 +196,10 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	fields := r.fields()
 	r.each(document.Content[0], func(key string, line int, value *yaml.Node) {
 		into, known := fields[key]
-		switch why, old := obsoleteKeys[key]; {
+		switch why, old := ObsoleteKeys[key]; {
 		case known:
 			r.decode(key, value, into)
+		case old && value.Value == "" && len(value.Content) == 0: // generated files have all keys
 		case old:
 			r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", file, line),
 				fmt.Sprintf("%s has no effect: %s", key, why)))
@@ -180,15 +213,29 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 
 // fields returns the keys of a config. The value of each key is a pointer to the variable for its value.
 func (r *configParser) fields() map[string]any {
-	return map[string]any{
-		"name": &r.Name, "version": &r.Version, "manifest": &r.Manifest, "defaultCR": &r.DefaultCR,
-		"repository": &r.Repository, "documentation": &r.Documentation, "team": &r.Team, "securityScanEnabled": &r.Scan,
-		"icons": &r.Icons, "resources": &r.Resources, "labels": &r.Labels,
-		"annotations": &r.Annotations, "manager": &r.Manager,
-		"associatedResources": &r.AssociatedResources, "requiresDowntime": &r.RequiresDowntime,
-		"internal": &r.Internal, "beta": &r.Beta,
-		"chart": &r.Chart,
+	fields := map[string]any{}
+	config := reflect.ValueOf(r.Config).Elem()
+	for i := range config.NumField() {
+		if key := config.Type().Field(i).Tag.Get("yaml"); key != "" {
+			fields[key] = config.Field(i).Addr().Interface()
+		}
 	}
+	return fields
+}
+
+// keysOf returns the keys of the entries in a map, from the tags of a struct, sorted.
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			keys = append(keys, keysOf(f.Type)...)
+		} else {
+			keys = append(keys, f.Tag.Get("yaml"))
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // each calls visit for every entry of a map. each reports duplicate keys as errors.
@@ -205,18 +252,44 @@ func (r *configParser) each(node *yaml.Node, visit func(key string, line int, va
 	}
 }
 
+// addUnknownKey reports an unknown key. A key that is similar to a known one is an error. Any other key is a warning,
+// because it may belong to another tool.
 func (r *configParser) addUnknownKey(line int, key string, fields map[string]any) {
-	hint := ""
-	known := make([]string, 0, len(fields))
-	for k := range fields {
-		known = append(known, k)
-		if strings.EqualFold(k, key) || strings.TrimSuffix(key, ",omitempty") == k || strings.HasPrefix(k, key) ||
-			strings.HasPrefix(key, k) {
-			hint = fmt.Sprintf("did you mean %s? ", k)
+	known := slices.Sorted(maps.Keys(fields))
+	for _, k := range known {
+		if isSimilar(k, strings.TrimSuffix(key, ",omitempty")) {
+			r.addError(line, "unknown key %q: did you mean %s? known are %s", key, k, strings.Join(known, ", "))
+			return
 		}
 	}
-	slices.Sort(known)
-	r.addError(line, "unknown key %q: %sknown are %s", key, hint, strings.Join(known, ", "))
+	r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", r.file, line),
+		fmt.Sprintf("unknown key %q has no effect: known are %s", key, strings.Join(known, ", "))))
+}
+
+// isSimilar reports whether a key may be a misspelling of a known key: another case, a part of it, or one or two other
+// letters.
+func isSimilar(known, key string) bool {
+	one, two := strings.ToLower(known), strings.ToLower(key)
+	if strings.HasPrefix(one, two) || strings.HasPrefix(two, one) {
+		return true
+	}
+	const most = 2
+	row := make([]int, len(two)+1) // number of changes that turn a part of one into each part of two
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(one) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(two) {
+			change := before
+			if one[i] != two[j] {
+				change++
+			}
+			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(two)] <= most
 }
 
 // decode decodes a value strictly into the variable of a field.
@@ -239,11 +312,11 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 	nodes := []*yaml.Node{value}
 	switch into.(type) {
 	case **Manager:
-		known = []string{"group", "kind", "name", "namespace", "version"}
+		known = keysOf(reflect.TypeFor[Manager]())
 	case *ChartSettings:
-		known = []string{"createNamespace", "disableHooks", "namespace", "release", "values"}
+		known = keysOf(reflect.TypeFor[ChartSettings]())
 	case *[]Kind:
-		known, nodes = []string{"group", "kind", "version"}, value.Content
+		known, nodes = keysOf(reflect.TypeFor[Kind]()), value.Content
 	default:
 		return
 	}
@@ -404,8 +477,8 @@ func (r *configParser) checkFile(key, value string, required bool) {
 	case strings.Contains(value, "://"):
 		r.checkURL(line, key, value)
 	case filepath.IsAbs(value) || strings.HasPrefix(value, "/"):
-		r.addError(line, "%s: %q is an absolute path, which others do not have: give one relative to this file", key,
-			value)
+		r.findings = append(r.findings, content.NewFinding(content.Warning, r.Where(key), fmt.Sprintf(
+			"%s: %q is an absolute path, which others do not have: write one relative to this file", key, value)))
 	}
 }
 

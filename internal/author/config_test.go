@@ -125,7 +125,7 @@ func TestOddInput(t *testing.T) {
 		"ManifestPath": {
 			reason:  "only the author has it",
 			config:  line("manifest", "manifest: /abs/m.yaml"),
-			problem: ":3: manifest: \"/abs/m.yaml\" is an absolute path",
+			problem: "/abs/m.yaml: no such file",
 		},
 		"ManifestMissing": {
 			reason:  "no such file",
@@ -188,7 +188,7 @@ func TestOddInput(t *testing.T) {
 		"DefaultCRPath": {
 			reason:  "only the author has it",
 			config:  good + "defaultCR: /abs/cr.yaml\n",
-			problem: ":10: defaultCR: \"/abs/cr.yaml\" is an absolute path",
+			problem: "/abs/cr.yaml: no such file",
 		},
 		"DefaultCRMissing": {
 			reason:  "no such file",
@@ -207,9 +207,26 @@ func TestOddInput(t *testing.T) {
 			problem: `:10: resources: the link of "a" is missing`,
 		},
 		"UnknownKey": {
+			reason:   "another tool may read it",
+			config:   good + "unknownField: 1\n",
+			images:   1,
+			warnings: 1,
+		},
+		"MisspeltKey": {
 			reason:  "somebody meant something by it",
-			config:  good + "unknownField: 1\n",
-			problem: `:10: unknown key "unknownField": known are`,
+			config:  good + "defualtCR: cr.yaml\n",
+			problem: `:10: unknown key "defualtCR": did you mean defaultCR? known are`,
+		},
+		"KeyOfAnotherCase": {
+			config:  good + "requiresdowntime: true\n",
+			problem: "did you mean requiresDowntime?",
+		},
+		"ModulectlFile": {
+			reason: "generated files have all keys, most of them empty",
+			config: good + "defaultCR: \"\"\nsecurity: \"\"\nsecurityScanEnabled: null\nlabels: {}\nannotations: {}\n" +
+				"manager: null\nassociatedResources: []\nresources: []\nrequiresDowntime: false\ninternal: false\n" +
+				"beta: false\nchannel: \"\"\nmandatory:\n",
+			images: 1,
 		},
 		"BrokenScaffold": {
 			reason:  "an old tool wrote such keys",
@@ -331,5 +348,20 @@ func TestCommit(t *testing.T) {
 				t.Errorf("%s: got %q, %v, want %q", c.reason, got, err, c.want)
 			}
 		})
+	}
+}
+
+// TestAbsolutePath checks that an absolute path is read, with a warning.
+func TestAbsolutePath(t *testing.T) {
+	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
+	object := []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+	if err := os.WriteFile(manifest, object, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := write(t, line("manifest", "manifest: "+manifest), "x", "")
+	m, err := Build(t.Context(), Source{File: config, Commit: "0123"})
+	if err != nil || len(m.Objects) != 1 || len(m.Findings) != 1 ||
+		!strings.Contains(m.Findings[0].What, "is an absolute path") {
+		t.Errorf("got %+v, %v", m, err)
 	}
 }
