@@ -559,6 +559,10 @@ var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
+// registryHost is the address of a registry, with a domain or a port, and optionally with a scheme and a path.
+var registryHost = regexp.MustCompile(
+	`^(https?://)?(localhost|[^/@\s]*[.:][^/@\s]*)(/[^@\s]*)?$`)
+
 var endpoint = regexp.MustCompile(`^https?://[^/@\s]+:[0-9]+$`)
 
 var stepName = regexp.MustCompile(`^(kyma|manifest)/[a-z]+(:[1-9][0-9]*)?$`)
@@ -593,7 +597,9 @@ func (m *Manager) Validate() error {
 		"set either this or --oci-registry-cred-secret, not both")
 	check(m.OCIRegistryHost != "" || m.OCIRegistryCredSecret != "", "oci-registry-host",
 		"set the registry of modules: this flag or --oci-registry-cred-secret")
-	check(!strings.ContainsAny(m.OCIRegistryHost, " \t\n@"), "oci-registry-host", "%q is not a host", m.OCIRegistryHost)
+	check(m.OCIRegistryHost == "" || registryHost.MatchString(m.OCIRegistryHost), "oci-registry-host",
+		"%q is not the address of a registry: use HOST.DOMAIN, HOST:PORT or http://HOST:PORT, with a path if needed",
+		m.OCIRegistryHost)
 	check(m.LogRuntimeLimit >= 0, "log-runtime-limit", "must not be negative")
 	check(m.OTLPEndpoint == "" || endpoint.MatchString(m.OTLPEndpoint), "otlp-endpoint",
 		"%q is neither http://HOST:PORT nor https://HOST:PORT", m.OTLPEndpoint)

@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	recorder := eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"))
+//	recorder := eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())
 //
 // # How it works
 //
@@ -15,6 +15,9 @@
 // the metric lifecycle_mgr_events_dropped_total: the status of the objects shows the same. Notes are clipped, because
 // an API server refuses an event whose note has more than 1,024 bytes.
 //
+// Each recorded event is a line of the log, too: what was installed, upgraded and removed, and what failed. An event of
+// a module is recorded on its Kyma and on its Manifest; only that of the Kyma is logged.
+//
 // # What it does not do
 //
 // It does not record events in runtimes: package eventlog does.
@@ -23,8 +26,10 @@ package eventrecorder
 import (
 	"fmt"
 	"hash/fnv"
+	"reflect"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,12 +50,13 @@ const (
 // Recorder is an [events.EventRecorder]. Safe for concurrent use.
 type Recorder struct {
 	next   events.EventRecorder
+	log    logr.Logger
 	budget *budget.Budget
 }
 
-// New returns a Recorder that records through next.
-func New(next events.EventRecorder) *Recorder {
-	return &Recorder{next: next, budget: budget.New(Burst, Interval)}
+// New returns a Recorder that records through next, and logs what it records.
+func New(next events.EventRecorder, log logr.Logger) *Recorder {
+	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval)}
 }
 
 // Eventf implements [events.EventRecorder].
@@ -63,7 +69,27 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // never fails
 	r.next.Eventf(regarding, related, kind, reason, fmt.Sprintf("%s-%08x", action, h.Sum32()), "%s", text)
+	if o, ok := regarding.(client.Object); ok && !isOnKyma(o, reason) {
+		r.log.Info(text, "runtime", runtimeOf(regarding), "reason", reason, "object", kindOf(o)+" "+o.GetName())
+	}
 }
+
+// isOnKyma reports whether an event about a Manifest is recorded on its Kyma, too.
+func isOnKyma(o client.Object, reason string) bool {
+	m, ok := o.(*v1beta2.Manifest)
+	if !ok || m.IsMandatory() {
+		return false
+	}
+	switch reason {
+	case v1beta2.EventInstalled, v1beta2.EventUpgraded, v1beta2.EventFailed, v1beta2.EventRecovered,
+		v1beta2.EventRemoved:
+		return true
+	}
+	return false
+}
+
+// kindOf returns the kind of an object.
+func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // runtimeOf returns the runtime of an object. An object that belongs to no runtime counts as one of its own.
 func runtimeOf(regarding runtime.Object) string {

@@ -11,6 +11,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
@@ -35,7 +39,7 @@ func (r *recorded) count() (n int) {
 // TestRecorder checks that two events are merged only if their notes are equal.
 func TestRecorder(t *testing.T) {
 	under := &recorded{notes: map[string][]string{}}
-	r := New(under)
+	r := New(under, logr.Discard())
 	for _, n := range []int{3, 4, 4} {
 		r.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned", "Sweep", "%d objects: 100%%", n)
 	}
@@ -52,7 +56,7 @@ func TestRecorder(t *testing.T) {
 // TestFlood checks that one runtime uses up only its own events, whichever of its objects they are about.
 func TestFlood(t *testing.T) {
 	under := &recorded{notes: map[string][]string{}}
-	r := New(under)
+	r := New(under, logr.Discard())
 	kyma := func(name string) client.Object { return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	manifest := func(name, kyma string) client.Object {
 		return &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
@@ -80,5 +84,32 @@ func TestFlood(t *testing.T) {
 		"three")
 	if got := under.count(); got != Burst+3 {
 		t.Errorf("the events of others were dropped, too: %d in all", got)
+	}
+}
+
+// TestLog checks that each event is logged once, though a module's event is recorded on its Kyma and its Manifest.
+func TestLog(t *testing.T) {
+	var lines []string
+	r := New(&recorded{notes: map[string][]string{}}, funcr.New(func(_, args string) { lines = append(lines, args) },
+		funcr.Options{}))
+	kyma := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	manifest := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "a-m",
+		Labels: map[string]string{v1beta2.LabelKymaName: "a"}}}
+	mandatory := manifest.DeepCopy()
+	mandatory.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
+	record := func(about client.Object, reason, note string) {
+		r.Eventf(about, nil, corev1.EventTypeNormal, reason, "Reconcile", "%s", note)
+	}
+	record(kyma, v1beta2.EventInstalled, "module m: version 1.0.0 is installed")
+	record(manifest, v1beta2.EventInstalled, "module m: version 1.0.0 is installed")
+	record(manifest, v1beta2.ReasonTakenOver, "took a field")
+	record(mandatory, v1beta2.EventInstalled, "module n: version 1.0.0 is installed")
+	want := []string{
+		`"level"=0 "msg"="module m: version 1.0.0 is installed" "runtime"="a" "reason"="Installed" "object"="Kyma a"`,
+		`"level"=0 "msg"="took a field" "runtime"="a" "reason"="TakenOver" "object"="Manifest a-m"`,
+		`"level"=0 "msg"="module n: version 1.0.0 is installed" "runtime"="a" "reason"="Installed" "object"="Manifest a-m"`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("lines of the log -want +got:\n%s", diff)
 	}
 }

@@ -359,3 +359,13 @@ func TestSavesAreLimited(t *testing.T) {
 		t.Error("the last status was not saved")
 	}
 }
+
+// TestTerminalText checks that controller-runtime gets a terminal error, and logs it without the words that mark it.
+func TestTerminalText(t *testing.T) {
+	b := newBench(t)
+	_, err := Run(t.Context(), Options{Client: b.Client, Controller: "test", Object: b.kyma},
+		Step{Name: "a", Do: func(context.Context) error { return reconcile.TerminalError(errors.New("boom")) }})
+	if !errors.Is(err, reconcile.TerminalError(nil)) || err.Error() != "boom" {
+		t.Errorf("the error is %q, want a terminal error with the text boom", err)
+	}
+}

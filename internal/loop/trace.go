@@ -20,9 +20,23 @@ func startTrace(ctx context.Context, o Options) (context.Context, func(error) er
 	ctx, endSpan := telemetry.Reconcile(ctx, o.Controller, about)
 	return ctx, func(err error) error {
 		endSpan(judge(err).result(), err)
+		if isTerminal(err) {
+			err = &terminalError{text: visible(err).Error(), error: err}
+		}
 		return about.Explain(err)
 	}
 }
+
+// terminalError is a terminal error for controller-runtime, which logs it, without the words that mark it.
+type terminalError struct {
+	error
+	text string
+}
+
+func (e *terminalError) Error() string { return e.text }
+
+// Unwrap returns the marked error.
+func (e *terminalError) Unwrap() error { return e.error }
 
 // aboutOf returns the runtime, module and version of an object.
 func aboutOf(o client.Object) telemetry.About {

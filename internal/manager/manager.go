@@ -144,7 +144,7 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 	}
 	f := foundation{config: c, manager: mgr, live: live, urgent: urgent, keeper: replica.keeper,
 		queues: newKymaQueues(c.Namespace), saves: loop.NewSaves(),
-		events: eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"))}
+		events: eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())}
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
 	}

@@ -49,8 +49,12 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	}
 	o.Transport = egress.New(egressOptions(c, o.Host))
 	r, err := registry.New(o)
+	if err != nil && c.OCIRegistryCredSecret != "" {
+		return nil, fmt.Errorf("opening the registry of modules that --oci-registry-cred-secret names: %w", err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("opening the registry of modules: %w", err)
+		return nil, fmt.Errorf("opening the registry of modules (--oci-registry-host, --modules-repository-subpath): %w",
+			err)
 	}
 	return r, nil
 }

@@ -215,9 +215,11 @@ func parseBase(text string) (base string, plain bool, err error) {
 		return "", false, ocm.NewError(ocm.InvalidReference, base[strings.LastIndex(base, "@")+1:],
 			"credentials do not belong in the host: put them into the credential Secret")
 	}
-	if u, err := url.Parse("//" + host); host == "" || err != nil || u.Host != host {
+	// a name without a dot and without a port would be a path in the default registry of the library
+	u, err := url.Parse("//" + host)
+	if err != nil || u.Host != host || !strings.ContainsAny(host, ".:") && host != "localhost" {
 		return "", false, ocm.NewError(ocm.InvalidReference, fmt.Sprintf("%q", text),
-			"not a registry: give it as host, host:port or http://host:port")
+			"not a registry: give it as host.domain, host:port or http://host:port")
 	}
 	return base, plain, nil
 }

@@ -50,8 +50,11 @@ func (e *explained) Unwrap() error { return e.error }
 // the attribute "suppressed". The attribute "runtime" of a record identifies its runtime; without it, the attribute
 // "name" does. A record with an error from [About.Explain] gets the attributes of the error. perMinute 0 means no
 // limit.
+//
+// Of records about the same runtime with the same error, one is passed within repeatInterval. The next one then has the
+// number of the others in the attribute "repeated".
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
-	l := &limit{suppressed: map[string]int{}}
+	l := &limit{suppressed: map[string]int{}, errors: map[problem]*passed{}}
 	if perMinute > 0 {
 		l.budget = budget.New(perMinute, time.Minute/time.Duration(perMinute))
 	}
@@ -76,6 +79,14 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 		r = r.Clone()
 		r.Add(about.Attributes()...)
 	}
+	repeated, pass := h.limit.takeError(problem{runtime, errorOf(r)}, r.Time)
+	if !pass {
+		return nil
+	}
+	if repeated > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int("repeated", repeated))
+	}
 	if runtime != "" {
 		suppressed, pass := h.limit.take(runtime, r.Time)
 		if !pass {
@@ -87,6 +98,17 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 		}
 	}
 	return h.Handler.Handle(ctx, r)
+}
+
+// errorOf returns the text of the first error in a record, or "".
+func errorOf(r slog.Record) (text string) {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, is := a.Value.Any().(error); is && err != nil {
+			text = err.Error()
+		}
+		return text == ""
+	})
+	return text
 }
 
 // aboutOf returns the attributes of the first error in the record that has attributes.
@@ -130,7 +152,43 @@ type limit struct {
 	budget *budget.Budget // nil: no limit
 
 	mu         sync.Mutex
-	suppressed map[string]int // guarded by mu; records since the last passed record, by name of the runtime
+	suppressed map[string]int      // guarded by mu; records since the last passed record, by name of the runtime
+	errors     map[problem]*passed // guarded by mu
+}
+
+// problem is an error in a runtime.
+type problem struct{ runtime, text string }
+
+// passed is the last passed record about a problem, and the number of records since.
+type passed struct {
+	at    time.Time
+	since int
+}
+
+// repeatInterval is the time for which the same error of a runtime is logged once.
+const repeatInterval = time.Minute
+
+// takeError reports whether a record about a problem may be passed on. Then repeated is the number of records that were
+// not. A problem without a text is always passed.
+func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
+	if p.text == "" {
+		return 0, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.errors[p]
+	if last != nil && now.Sub(last.at) < repeatInterval {
+		last.since++
+		return 0, false
+	}
+	if last != nil {
+		repeated = last.since
+	}
+	if len(l.errors) >= maxSuppressed {
+		clear(l.errors)
+	}
+	l.errors[p] = &passed{at: now}
+	return repeated, true
 }
 
 // take uses the budget of a runtime for one record. pass reports whether the record may be passed on.

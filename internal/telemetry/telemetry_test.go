@@ -287,3 +287,36 @@ func TestErrorsNameTheRuntime(t *testing.T) {
 		t.Errorf("Explain makes an error of none: %v", err)
 	}
 }
+
+// TestRepeatedErrors: the same error of a runtime is logged once in a minute, by whichever controller.
+func TestRepeatedErrors(t *testing.T) {
+	var out bytes.Buffer
+	h := LimitLogs(slog.NewJSONHandler(&out, nil), 0)
+	now := time.Now()
+	add := func(runtime, text string, after time.Duration) {
+		r := slog.NewRecord(now.Add(after), slog.LevelError, "Reconciler error", 0)
+		if text != "" {
+			r.Add("err", About{Runtime: runtime}.Explain(errors.New(text)))
+		}
+		if err := h.Handle(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("a", "boom", 0)
+	add("a", "boom", time.Second)
+	add("a", "boom", 2*time.Second)
+	add("a", "bang", 3*time.Second)
+	add("b", "boom", 4*time.Second)
+	add("a", "boom", repeatInterval)
+	add("", "", repeatInterval)
+	add("", "", repeatInterval)
+	var got []string
+	for _, l := range lines(t, &out) {
+		got = append(got, fmt.Sprint(l["runtime"], " ", l["err"], " ", l["repeated"]))
+	}
+	want := []string{"a boom <nil>", "a bang <nil>", "b boom <nil>", "a boom 2", "<nil> <nil> <nil>",
+		"<nil> <nil> <nil>"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("records -want +got:\n%s", diff)
+	}
+}

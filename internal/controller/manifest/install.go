@@ -160,7 +160,6 @@ func (n *run) waitFor(what string) error {
 // reportTakeovers records an event for each object whose fields were taken over from other field managers.
 func (n *run) reportTakeovers(ctx context.Context, taken []apply.Takeover) {
 	for _, t := range taken {
-		log.FromContext(ctx).Info("took ownership of fields", "object", t.String())
 		n.recordEvent(v1beta2.ReasonTakenOver, t.String())
 	}
 }
