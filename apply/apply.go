@@ -296,6 +296,7 @@ type applyCall struct {
 	mu               sync.Mutex
 	result           Result          // guarded by mu
 	unavailable      map[Ref]bool    // namespaces and CRDs that failed or wait; guarded by mu
+	droppedVersion   Ref             // first CRD that failed with StoredVersionDropped; guarded by mu
 	firstUnavailable [phaseCount]Ref // first object (of phaseFoundation: CRD) that failed or waits; guarded by mu
 }
 
@@ -321,6 +322,7 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 
 // mustWait returns whether an object has to wait, and the reason:
 //
+//	a CRD drops a version in which objects are stored          DependencyFailed
 //	its namespace is in this bundle and does not exist         DependencyFailed
 //	its CRD is in this bundle and failed                       DependencyFailed
 //	its CRD is in this bundle and its kind is not served yet   CRDNotEstablished
@@ -332,6 +334,8 @@ func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	defer a.mu.Unlock()
 	var needs Ref
 	switch home := (Ref{Kind: "Namespace", Name: it.ref.Namespace}); {
+	case phase > phaseFoundation && a.droppedVersion != (Ref{}):
+		needs = a.droppedVersion // the former version of the module stays, with its configuration and rights
 	case it.ref.Namespace != "" && a.unavailable[home]:
 		needs = home
 	case it.crd.Name != "" && a.unavailable[it.crd.identity()]:

@@ -257,6 +257,13 @@ func TestApplyFailures(t *testing.T) {
 		"Definition": {reason: "its custom resources wait, and so does the operator that needs it",
 			path: definitionPath, script: denied, want: ObjectRefused, class: Terminal,
 			waiting: []string{thingPath, managerPath, hookPath}},
+		"DroppedVersion": {reason: "the former version of the module stays, with its configuration and rights",
+			path: definitionPath, script: func(w http.ResponseWriter, _ *http.Request) {
+				refuseFor(w, "status.storedVersions[0]", "FieldValueInvalid",
+					`Invalid value: "v1": missing from spec.versions; v1 was previously a storage version`)
+			}, want: StoredVersionDropped, class: Terminal,
+			waiting: []string{accountPath, rolePath, configPath, servicePath, bindingPath, managerPath, hookPath,
+				thingPath}},
 		"CustomResource": {
 			reason: "nothing depends on it",
 			path:   thingPath,

@@ -41,7 +41,8 @@
 //
 // A CustomResourceDefinition that drops a stored version or changes its scope needs no check before the PATCH. The API
 // server compares the CustomResourceDefinition with the stored versions and writes nothing. The resulting error has
-// reason StoredVersionDropped or FieldImmutable.
+// reason StoredVersionDropped or FieldImmutable. After StoredVersionDropped, only namespaces and other
+// CustomResourceDefinitions are applied: the former version of a module keeps its configuration and its rights.
 //
 // Progress records data from the responses of the API server: generation, resourceVersion, UID and a hash of the owned
 // fields. With this data, ObserveEvent recognises events of own writes, and FindDrift has to read only metadata.

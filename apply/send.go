@@ -320,6 +320,10 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 		return // the object exists, so other objects can use it
 	}
 	a.markUnavailableLocked(it.ref)
+	if e.reason == StoredVersionDropped &&
+		(a.droppedVersion == (Ref{}) || compareRefs(it.ref, a.droppedVersion) < 0) {
+		a.droppedVersion = it.ref
+	}
 }
 
 // recordInvalidPolicy records that the annotations of an object are invalid. The object is not sent.
