@@ -23,6 +23,7 @@ var constructors = map[string]string{
 	"NewGauge": "gauge", "NewGaugeVec": "gauge", "NewCounter": "counter", "NewCounterVec": "counter",
 	"NewHistogram": "histogram", "NewHistogramVec": "histogram",
 	"NewGaugeFunc": "gauge", "NewCounterFunc": "counter", "NewStates": "gauge",
+	"NewCounts": "gauge",
 }
 
 // declaredMetrics returns the metrics that the source files of internal/metrics declare, sorted by name.
@@ -65,8 +66,8 @@ func declaredMetrics(root string) ([]metric, error) {
 }
 
 // parseMetric parses an expression that declares a metric. It accepts three forms: prometheus.NewX(prometheus.XOpts{…},
-// []string{labels…}), NewStates with the same arguments, and NewDesc(name, help, labels, constant labels). It returns
-// false for any other expression.
+// []string{labels…}), NewStates and NewCounts with the same arguments and optional labels, and NewDesc(name, help,
+// labels, constant labels). It returns false for any other expression.
 func parseMetric(e ast.Expr) (m metric, is bool) {
 	call, is := e.(*ast.CallExpr)
 	if !is || len(call.Args) == 0 {
@@ -76,7 +77,7 @@ func parseMetric(e ast.Expr) (m metric, is bool) {
 	switch f := call.Fun.(type) {
 	case *ast.SelectorExpr:
 		name = f.Sel.Name
-	case *ast.Ident: // NewStates is declared in internal/metrics itself
+	case *ast.Ident: // NewStates and NewCounts are declared in internal/metrics itself
 		name = f.Name
 	}
 	if name == "NewDesc" && len(call.Args) >= 3 {
@@ -105,6 +106,9 @@ func parseMetric(e ast.Expr) (m metric, is bool) {
 	}
 	if len(call.Args) > 1 {
 		m.labels = append(m.labels, stringsOf(call.Args[1])...)
+		for _, optional := range call.Args[2:] {
+			m.labels = append(m.labels, stringOf(optional))
+		}
 	}
 	return m, m.name != ""
 }

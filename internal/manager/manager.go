@@ -183,6 +183,8 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		}
 	}
 	if one.registerer != nil {
+		b := config.ReadBuild()
+		metrics.SetBuild(b.Version, b.Commit, b.Go)
 		metrics.Register(one.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
 			ctx, mgr.GetCache(), c.Namespace)})
 	}

@@ -380,11 +380,12 @@ var (
 			"its Lease.",
 	}, []string{"change"})
 
-	// KymaState is 1 for the current state of a Kyma. Other states have no series. Series: Kymas.
+	// KymaState is 1 for the current state of a Kyma. Other states have no series. The labels shoot and instance_id are
+	// absent outside of Kyma. Series: Kymas.
 	KymaState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_kyma_state",
 		Help: "Current state of a Kyma: 1 for that state, no series for others.",
-	}, []string{"kyma_name", "state", "shoot", "instance_id"})
+	}, []string{"kyma_name", "state"}, "shoot", "instance_id")
 
 	// MandatoryModuleState is 1 for the current state of a mandatory module of a Kyma. Other states have no series.
 	// Series: Kymas x mandatory modules.
@@ -393,13 +394,32 @@ var (
 		Help: "Current state of a mandatory module of a Kyma: 1 for that state, no series for others.",
 	}, []string{"module_name", "kyma_name", "state"})
 
-	// ModuleState is 1 for the current state of a module of a Kyma. Other states have no series. Series: Kymas x
-	// modules.
+	// ModuleState is 1 for the current state of a module of a Kyma. Other states have no series. The labels shoot and
+	// instance_id are absent outside of Kyma. Series: Kymas x modules.
 	ModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_module_state",
 		Help: "Current state of a module of a Kyma: 1 for that state, no series for others.",
-	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})
+	}, []string{"module_name", "kyma_name", "state"}, "shoot", "instance_id")
+
+	// Modules counts the modules of all Kymas, also the mandatory ones. Series: modules x versions x channels x states.
+	Modules = NewCounts(prometheus.Opts{
+		Name: "lifecycle_mgr_modules",
+		Help: "Modules in the fleet, by installed version, channel and state. The channel of a module with a fixed " +
+			"version is empty.",
+	}, []string{"module", "version", "channel", "state"})
+
+	// BuildInfo is 1. Its labels are those of [SetBuild].
+	BuildInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_build_info",
+		Help: "How this manager was built: always 1.",
+	}, []string{"version", "revision", "goversion"})
 )
+
+// SetBuild sets the labels of BuildInfo.
+func SetBuild(version, revision, goVersion string) {
+	BuildInfo.Reset()
+	BuildInfo.WithLabelValues(version, revision, goVersion).Set(1)
+}
 
 // Sources contains functions that return the values of metrics. These functions are called at each scrape.
 type Sources struct {
@@ -428,7 +448,7 @@ func Register(r prometheus.Registerer, s Sources) {
 		Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
 		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
-		MandatoryModuleState, ModuleState,
+		MandatoryModuleState, ModuleState, Modules, BuildInfo,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityOutdatedRuntimes, AuthoritySecretInvalid, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,
 		ListenerRequestSeconds, AgentReports, ListenerRefused, EventsMissed, ListenerForwarded, AgentsConnected,

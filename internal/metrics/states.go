@@ -13,7 +13,10 @@ import (
 // runtimes with five modules each, a GaugeVec needed as much memory as the cached objects of these runtimes. States is
 // safe for concurrent use.
 type States struct {
-	desc *prometheus.Desc
+	required int
+	// descs has a description for each set of optional labels that are present: bit n is for the optional label n. Only
+	// the last one, with all labels, is registered; others differ in nothing else.
+	descs []*prometheus.Desc
 
 	mu     sync.Mutex
 	series map[string][]string // guarded by mu: joined label values, by owner
@@ -23,10 +26,33 @@ type States struct {
 // UTF-8.
 const separator = "\xff"
 
-// NewStates returns a gauge with the given labels and without series.
-func NewStates(o prometheus.Opts, labels []string) *States {
-	return &States{desc: prometheus.NewDesc(prometheus.BuildFQName(o.Namespace, o.Subsystem, o.Name), o.Help, labels,
-		o.ConstLabels), series: map[string][]string{}}
+// NewStates returns a gauge with the given labels and without series. A series has an optional label only if its value
+// is not empty. The values of the optional labels are after those of the other labels.
+func NewStates(o prometheus.Opts, labels []string, optional ...string) *States {
+	s := &States{required: len(labels), series: map[string][]string{}}
+	for present := range 1 << len(optional) {
+		all := slices.Clone(labels)
+		for n, label := range optional {
+			if present&(1<<n) != 0 {
+				all = append(all, label)
+			}
+		}
+		s.descs = append(s.descs, prometheus.NewDesc(prometheus.BuildFQName(o.Namespace, o.Subsystem, o.Name), o.Help,
+			all, o.ConstLabels))
+	}
+	return s
+}
+
+// describe returns the description of a series, and the values of its labels.
+func (s *States) describe(joined string) (*prometheus.Desc, []string) {
+	all := strings.Split(joined, separator)
+	values, present := all[:s.required:s.required], 0
+	for n, value := range all[s.required:] {
+		if value != "" {
+			values, present = append(values, value), present|1<<n
+		}
+	}
+	return s.descs[present], values
 }
 
 // Set replaces the series of an owner, such as a Kyma. Each series is a list with the values of all labels. Duplicate
@@ -49,7 +75,7 @@ func (s *States) Set(owner string, series ...[]string) {
 }
 
 // Describe implements [prometheus.Collector].
-func (s *States) Describe(to chan<- *prometheus.Desc) { to <- s.desc }
+func (s *States) Describe(to chan<- *prometheus.Desc) { to <- s.descs[len(s.descs)-1] }
 
 // Collect implements [prometheus.Collector].
 func (s *States) Collect(to chan<- prometheus.Metric) {
@@ -61,9 +87,10 @@ func (s *States) Collect(to chan<- prometheus.Metric) {
 	s.mu.Unlock()
 	for _, ofOwner := range all {
 		for _, values := range ofOwner {
-			m, err := prometheus.NewConstMetric(s.desc, prometheus.GaugeValue, 1, strings.Split(values, separator)...)
+			desc, values := s.describe(values)
+			m, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, 1, values...)
 			if err != nil {
-				m = prometheus.NewInvalidMetric(s.desc, err)
+				m = prometheus.NewInvalidMetric(desc, err)
 			}
 			to <- m
 		}

@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,4 +74,62 @@ func TestStatesOfMany(t *testing.T) {
 	if got := len(s.series["a"]); got != n/2 {
 		t.Errorf("%d series, want %d", got, n/2)
 	}
+}
+
+// TestOptionalLabels checks that labels without a value are absent, also in the presence of series that have them.
+func TestOptionalLabels(t *testing.T) {
+	s := NewStates(prometheus.Opts{Name: "states", Help: "For a test."}, []string{"name"}, "shoot", "id")
+	r := prometheus.NewRegistry()
+	r.MustRegister(s)
+	s.Set("a", []string{"a", "", ""})
+	s.Set("b", []string{"b", "x", ""})
+	s.Set("c", []string{"c", "", "y"})
+	s.Set("d", []string{"d", "x", "y"})
+	want := []string{"name=a", "name=b shoot=x", "id=y name=c", "id=y name=d shoot=x"}
+	if diff := cmp.Diff(want, gather(t, r)); diff != "" {
+		t.Errorf("series -want +got:\n%s", diff)
+	}
+}
+
+// TestCounts checks that entries are counted over all owners, and that no series stays with the count 0.
+func TestCounts(t *testing.T) {
+	c := NewCounts(prometheus.Opts{Name: "counts", Help: "For a test."}, []string{"module", "version"})
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	c.Set("a", []string{"x", "1"}, []string{"y", "1"})
+	c.Set("b", []string{"x", "1"})
+	c.Set("c", []string{"x", "2"})
+	c.Set("c", []string{"x", "1"}, []string{"x", "1"})
+	c.Set("a", []string{"x", "2"})
+	c.Set("b")
+	c.Set("nobody")
+	want := []string{"module=x version=1: 2", "module=x version=2: 1"}
+	var got []string
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range families[0].GetMetric() {
+		got = append(got, fmt.Sprintf("%s: %v", gather(t, r)[i], m.GetGauge().GetValue()))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("series -want +got:\n%s", diff)
+	}
+}
+
+// gather returns the labels of each series of a registry with one metric.
+func gather(t *testing.T, r *prometheus.Registry) (series []string) {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetName()+"="+l.GetValue())
+		}
+		series = append(series, strings.Join(labels, " "))
+	}
+	return series
 }

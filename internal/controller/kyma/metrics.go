@@ -16,6 +16,11 @@ const renewalGracePeriod = 24 * time.Hour
 // recordMetrics sets the gauges of this Kyma and its modules after the status was reported. recordMetrics deletes the
 // gauges that no longer match the status.
 func (n *run) recordMetrics() {
+	owner := n.Namespace + "/" + n.kyma.Name
+	metrics.Modules.Set(owner, countsOf(n.kyma.Status.Modules)...)
+	if n.found.resolved {
+		metrics.Modules.Set(owner+"/mandatory", countsOf(plan.MandatoryEntries(n.modules, n.now))...)
+	}
 	if !n.RuntimeMetrics {
 		return
 	}
@@ -40,8 +45,19 @@ func (n *run) recordMetrics() {
 	}
 }
 
+// countsOf returns the label values of the modules for the gauge of the fleet.
+func countsOf(modules []v1beta2.ModuleStatus) [][]string {
+	all := make([][]string, len(modules))
+	for i, m := range modules {
+		all[i] = []string{m.Name, m.Version, m.Channel, string(m.State)}
+	}
+	return all
+}
+
 // forgetMetrics deletes the gauges of a deleted Kyma.
 func (r *Reconciler) forgetMetrics(kyma string) {
+	metrics.Modules.Set(r.Namespace + "/" + kyma)
+	metrics.Modules.Set(r.Namespace + "/" + kyma + "/mandatory")
 	metrics.CertificateOverdue.DeleteLabelValues(kyma)
 	metrics.KymaState.Set(kyma)
 	metrics.ModuleState.Set(kyma)

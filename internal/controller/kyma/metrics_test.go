@@ -14,7 +14,12 @@ import (
 // TestSeries checks that a runtime has one series for its state and one series for each module, regardless of its
 // earlier series.
 func TestSeries(t *testing.T) {
-	r := testReconciler(t, Options{RuntimeMetrics: true})
+	r := testReconciler(t, Options{RuntimeMetrics: true, Namespace: "n"})
+	modules := func() int {
+		all := make(chan prometheus.Metric, 100)
+		metrics.Modules.Collect(all)
+		return len(all)
+	}
 	count := func() int {
 		all := make(chan prometheus.Metric, 100)
 		for _, c := range []prometheus.Collector{metrics.KymaState, metrics.ModuleState, metrics.MandatoryModuleState} {
@@ -37,6 +42,9 @@ func TestSeries(t *testing.T) {
 	if n := count(); n != 4+3 {
 		t.Errorf("%d series, want 4 and 3", n)
 	}
+	if n := modules(); n != 4 { // x and y Processing, x Ready, and the mandatory module of both Kymas
+		t.Errorf("%d series of modules, want 4", n)
+	}
 	for range 2 {
 		report("a", v1beta2.StateReady, "y")
 		if n := count(); n != 3+3 {
@@ -46,7 +54,7 @@ func TestSeries(t *testing.T) {
 	r.forgetMetrics("a")
 	r.forgetMetrics("b")
 	r.forgetMetrics("c")
-	if n := count(); n != 0 {
+	if n := count() + modules(); n != 0 {
 		t.Errorf("%d series are left of deleted Kymas", n)
 	}
 }
