@@ -25,7 +25,7 @@ up: build bin/kubectl ## start a control plane, two runtimes and a module; UNTIL
 
 build: ## build manager, playground and sample operator into bin/
 	@echo "Building into bin/, including Kubernetes: 4 to 6 minutes on two cores the first time, seconds after that."
-	@$(call progress,$(release) -o bin/ ./cmd/...)
+	@$(call progress,$(release) -o bin/ ./cmd/...) && ln -sf klm bin/kubectl-lifecycle && ln -sf klm bin/kubectl_complete-lifecycle
 	@cd playground && $(call progress,-o ../bin/sample-operator ./sample/operator)
 	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground)
 

@@ -139,7 +139,8 @@ func TestPagesAreComplete(t *testing.T) {
 	for name, least := range map[string][]string{
 		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `0s` |"},
 		"api.md":   {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
-		"klm.md":   {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`",
+		"klm.md": {"## klm runtime add\n", "## klm status\n", "## klm completion\n", "`klm --version`",
+			"| `--version` |  | pin this version instead of following a channel |"}, "conditions.md": {"`ModuleCatalog`", "`Warning`",
 			"`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},
 		"module-config.md": {"| `chart` | map |", "| `createNamespace` | boolean |", "| `security` |"},
 		"metrics.md":       {"`lifecycle_mgr_step_duration_seconds` | histogram | `controller`, `step`, `result`"},

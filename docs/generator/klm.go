@@ -23,19 +23,21 @@ func klmPage(string) (string, error) {
 	}
 	b.WriteString("\n## Flags of all verbs\n\n")
 	writeFlags(&b, root.PersistentFlags())
+	b.WriteString("\n`klm --version` prints the version of klm, and `--help` of every verb prints its help.\n")
 	for _, c := range verbs {
 		writeVerb(&b, c)
 	}
 	return b.String(), nil
 }
 
-// collectVerbs appends all commands that have no subcommands to all, sorted by name.
+// collectVerbs appends all commands that have no subcommands to all, sorted by name. The shells of klm completion are
+// arguments in the reference.
 func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 	for _, sub := range c.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
 			continue
 		}
-		if sub.HasSubCommands() {
+		if sub.HasSubCommands() && sub.Name() != "completion" {
 			collectVerbs(sub, all)
 			continue
 		}
@@ -51,7 +53,7 @@ func writeVerb(b *strings.Builder, c *cobra.Command) {
 	}
 	own := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
 	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != "version" {
+		if f.Name != "help" {
 			own.AddFlag(f)
 		}
 	})

@@ -77,9 +77,13 @@ type Streams = console.Streams
 
 // Run runs the command line args, of which the first is the name of the program, and returns the exit code.
 func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
-	a := &console.App{Streams: s, Config: c, Name: nameOf(args[0]), Now: time.Now}
+	name, isCompletion := nameOf(args[0])
+	a := &console.App{Streams: s, Config: c, Name: name, Now: time.Now}
 	root := root(a)
-	root.SetArgs(args[1:])
+	if args = args[1:]; isCompletion {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
@@ -93,12 +97,18 @@ func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
 	return console.ExitCode(err)
 }
 
-// nameOf returns the name with which the user calls the program. kubectl finds a plugin by the name of its file.
-func nameOf(file string) string {
-	if plugin, is := strings.CutPrefix(strings.TrimSuffix(filepath.Base(file), ".exe"), "kubectl-"); is {
-		return "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+// nameOf returns the name with which the user calls the program. kubectl finds a plugin by the name of its file, and
+// the completion of that plugin by a file kubectl_complete-NAME, for which isCompletion is true.
+func nameOf(file string) (name string, isCompletion bool) {
+	file = strings.TrimSuffix(filepath.Base(file), ".exe")
+	plugin, isCompletion := strings.CutPrefix(file, "kubectl_complete-")
+	if !isCompletion {
+		var isPlugin bool
+		if plugin, isPlugin = strings.CutPrefix(file, "kubectl-"); !isPlugin {
+			return "klm", false
+		}
 	}
-	return "klm"
+	return "kubectl " + strings.ReplaceAll(plugin, "_", "-"), isCompletion
 }
 
 // root returns the whole tree of commands.
@@ -152,5 +162,13 @@ klm completion bash > /etc/bash_completion.d/klm`,
 func Tree() *cobra.Command {
 	c := config.NewKlm()
 	c.NoColor = false
-	return root(&console.App{Config: c, Name: "klm", Now: time.Now})
+	tree := root(&console.App{Config: c, Name: "klm", Now: time.Now})
+	tree.InitDefaultCompletionCmd()
+	for _, c := range tree.Commands() {
+		if c.Name() == "completion" {
+			c.Use, c.DisableFlagsInUseLine = "completion bash|fish|powershell|zsh", true
+			c.Example = "  klm completion bash > /etc/bash_completion.d/klm"
+		}
+	}
+	return tree
 }

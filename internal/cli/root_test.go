@@ -13,7 +13,8 @@ import (
 // TestHelp: every verb has an example, which begins with its own name, and a sentence.
 func TestHelp(t *testing.T) {
 	for _, program := range []string{"klm", "kubectl-lifecycle"} {
-		a := &console.App{Config: config.NewKlm(), Name: nameOf(program), Now: time.Now}
+		name, _ := nameOf(program)
+		a := &console.App{Config: config.NewKlm(), Name: name, Now: time.Now}
 		root := root(a)
 		all := root.Commands()
 		for len(all) > 0 {
@@ -61,5 +62,25 @@ func TestRun(t *testing.T) {
 				t.Errorf("%s: code %d, says:\n%s", c.reason, code, out.String())
 			}
 		})
+	}
+}
+
+// TestPluginCompletion: kubectl calls a file of its own for the completion of a plugin.
+func TestPluginCompletion(t *testing.T) {
+	var out bytes.Buffer
+	code := Run(t.Context(), config.NewKlm(), []string{"/usr/bin/kubectl_complete-lifecycle", "runtime", "pau"},
+		console.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+	if code != console.ExitOK || !strings.HasPrefix(out.String(), "pause\t") {
+		t.Errorf("exit code %d:\n%s", code, out.String())
+	}
+}
+
+// TestReference: the tree of the reference has the commands that cobra adds, and flags that are named version.
+func TestReference(t *testing.T) {
+	tree := Tree()
+	for _, path := range []string{"completion bash", "module enable", "module set-version"} {
+		if c, _, err := tree.Find(strings.Fields(path)); err != nil || c.CommandPath() != "klm "+path {
+			t.Errorf("%s is not in the tree: %v", path, err)
+		}
 	}
 }

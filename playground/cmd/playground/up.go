@@ -184,10 +184,7 @@ func allReady(rows []landscape.Row) bool {
 
 // whatNext returns a text with commands to try next. The commands work without changes.
 func (v *up) whatNext(l *landscape.Landscape) string {
-	kubectl := filepath.Join(v.Bin, "kubectl")
-	if !strings.Contains(kubectl, "/") {
-		kubectl = "./" + kubectl
-	}
+	kubectl, klm := v.program("kubectl"), v.program("klm")
 	admin, runtime := l.Kubeconfig(landscape.ControlPlane), l.Kubeconfig(landscape.ControlPlane)
 	if !v.InCluster {
 		runtime = l.Kubeconfig(v.Runtimes[0])
@@ -197,20 +194,32 @@ All is Ready. What to try next, in another terminal, from this folder:
 
   see what the operator of the fleet sees
     %[1]s --kubeconfig %[2]s -n %[4]s get kyma,manifest
+    %[9]s status --kubeconfig %[2]s
   switch the module to channel fast, as the admin of a runtime
     %[1]s --kubeconfig %[3]s -n kyma-system patch kyma %[7]s --type merge -p '{"spec":{"modules":[{"name":"%[5]s","channel":"fast"}]}}'
+    %[9]s module set-channel %[5]s fast --kubeconfig %[3]s     # the same with klm, which waits
   delete an object and see it come back
     %[1]s --kubeconfig %[3]s -n kyma-system delete deployment sample-operator
   break something and see the reason
     %[1]s --kubeconfig %[3]s -n kyma-system patch %[6]s --type merge -p '{"spec":{"fail":"the disk is full"}}'
     %[1]s --kubeconfig %[3]s -n kyma-system get kyma %[7]s -o jsonpath='{.status.modules}'
+    %[9]s module why %[5]s --kubeconfig %[3]s
   mend it
     %[1]s --kubeconfig %[3]s -n kyma-system patch %[6]s --type merge -p '{"spec":{"fail":null}}'
   remove the module
     %[1]s --kubeconfig %[3]s -n kyma-system patch kyma %[7]s --type merge -p '{"spec":{"modules":[]}}'
 %[8]s
 The table is printed again when something changes. Ctrl-C stops and removes everything.
-`, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outage())
+`, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outage(), klm)
+}
+
+// program returns the path of a program with which a shell finds it.
+func (v *up) program(name string) string {
+	path := filepath.Join(v.Bin, name)
+	if !strings.Contains(path, "/") {
+		path = "./" + path
+	}
+	return path
 }
 
 // outage returns a text about how to make a runtime unreachable and reachable again. In in-cluster mode there is no
