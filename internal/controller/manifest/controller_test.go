@@ -209,6 +209,34 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// TestDriftDuringUpgrade: an object that was deleted while another version was requested is created again, although its
+// content is the same in both versions.
+func TestDriftDuringUpgrade(t *testing.T) {
+	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "a"}
+	for name, change := range map[string]changes{
+		"Event":   {objects: map[apply.Ref]objectEvent{ref: {deleted: true}}},
+		"Retried": {retried: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, moduleOf(nil))
+			b.write("sample", configMap("a", "1"), configMap("b", "1"))
+			b.settle(v1beta2.StateReady)
+			b.runtime.drop(configMaps + "a")
+			b.r.memoryOf(client.ObjectKeyFromObject(b.manifest()), "m-1").restoreChanges(change)
+			b.write("sample", configMap("a", "1"), configMap("b", "2"))
+			b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+			for range 3 {
+				if _, err := b.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if b.manifest().Status.Version != "2.0.0" || b.runtime.object(configMaps+"a") == nil {
+				t.Errorf("version %s is installed, the objects are %v", b.manifest().Status.Version, b.runtime.paths())
+			}
+		})
+	}
+}
+
 // TestLongErrorIsReported: the runtime denies reads of 120 objects, so the error is longer than the limit of a
 // condition message. The error is still reported, so the Manifest does not stay Ready.
 func TestLongErrorIsReported(t *testing.T) {

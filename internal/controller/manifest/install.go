@@ -79,6 +79,7 @@ func (n *run) apply(ctx context.Context) error {
 	}
 	if n.plan.applyAll {
 		n.memory.ownersTurn = nil
+		n.forgetDrifted()
 	} else {
 		found, err := n.compare(ctx)
 		if err != nil {
@@ -108,6 +109,16 @@ func (n *run) apply(ctx context.Context) error {
 		n.memory.conflicts = append(n.memory.conflicts, c.Ref)
 	}
 	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
+}
+
+// forgetDrifted makes Apply send the objects that others have changed or deleted, even if their content is the same in
+// the former version. Without it, Apply would skip them, and the event about the change would be lost.
+func (n *run) forgetDrifted() {
+	if n.plan.compareAll {
+		n.memory.progress.Forget(n.refs...)
+		return
+	}
+	n.memory.progress.Forget(n.plan.drifted...)
 }
 
 // applySet sends the objects of one source. applySet waits until the API server of the runtime serves the kinds that

@@ -23,9 +23,10 @@ type plan struct {
 	overlay render.Overlay
 	digest  string // digest of all inputs that determine the desired content
 
-	applyAll   bool        // all objects are applied, because this digest has not been applied completely
-	drifted    []apply.Ref // without applyAll: the objects to compare, because others changed or deleted them
-	compareAll bool        // without applyAll: all objects are compared
+	applyAll bool // all objects are applied, because this digest has not been applied completely
+	// the objects that others changed or deleted: they are compared, or sent again with applyAll
+	drifted    []apply.Ref
+	compareAll bool // all objects are compared, or sent again with applyAll
 }
 
 // history is the data from earlier reconciles and events that newPlan needs.
