@@ -347,6 +347,43 @@ monitoring:
 	}
 }
 
+// TestRolesOfPeople checks that the roles view, edit and admin of Kubernetes contain rules for all kinds.
+func TestRolesOfPeople(t *testing.T) {
+	objects, err := Objects(t.Context(), Options{Flavour: ControlPlaneFlavour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	rights := map[string]map[string]string{"view": {}, "edit": {}, "admin": {}} // role -> resource -> verbs
+	for _, o := range objects {
+		if o.GetKind() == "CustomResourceDefinition" {
+			plural, _, _ := unstructured.NestedString(o.Object, "spec", "names", "plural")
+			kinds = append(kinds, plural)
+		}
+		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+		for role, has := range rights {
+			if o.GetLabels()["rbac.authorization.k8s.io/aggregate-to-"+role] != "true" {
+				continue
+			}
+			for _, rule := range rules {
+				r := rule.(map[string]any)
+				for _, resource := range r["resources"].([]any) {
+					has[resource.(string)] += fmt.Sprint(r["verbs"])
+				}
+			}
+		}
+	}
+	const read, write = "[get list watch]", "[create update patch delete deletecollection]"
+	want := map[string]map[string]string{"view": {}, "edit": {}, "admin": {}}
+	for _, kind := range kinds {
+		want["view"][kind], want["edit"][kind], want["admin"][kind] = read, read, read+write
+	}
+	want["edit"]["kymas"] = read + write
+	if diff := cmp.Diff(want, rights); len(kinds) != 5 || diff != "" {
+		t.Errorf("kinds %v, rights -want +got:\n%s", kinds, diff)
+	}
+}
+
 // TestFlavours checks the objects of both flavours against the rules of a safe installation.
 func TestFlavours(t *testing.T) {
 	for _, flavour := range []string{ControlPlaneFlavour, InClusterFlavour} {
