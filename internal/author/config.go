@@ -226,8 +226,7 @@ func (r *configParser) fields() map[string]any {
 // keysOf returns the keys of the entries in a map, from the tags of a struct, sorted.
 func keysOf(t reflect.Type) []string {
 	var keys []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if f.Anonymous {
 			keys = append(keys, keysOf(f.Type)...)
 		} else {

@@ -115,8 +115,7 @@ func (c *fieldComparison) compareFields(path string, tree map[string]any, t refl
 
 // addFields adds the fields of a struct by their names in JSON, with those of embedded structs.
 func addFields(t reflect.Type, fields map[string]reflect.Type) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
