@@ -9,9 +9,9 @@ export GOBIN := $(CURDIR)/bin
 sums = find api crds playground/sample -name 'zz_generated.*' -o -path 'crds/*.yaml' | sort | xargs cksum
 # The version of Kubernetes in the playground, for `kubectl version` and the API servers' /version.
 kube = -ldflags "-X k8s.io/component-base/version.gitVersion=$(shell cd playground && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
-# Filters the output of `go build -v`: counts packages, prints the progress every few seconds, and keeps messages and exit code.
+# Filters the output of `go build -v $(1)`, which compiles about $(2) packages the first time: counts packages, prints the progress every few seconds, and keeps messages and exit code.
 progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&1; echo "exit $$?"; kill $$!) | { n=0; m=0; while read -r line; do \
-	case "$$line" in tick) echo "  ... $$m modules downloaded, $$n packages compiled";; "exit "*) exit $${line\#exit };; \
+	case "$$line" in tick) echo "  ... $$m modules downloaded, $$n$(if $(2), of about $(2)) packages compiled";; "exit "*) exit $${line\#exit };; \
 	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
 
 .DEFAULT_GOAL := help
@@ -25,12 +25,12 @@ up: build bin/kubectl ## start a control plane, two runtimes and a module; UNTIL
 
 build: ## build manager, playground and sample operator into bin/
 	@echo "Building into bin/, including Kubernetes: 4 to 6 minutes on two cores the first time, seconds after that."
-	@$(call progress,$(release) -o bin/ ./cmd/...) && ln -sf klm bin/kubectl-lifecycle && ln -sf klm bin/kubectl_complete-lifecycle
+	@$(call progress,$(release) -o bin/ ./cmd/...,1400) && ln -sf klm bin/kubectl-lifecycle && ln -sf klm bin/kubectl_complete-lifecycle
 	@cd playground && $(call progress,-o ../bin/sample-operator ./sample/operator)
-	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground)
+	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground,1400)
 
 bin/kubectl: playground/go.mod
-	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl) && touch ../bin/kubectl
+	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl,120) && touch ../bin/kubectl
 
 # The playground tests programs of another module, so cached results do not apply (-count=1). Its slowest package runs first.
 # Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait, so six run at a time (-parallel).

@@ -49,8 +49,12 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
+// lostLead is in the last message of a manager that ends because it lost its lead. In a cluster, its Deployment starts
+// it again.
+const lostLead = "leader election lost"
+
 // Follow prints the table of rows each time it changes, until done returns true. If the context ends first, Follow
-// returns the cause and the rows that were not Ready.
+// returns the cause and the rows that were not Ready. A manager that lost its lead is started again.
 func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) bool) error {
 	begin, last := time.Now(), ""
 	var rows []Row
@@ -65,6 +69,10 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 		}
 		select {
 		case <-l.Manager.Done():
+			if tail := l.LogTail(10); strings.Contains(tail, lostLead) {
+				l.Say("\nthe manager could not renew its Lease in time, because this machine is busy: it is started again")
+				return false, l.RestartManager()
+			}
 			return false, fmt.Errorf("the manager has ended; the end of its log:\n%s", l.LogTail(10))
 		default:
 			return done(rows), nil

@@ -71,6 +71,9 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	if v.InCluster {
 		v.Runtimes = nil
 	}
+	if err := silenceLibraries(); err != nil {
+		return err
+	}
 	var flags []string
 	if !v.InCluster {
 		flags = []string{"--watch-mode=agent", "--heartbeat-interval=5s"}
