@@ -198,7 +198,7 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 			"app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
 
-// lintObjects reports duplicate objects, and objects that must not be in a manifest.
+// lintObjects reports duplicate objects, objects that must not be in a manifest, and objects that a removal keeps.
 func (m *Module) lintObjects() []content.Finding {
 	var findings []content.Finding
 	seen := map[string]*unstructured.Unstructured{}
@@ -212,6 +212,11 @@ func (m *Module) lintObjects() []content.Finding {
 		if o.GetKind() == "Namespace" && (o.GetName() == "default" || strings.HasPrefix(o.GetName(), "kube-")) {
 			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
 				"this namespace belongs to Kubernetes: leave it out"))
+		}
+		if o.GetAnnotations()[apply.AnnotationPrune] == "keep" {
+			findings = append(findings, content.NewFinding(content.Info, content.NameOf(o),
+				fmt.Sprintf("it stays in the runtime when the module is removed (annotation %s: keep; in a chart, "+
+					"helm.sh/resource-policy: keep)", apply.AnnotationPrune)))
 		}
 		gvk := o.GroupVersionKind()
 		if m.DefaultCR != nil && key == idOf(m.DefaultCR) {

@@ -283,3 +283,25 @@ func TestLintDefaultCR(t *testing.T) {
 		})
 	}
 }
+
+// TestLintObjects checks objects that are in a manifest twice, and objects that a removal keeps.
+func TestLintObjects(t *testing.T) {
+	object := func(more string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: kyma-system" + more + "}\n---\n"
+	}
+	cases := map[string]struct{ reason, manifest, want string }{
+		"Equal":     {"the manager applies it once", object("") + object(""), ""},
+		"Different": {"", object("") + object(", labels: {a: b}"), "twice, with different content"},
+		"Kept": {"", object(", annotations: {operator.kyma-project.io/prune: keep}"),
+			"it stays in the runtime when the module is removed"},
+	}
+	for name, tc := range cases {
+		got := ""
+		for _, f := range moduleOf(t, "1.0.0", tc.manifest).lintObjects() {
+			got += f.String()
+		}
+		if !strings.Contains(got, tc.want) || tc.want == "" && got != "" {
+			t.Errorf("%s: got %q, want %q: %s", name, got, tc.want, tc.reason)
+		}
+	}
+}
