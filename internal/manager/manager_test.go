@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +37,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // startDiscovery starts an API server that answers only which kinds it serves: all of the manager's scheme.
@@ -538,4 +540,33 @@ type failingReader struct{ client.Reader }
 func (failingReader) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// TestBase checks that runtimes get the CRDs of this program, without the versions that need a conversion webhook.
+func TestBase(t *testing.T) {
+	base, err := Base()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, o := range base.Objects {
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := json.Unmarshal(o.AppendJSON(nil, "", render.Overlay{}), &crd); err != nil {
+			t.Fatal(err)
+		}
+		if crd.Kind != "CustomResourceDefinition" {
+			continue
+		}
+		for _, v := range crd.Spec.Versions {
+			got[crd.Name] = append(got[crd.Name], v.Name)
+		}
+	}
+	want := map[string][]string{
+		"kymas.operator.kyma-project.io":              {"v1beta2"},
+		"moduletemplates.operator.kyma-project.io":    {"v1beta2"},
+		"modulereleasemetas.operator.kyma-project.io": {"v1beta2"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("versions of the CRDs -want +got:\n%s", diff)
+	}
 }
