@@ -1,6 +1,10 @@
 package channel
 
-import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+import (
+	"fmt"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
 
 // CheckContent returns the Blocker of a version whose content was replaced in the registry, or nil. The annotations of
 // its ModuleTemplate show that: the content that was recorded first, the content that the registry has, and the content
@@ -15,6 +19,7 @@ func CheckContent(t *v1beta2.ModuleTemplate, module, version string) *Blocker {
 	return newBlocker(v1beta2.ReasonVersionReplaced, "ModuleTemplate "+t.Name,
 		"version %s of module %s was replaced in the registry: its content was %.80s and is %.80s now, and what is installed "+
 			"stays as it is; push the former content again and retry, or publish the new content as a new version, or "+
-			"accept it for all runtimes by the annotation %s: %.80q on ModuleTemplate %s in the control plane",
-		version, module, recorded, found, v1beta2.AnnotationAcceptContent, found, t.Name)
+			"accept it for all runtimes in the control plane: %s", version, module, recorded, found,
+		annotateCommand("moduletemplate", t.Namespace, t.Name, fmt.Sprintf("%s=%.80s", v1beta2.AnnotationAcceptContent,
+			found)))
 }

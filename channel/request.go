@@ -76,7 +76,7 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	}
 	if why, ok := pauseReason(k, v1beta2.AnnotationPaused); ok {
 		return newBlocker(v1beta2.ReasonKymaPaused, "Kyma "+k.Name,
-			"Kyma %s is paused (%s): remove the annotation %s from it to go on", k.Name, why, v1beta2.AnnotationPaused)
+			"Kyma %s is paused (%s): to go on, run %s", k.Name, why, annotateKyma(k, v1beta2.AnnotationPaused+"-"))
 	}
 	if module == "" {
 		return nil
@@ -84,9 +84,27 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	key := v1beta2.AnnotationPausedModulePrefix + module
 	if why, ok := pauseReason(k, key); ok {
 		return newBlocker(v1beta2.ReasonModulePaused, "module "+module,
-			"module %s is paused (%s): remove the annotation %s from Kyma %s to go on", module, why, key, k.Name)
+			"module %s is paused (%s): to go on, run %s", module, why, annotateKyma(k, key+"-"))
 	}
 	return nil
+}
+
+// annotateKyma returns the command that changes an annotation of a Kyma, after the cluster in which it has to be run.
+func annotateKyma(k *v1beta2.Kyma, annotation string) string {
+	where := "the control plane"
+	if k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {
+		where = "the runtime"
+	}
+	return "in " + where + ": " + annotateCommand("kyma", k.Namespace, k.Name, annotation)
+}
+
+// annotateCommand returns the command that changes an annotation of an object. The annotation is KEY=VALUE, or KEY- to
+// remove it.
+func annotateCommand(resource, namespace, name, annotation string) string {
+	if namespace != "" {
+		resource = "-n " + namespace + " " + resource
+	}
+	return "kubectl annotate " + resource + " " + name + " " + annotation
 }
 
 // pauseReason returns the reason in an annotation and whether the annotation requests a pause.

@@ -131,16 +131,16 @@ func TestPaused(t *testing.T) {
 			annotations: map[string]string{v1beta2.AnnotationPaused: "moving house"},
 			module:      "keda",
 			code:        "KymaPaused",
-			says: "Kyma runtime-a is paused (moving house): remove the annotation " +
-				"operator.kyma-project.io/paused",
+			says: "Kyma runtime-a is paused (moving house): to go on, run in the control plane: " +
+				"kubectl annotate kyma runtime-a operator.kyma-project.io/paused-",
 		},
 		"Module": {
 			reason:      "a module alone",
 			annotations: map[string]string{ofKeda: " INC-1 "},
 			module:      "keda",
 			code:        "ModulePaused",
-			says: "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda " +
-				"from Kyma runtime-a",
+			says: "module keda is paused (INC-1): to go on, run in the control plane: " +
+				"kubectl annotate kyma runtime-a paused.operator.kyma-project.io/keda-",
 		},
 		"Both": {
 			reason:      "the larger one is reported",

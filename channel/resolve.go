@@ -423,31 +423,46 @@ func (s *search) checkDowngrade() *Blocker {
 	}
 	if s.request.Mandatory {
 		return newBlocker(v1beta2.ReasonDowngradeRefused, s.releaseObject(),
-			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it by the "+
-				"annotation %s: %q on %s",
-			highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, v1beta2.ValueTrue, s.releaseObject())
+			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it %s",
+			highest, s.Module, state, s.Version, s.allowDowngradeCommand())
 	}
 	return newBlocker(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
-		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow "+
-			"it by the annotation %s: %q on the Kyma",
-		highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, s.Module)
+		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow it %s",
+		highest, s.Module, state, s.Version, s.allowDowngradeCommand())
 }
 
 // restoredOlder returns the blocker of a module that has a higher version in the runtime than this control plane has
 // recorded.
 func (s *search) restoredOlder() *Blocker {
-	forward, object, value := "let the channel have version "+s.Installed+" or a higher one again", "the Kyma", s.Module
+	forward := "let the channel have version " + s.Installed + " or a higher one again"
 	switch {
 	case s.request.Mandatory:
 		forward = "let " + s.releaseObject() + " have version " + s.Installed + " or a higher one again"
-		object, value = s.releaseObject(), v1beta2.ValueTrue
 	case s.request.Version != "":
 		forward = "ask for version " + s.Installed + " or a higher one"
 	}
 	return newBlocker(v1beta2.ReasonRestoredOlder, "module "+s.Module,
 		"the runtime has version %s of module %s, but this control plane was restored from an older state with version "+
-			"%s, so nothing is changed: %s, or go back to %s by the annotation %s: %q on %s",
-		s.Installed, s.Module, s.Version, forward, s.Version, v1beta2.AnnotationAllowDowngrade, value, object)
+			"%s, so nothing is changed: %s, or go back to %s %s",
+		s.Installed, s.Module, s.Version, forward, s.Version, s.allowDowngradeCommand())
+}
+
+// allowDowngradeCommand returns the command that allows the downgrade, after the cluster in which it has to be run. The
+// admin of a runtime allows downgrades of the modules that the runtime requests.
+func (s *search) allowDowngradeCommand() string {
+	if !s.request.Mandatory {
+		return "in the runtime: " + annotateCommand("kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
+			v1beta2.AnnotationAllowDowngrade+"="+s.Module)
+	}
+	namespace, resource, name := "", "modulereleasemeta", s.Module
+	switch {
+	case s.meta != nil:
+		namespace = s.meta.Namespace
+	case s.Template != nil:
+		namespace, resource, name = s.Template.Namespace, "moduletemplate", s.Template.Name
+	}
+	return "in the control plane: " + annotateCommand(resource, namespace, name,
+		v1beta2.AnnotationAllowDowngrade+"="+v1beta2.ValueTrue)
 }
 
 func (s *search) checkWindow() *Blocker {

@@ -72,8 +72,13 @@ func (f Found) WaitMessage() string {
 	if f.isAllowed() {
 		return what
 	}
-	return fmt.Sprintf("%s; delete them, or name module %s in the annotation %s of the Kyma", what,
-		f.question.Manifest.ModuleName(), v1beta2.AnnotationDeleteCustomResources)
+	m := f.question.Manifest
+	where, namespace, name := "the runtime", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName
+	if m.IsMandatory() {
+		where, namespace, name = "the control plane", m.Namespace, m.KymaName()
+	}
+	return fmt.Sprintf("%s; delete them, or allow that in %s: kubectl annotate -n %s kyma %s %s=%s", what, where,
+		namespace, name, v1beta2.AnnotationDeleteCustomResources, m.ModuleName())
 }
 
 // Without returns refs without the CRDs of the custom resources.

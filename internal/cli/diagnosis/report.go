@@ -480,7 +480,7 @@ func (r *Report) Show(p *console.Page) {
 			break
 		}
 		p.Line("  %s: %s%s", b.Object, b.Reason, p.Since(b.Since))
-		p.Wrap("    ", b.Message)
+		showMessage(p, b.Message)
 		if b.Remedy != "" {
 			p.Wrap("    ", "what to do: "+b.Remedy)
 		}
@@ -501,6 +501,17 @@ func (r *Report) Show(p *console.Page) {
 		p.Line("")
 		p.Wrap("", "Note: "+n)
 	}
+}
+
+// showMessage writes the message of a blocker. A command at its end has a line of its own, so that it can be copied.
+func showMessage(p *console.Page, message string) {
+	const command = ": kubectl "
+	if i := strings.LastIndex(message, command); i >= 0 {
+		p.Wrap("    ", message[:i+1])
+		p.Line("      %s", message[i+2:])
+		return
+	}
+	p.Wrap("    ", message)
 }
 
 // nextTry returns the line about the next try of a blocker, or "" if there is none.

@@ -85,8 +85,8 @@ func (n *run) ownRecord() (record, takenFrom string, err error) {
 	case n.kyma.Annotations[v1beta2.AnnotationTakeRuntime] == v1beta2.ValueTrue:
 		return claim.Me.Encode(), refusal.Problem, nil
 	}
-	refusal.Advice = "remove the cluster from that control plane, or take it over by the annotation " +
-		v1beta2.AnnotationTakeRuntime + "=true on this Kyma"
+	refusal.Advice = "remove the cluster from that control plane, or take it over: kubectl annotate -n " +
+		n.kyma.Namespace + " kyma " + n.kyma.Name + " " + v1beta2.AnnotationTakeRuntime + "=" + v1beta2.ValueTrue
 	return "", "", refusal
 }
 
