@@ -132,7 +132,7 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	// A new workload is never ready immediately, so its readiness is not read in this reconcile.
 	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll &&
 		slices.ContainsFunc(result.Applied, inventory.IsWorkload)
-	n.reportTakeovers(ctx, result.TakenOver)
+	n.reportTakeovers(result.TakenOver)
 	n.reportExisting(ctx, result.Existing)
 	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
 	for _, e := range result.Failed {
@@ -169,7 +169,7 @@ func (n *run) waitFor(what string) error {
 }
 
 // reportTakeovers records an event for each object whose fields were taken over from other field managers.
-func (n *run) reportTakeovers(ctx context.Context, taken []apply.Takeover) {
+func (n *run) reportTakeovers(taken []apply.Takeover) {
 	for _, t := range taken {
 		n.recordEvent(v1beta2.ReasonTakenOver, t.String())
 	}
