@@ -236,6 +236,8 @@ var elsewhere = map[string]string{
 	"migration.md": "playground/deploy",
 	"recovery.md":  "needs a control plane that is lost, and Velero; the commands are tested in internal/cli/recovery",
 	"author.md":    "where modules are built",
+	"clusters.md":  "needs Cluster API or Gardener; the scripts are tested in docs",
+	"registry.md":  "needs a registry with logins; the commands are those of install.md and author.md",
 }
 
 // notRun are commands in blocks that are not run, and why.
