@@ -23,6 +23,23 @@ type DeletionProgress struct {
 	mu sync.Mutex
 	// by Ref.identity; an entry means that a DELETE was sent, true that the object is deleted; guarded by mu
 	deleted map[Ref]bool
+	// by Ref.identity: the objects that belong to another installation; they are read again by each call, because that
+	// installation may hand them over; guarded by mu
+	toOthers map[Ref]bool
+}
+
+// recordToOther records that an object belongs to another installation. It reports whether that is new.
+func (d *DeletionProgress) recordToOther(r Ref) (isNew bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.toOthers[r.identity()] {
+		return false
+	}
+	if d.toOthers == nil {
+		d.toOthers = map[Ref]bool{}
+	}
+	d.toOthers[r.identity()] = true
+	return true
 }
 
 // status returns whether a DELETE was sent for an object, and whether the object is deleted.
@@ -130,12 +147,12 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 }
 
 // DeleteOwned is Delete on behalf of an installation. It deletes only objects that the installation has created and
-// that
-// no other installation contains: see decideDelete. The other objects are in Teardown.Left. A namespace is not deleted
-// while it contains objects that are not in refs.
+// that no other installation contains: see decideDelete. The other objects are in Teardown.Left. A namespace is not
+// deleted while it contains objects that are not in refs.
 //
 // An object that nobody has changed since it was applied costs one DELETE, which the API server rejects if the object
-// has changed. Any other object costs a read and a DELETE. A namespace also costs one list for each namespaced kind.
+// has changed. Any other object costs a read and a DELETE. A namespace also costs one list for each namespaced kind. An
+// object of another installation costs a read in each call, because that installation may hand it over to this one.
 func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *DeletionProgress,
 	own *Ownership) (Teardown, error) {
 	if progress == nil {
@@ -282,6 +299,12 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 			left, err = remainingAfter(ref, err)
 		}
 		return left, nil, err
+	case stays != nil && (stays.Reason == LeftHandedOver || stays.Reason == LeftToOwner):
+		// If both installations are being deleted, each may hand the object over to the other.
+		if !d.progress.recordToOther(ref) {
+			return nil, nil, nil
+		}
+		return nil, stays, nil
 	case stays != nil:
 		d.progress.record(ref, true)
 		return nil, stays, nil

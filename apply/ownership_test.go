@@ -2,6 +2,7 @@ package apply
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -172,5 +173,39 @@ func TestAdoptedUntilSaved(t *testing.T) {
 		if err != nil || len(result.Existing) != 1 || !result.Existing[0].Ref.Adopted {
 			t.Errorf("version %s: got %+v, %v: want an adopted object", value, result, err)
 		}
+	}
+}
+
+// TestHandedBack: while an installation is being deleted, another one that is being deleted too may hand an object over
+// to it. The object is then deleted with the installation.
+func TestHandedBack(t *testing.T) {
+	s := newServer(t)
+	cluster := s.cluster(ClusterOptions{})
+	shared := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+	own := &Ownership{Name: "n/m", Title: "module m", Manager: DefaultOwner,
+		Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
+	set := Set{Ownership: own, Bundle: bundleOf(t,
+		`{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1"}}`)}
+	set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
+	if _, err := cluster.Apply(t.Context(), set, nil); err != nil {
+		t.Fatal(err)
+	}
+	owners := func(owner string) func(map[string]any) {
+		return func(o map[string]any) {
+			o["metadata"].(map[string]any)["annotations"] = map[string]any{AnnotationOwnedBy: owner}
+		}
+	}
+	s.change(configPath, owners("n/other"))
+	var progress DeletionProgress
+	for _, want := range []int{1, 0} { // it is reported once
+		result, err := cluster.DeleteOwned(t.Context(), []Ref{shared}, &progress, own)
+		if err != nil || len(result.Left) != want || len(result.Remaining) > 0 {
+			t.Fatalf("an object of another module: %+v, %v", result, err)
+		}
+	}
+	s.change(configPath, owners(own.Name))
+	if result, err := cluster.DeleteOwned(t.Context(), []Ref{shared}, &progress, own); err != nil ||
+		len(result.Deleted) != 1 || slices.Contains(s.paths(), configPath) {
+		t.Errorf("an object that was handed over: %+v, %v, left %v", result, err, s.paths())
 	}
 }

@@ -131,7 +131,7 @@ func difference(want, got picture) string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(got)) {
 		if _, is := want[key]; !is {
-			lines = append(lines, key+" is left over")
+			lines = append(lines, fmt.Sprintf("%s is left over: %.1000v", key, got[key]))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
