@@ -237,6 +237,7 @@ var elsewhere = map[string]string{
 	"recovery.md":  "needs a control plane that is lost, and Velero; the commands are tested in internal/cli/recovery",
 	"author.md":    "where modules are built",
 	"clusters.md":  "needs Cluster API or Gardener; the scripts are tested in docs",
+	"releases.md":  "where images and deployments are tested",
 	"registry.md":  "needs a registry with logins; the commands are those of install.md and author.md",
 }
 
