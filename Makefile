@@ -37,7 +37,7 @@ bin/kubectl: playground/go.mod
 test: bin/golangci-lint bin/controller-gen ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
-	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
+	$(MAKE) -s fuzz FUZZTIME=300x FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
 	(cd playground && GOGC=400 go test -count=1 -timeout 45m -parallel 6 ./scenario ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
@@ -64,7 +64,7 @@ run: ## run the manager with the current KUBECONFIG: make run ARGS="--oci-regist
 lint: bin/golangci-lint ## run the linter over both modules
 	@r=0; bin/golangci-lint run ./... || r=1; cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./... || r=1; exit $$r
 
-fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m)
+fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m, or 300x inputs)
 	@for p in $$(go list $(FUZZPKGS)); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 

@@ -70,7 +70,6 @@ func run(t *testing.T, script string) corev1.Secret {
 	t.Helper()
 	folder := t.TempDir()
 	for name, text := range programs {
-		//nolint:gosec // a program has to be executable
 		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +81,7 @@ func run(t *testing.T, script string) corev1.Secret {
 	if out, err := shell.CombinedOutput(); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	applied, err := os.ReadFile(filepath.Join(folder, "applied")) //nolint:gosec // in the folder of the test
+	applied, err := os.ReadFile(filepath.Join(folder, "applied"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestPictures(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file) //nolint:gosec // a file of this folder
+			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}

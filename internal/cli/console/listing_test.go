@@ -61,7 +61,7 @@ func TestList(t *testing.T) {
 		"Text":     {"sorted as text", "table", []string{"--sort-by=.name"}, "apple\nfig\npear\n", ExitOK},
 		"Number":   {"sorted as numbers", "table", []string{"--sort-by={.count}"}, "fig\npear\napple\n", ExitOK},
 		"Version":  {"sorted as versions, none is last", "table", []string{"--sort-by=version"}, "apple\npear\nfig\n", ExitOK},
-		"NoField":  {"a field that no row has", "table", []string{"--sort-by=.nmae"}, "no row has a field .nmae", ExitUsage},
+		"NoField":  {"a field that no row has", "table", []string{"--sort-by=.nothing"}, "no row has a field .nothing", ExitUsage},
 		"NoPath":   {"no JSONPath", "table", []string{"--sort-by={.a"}, "is not a JSONPath", ExitUsage},
 		"JSONPath": {"fields of all rows", "jsonpath={[*].name}", nil, "pear apple fig", ExitOK},
 		"Items":    {"as kubectl calls the rows", `jsonpath={range .items[*]}{.name}{"\n"}{end}`, nil, "pear\napple\nfig\n", ExitOK},

@@ -13,8 +13,9 @@ var Filters = []string{console.FilterLabels, console.FilterModule, console.Filte
 // Channel, state and reason are those of the runtime; with a module, they are those of the module.
 func (m *Member) Matches(l *console.Listing) bool {
 	ofModule := l.Value(console.FilterModule) != ""
-	if !ofModule && !(l.Accepts(console.FilterChannel, m.Spec.Channel) &&
-		l.Accepts(console.FilterState, string(m.State())) && l.Accepts(console.FilterReason, m.reasons()...)) {
+	isAccepted := l.Accepts(console.FilterChannel, m.Spec.Channel) &&
+		l.Accepts(console.FilterState, string(m.State())) && l.Accepts(console.FilterReason, m.reasons()...)
+	if !ofModule && !isAccepted {
 		return false
 	}
 	if !ofModule && l.Value(console.FilterVersion) == "" {

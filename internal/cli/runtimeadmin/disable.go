@@ -51,19 +51,14 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 			console.Suggest(module, connection.ModuleNames(k)))
 	}
 	if !flags.Yes || flags.DryRun {
-		p := a.Page()
-		p.Line("%s", describeRemoval(k, module))
-		if m := k.Module(module); m.IsManaged() {
-			found, err := countRemoval(ctx, c, k, module)
-			if err != nil {
-				return err
-			}
-			found.Show(p, deleteResources, "delete them, or add --delete-custom-resources")
+		if err := showRemoval(ctx, a, c, k, module, deleteResources); err != nil {
+			return err
 		}
-		fmt.Fprint(a.Err, p.String())
-		if flags.DryRun {
-			return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), "module " + module + " would be removed"})
-		}
+	}
+	if flags.DryRun {
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), "module " + module + " would be removed"})
+	}
+	if !flags.Yes {
 		if err := a.Confirm("Disable module " + module + "?"); err != nil {
 			return err
 		}
@@ -96,6 +91,22 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 		}
 	}
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
+}
+
+// showRemoval prints what the removal of a module deletes, and what it waits for.
+func showRemoval(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma, module string,
+	deleteResources bool) error {
+	p := a.Page()
+	p.Line("%s", describeRemoval(k, module))
+	if m := k.Module(module); m.IsManaged() {
+		found, err := countRemoval(ctx, c, k, module)
+		if err != nil {
+			return err
+		}
+		found.Show(p, deleteResources, "delete them, or add --delete-custom-resources")
+	}
+	fmt.Fprint(a.Err, p.String())
+	return nil
 }
 
 // countRemoval counts the objects that the removal of a module deletes. If the cluster is its own control plane, the
