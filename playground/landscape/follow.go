@@ -70,7 +70,8 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 		select {
 		case <-l.Manager.Done():
 			if tail := l.LogTail(10); strings.Contains(tail, lostLead) {
-				l.Say("\nthe manager could not renew its Lease in time, because this machine is busy: it is started again")
+				l.Say("\nthe manager has lost its Lease, because this machine is busy or another manager took it: " +
+					"it is started again")
 				return false, l.RestartManager()
 			}
 			return false, fmt.Errorf("the manager has ended; the end of its log:\n%s", l.LogTail(10))
