@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 	"time"
@@ -79,7 +80,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 		r = r.Clone()
 		r.Add(about.Attributes()...)
 	}
-	repeated, pass := h.limit.takeError(problem{runtime, errorOf(r)}, r.Time)
+	repeated, pass := h.limit.takeError(problemOf(runtime, r), r.Time)
 	if !pass {
 		return nil
 	}
@@ -156,8 +157,23 @@ type limit struct {
 	errors     map[problem]*passed // guarded by mu
 }
 
-// problem is an error in a runtime.
-type problem struct{ runtime, text string }
+// problem is an error in a runtime. The text is stored as a hash, because it may have any size.
+type problem struct {
+	runtime string
+	text    uint64 // 0: no error
+}
+
+// seed is random, so the hashes of two processes differ.
+var seed = maphash.MakeSeed()
+
+// problemOf returns the first error of a record about a runtime.
+func problemOf(runtime string, r slog.Record) problem {
+	text := errorOf(r)
+	if text == "" {
+		return problem{runtime: runtime}
+	}
+	return problem{runtime, max(maphash.String(seed, text), 1)}
+}
 
 // passed is the last passed record about a problem, and the number of records since.
 type passed struct {
@@ -171,13 +187,13 @@ const repeatInterval = time.Minute
 // takeError reports whether a record about a problem may be passed on. Then repeated is the number of records that were
 // not. A problem without a text is always passed.
 func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
-	if p.text == "" {
+	if p.text == 0 {
 		return 0, true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.errors[p]
-	if last != nil && now.Sub(last.at) < repeatInterval {
+	if last != nil && now.Sub(last.at).Abs() < repeatInterval {
 		last.since++
 		return 0, false
 	}
