@@ -49,6 +49,7 @@ var rooms = []struct {
 	{2, "deploy", "a chart and what it makes; it knows no cluster"},
 	{2, "internal/loop", "knows steps, not what they do"},
 	{2, "internal/queueing", "orders work on runtimes without doing it"},
+	{2, "internal/rollout", "decides whose turn it is, from what others have found out; it makes no request"},
 	{2, "internal/shard", "knows names of runtimes, not what is done to them"},
 	{2, "internal/registry", "knows artefacts, not what they are for"},
 	{3, "manifest", "the door to the libraries, for use without the manager"},

@@ -14,7 +14,7 @@ import (
 // object. The caller sets Installed, ManifestVersion and Now.
 func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request {
 	w := Request{
-		Module: module.Name, Channel: module.Channel, Version: module.Version,
+		Kyma: kyma.Name, Module: module.Name, Channel: module.Channel, Version: module.Version,
 		Blocker: cmp.Or(PauseBlocker(kyma, module.Name), PauseBlocker(runtimeKyma, module.Name)),
 		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
 		AllowDowngrade: allowsDowngrade(kyma, module.Name) || allowsDowngrade(runtimeKyma, module.Name),
@@ -45,7 +45,8 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	modules, components := map[string]string{}, map[string]string{}
 	for _, r := range releases {
 		w := Request{
-			Module: r.Name, Mandatory: true, Labels: kyma.Labels, Blocker: PauseBlocker(kyma, r.Name),
+			Kyma: kyma.Name, Module: r.Name, Mandatory: true, Labels: kyma.Labels,
+			Blocker: PauseBlocker(kyma, r.Name),
 			AllowDowngrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue ||
 				allowsDowngrade(kyma, r.Name),
 		}

@@ -106,6 +106,7 @@ func TestRequestFor(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			c.want.Kyma = "runtime-a"
 			if diff := cmp.Diff(c.want, RequestFor(c.kyma, c.inRuntime, &c.module)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}

@@ -20,7 +20,9 @@
 //	 3  a ModuleReleaseMeta or a template exists       ModuleNotFound
 //	 4  the module is not mandatory                    ModuleNotAllowed
 //	 5  a restricted module selects this Kyma          ModuleNotAllowed
-//	 6  the channel or the pinned version exists       ChannelNotFound, VersionNotFound, TemplateAmbiguous
+//	 6  the channel or the pinned version exists, and  ChannelNotFound, VersionNotFound, TemplateAmbiguous
+//	    it is known which version the channel has for
+//	    this runtime                                   WaitingForRollout
 //	 7  the release has an OCM component and a version InvalidRelease
 //	 8  the ModuleTemplate exists                      TemplateNotFound, VersionNotFound
 //	 9  the template is not for mandatory modules, and
@@ -31,6 +33,10 @@
 //	    and is where the module is installed           TargetChanged
 //	12  the version is not lower than the installed    DowngradeRefused, RestoredOlder
 //	13  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
+//
+// While a rollout moves a channel, the channel has different versions for different runtimes, see Catalog.Turn. A
+// runtime whose turn has not come is not blocked: the request is fulfilled with the former version, and Decision.Turn
+// states what the runtime waits for.
 //
 // For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 9 and 13 are skipped,
 // because the control plane makes this request, not a user.
@@ -84,6 +90,23 @@ type Catalog struct {
 	Policy *Policy
 	// ControlPlane defines whether templates with target control-plane are accepted. The zero value refuses them.
 	ControlPlane ControlPlane
+	// Turn returns which version a channel has for one runtime while a rollout moves the channel. Turn is called with
+	// the release of the module, and with a request that has no version of its own. If Turn is nil, a channel has the
+	// same version for every runtime.
+	Turn func(release *v1beta2.ModuleReleaseMeta, r Request) Turn
+}
+
+// Turn is the version that a channel has for one runtime.
+type Turn struct {
+	// Version is the version for this runtime. "" means that it is not known yet; Waiting is set then.
+	Version string
+	// Waiting states why Version is not the version that the channel has in the ModuleReleaseMeta. It is nil if it is.
+	Waiting *Blocker
+	// Rollout is the name of the ModuleRollout that orders Version, a slash, and the name of the stage; see
+	// v1beta2.AnnotationRollout. It is "" if no stage has ordered Version.
+	Rollout string
+	// RuntimeDeadline is the time that a runtime has to become Ready with Version. It is set if Rollout is set.
+	RuntimeDeadline time.Duration
 }
 
 // ControlPlane defines how modules for the control plane itself are handled.
@@ -112,6 +135,8 @@ func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
 
 // Request describes a module that one runtime requests, and the installed version of that module.
 type Request struct {
+	// Kyma is the name of the Kyma in the control plane. It decides about the runtime's turn in a rollout.
+	Kyma string
 	// Module is the name of the module.
 	Module string
 	// Channel is the release channel. It is the channel of the module if set, else the channel of the Kyma if set, else
@@ -166,6 +191,8 @@ type Decision struct {
 	Target v1beta2.Target
 	// Template is the ModuleTemplate that describes Version. It is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
+	// Turn is the runtime's turn in the rollout of the channel. It is zero for pinned versions and legacy modules.
+	Turn Turn
 	// Blocker is the reason why the request is not fulfilled. It is nil if the request is fulfilled.
 	Blocker *Blocker
 }
@@ -312,6 +339,7 @@ func (s *search) findVersion() *Blocker {
 		return s.findLegacyVersion()
 	case s.request.Mandatory:
 		s.Version = s.meta.Spec.Mandatory.Version
+		return s.applyTurn()
 	case s.request.Version != "":
 		s.Version = s.request.Version
 	default:
@@ -321,6 +349,22 @@ func (s *search) findVersion() *Blocker {
 				"module %s has no channel %q: choose one of %s", s.Module, s.Channel,
 				joinChoices(s.availableChannels()))
 		}
+		return s.applyTurn()
+	}
+	return nil
+}
+
+// applyTurn replaces the version of the channel by the version that the channel has for this runtime. If that version
+// is not known yet, the turn itself is the blocker. Otherwise a runtime whose turn has not come is not blocked: it has
+// the version that it should have now.
+func (s *search) applyTurn() *Blocker {
+	if s.catalog.Turn == nil {
+		return nil
+	}
+	s.Turn = s.catalog.Turn(s.meta, s.request)
+	s.Version = s.Turn.Version
+	if s.Version == "" {
+		return s.Turn.Waiting
 	}
 	return nil
 }

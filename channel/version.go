@@ -12,6 +12,10 @@ func isVersion(v string) bool {
 // isLower returns false, because an invalid version cannot be compared.
 func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
+// IsLower reports whether version a precedes version b by semantic versioning. It returns false if one of them is not a
+// valid version.
+func IsLower(a, b string) bool { return isLower(a, b) }
+
 // Highest returns the version with the highest precedence, the first of equal versions. Invalid versions do not count.
 // If no version is valid, it returns "".
 func Highest(versions ...string) string {

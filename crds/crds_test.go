@@ -34,6 +34,20 @@ func TestAll(t *testing.T) {
 			Singular: "modulereleasemeta",
 			List:     "ModuleReleaseMetaList",
 			Short:    []string{"mrm"},
+			Status:   true,
+		},
+		"ModuleRollout": {
+			Plural:   "modulerollouts",
+			Singular: "modulerollout",
+			List:     "ModuleRolloutList",
+			Short:    []string{"mro"},
+			Status:   true,
+		},
+		"RolloutPolicy": {
+			Plural:   "rolloutpolicies",
+			Singular: "rolloutpolicy",
+			List:     "RolloutPolicyList",
+			Status:   true,
 		},
 		"Watcher": {Plural: "watchers", Singular: "watcher", List: "WatcherList", Status: true},
 	}

@@ -113,6 +113,16 @@ const (
 	// block the deletion of the CRD. The Kyma controller sets it to ValueTrue on the Manifests of these modules. It
 	// applies as long as it is set: remove it when the module is removed. Not in Kyma's own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
+	// AnnotationRollout on a Manifest is the name of the ModuleRollout that ordered its version, a slash, and the name
+	// of the stage. It stays until another version is ordered. Not in Kyma's own API.
+	AnnotationRollout = "operator.kyma-project.io/rollout"
+	// AnnotationRolloutStarted on a Manifest is the time at which the version was ordered by the ModuleRollout (RFC
+	// 3339). Not in Kyma's own API.
+	AnnotationRolloutStarted = "operator.kyma-project.io/rollout-started"
+	// AnnotationRolloutExcused with ValueTrue on a Manifest means that the module was in state Error, or its runtime
+	// was not reachable, before the ModuleRollout ordered the version: its result is no evidence about the version. Not
+	// in Kyma's own API.
+	AnnotationRolloutExcused = "operator.kyma-project.io/rollout-excused"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"

@@ -19,6 +19,8 @@ const (
 	KindModuleTemplate    = "ModuleTemplate"
 	KindModuleReleaseMeta = "ModuleReleaseMeta"
 	KindWatcher           = "Watcher"
+	KindRolloutPolicy     = "RolloutPolicy"
+	KindModuleRollout     = "ModuleRollout"
 )
 
 var (
@@ -39,6 +41,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ModuleTemplate{}, &ModuleTemplateList{},
 		&ModuleReleaseMeta{}, &ModuleReleaseMetaList{},
 		&Watcher{}, &WatcherList{},
+		&RolloutPolicy{}, &RolloutPolicyList{},
+		&ModuleRollout{}, &ModuleRolloutList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -7,6 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:path=modulereleasemetas,singular=modulereleasemeta,scope=Namespaced,shortName=mrm,categories=klm
 // +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.spec.moduleName`
 // +kubebuilder:printcolumn:name="Mandatory",type=string,JSONPath=`.spec.mandatory.version`,description="Version that is installed on every runtime"
@@ -20,6 +21,84 @@ type ModuleReleaseMeta struct {
 	// spec maps channels to versions. It is written by the team that releases modules.
 	// +optional
 	Spec ModuleReleaseMetaSpec `json:"spec,omitzero"`
+
+	// status is the progress of the versions in the fleet. It is written by Lifecycle Manager only. Not in Kyma's own
+	// API; in the control plane only.
+	// +optional
+	Status ModuleReleaseMetaStatus `json:"status,omitzero"`
+}
+
+// ModuleReleaseMetaStatus is the progress of the versions of a module in the fleet.
+type ModuleReleaseMetaStatus struct {
+	// observedGeneration is the metadata.generation that this status belongs to.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// channels has an entry for each channel, and one with the name mandatory for a mandatory module.
+	// +optional
+	// +listType=map
+	// +listMapKey=channel
+	Channels []ChannelStatus `json:"channels,omitempty"`
+
+	// conditions has the conditions Ready, Reconciling and Stalled, as kstatus reads them: Ready is True when every
+	// channel has reached its version in the fleet.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ChannelStatus is the progress of one channel.
+type ChannelStatus struct {
+	// channel is the name of the channel, or mandatory.
+	Channel string `json:"channel"`
+
+	// version is the proven version: the last one whose rollout was completed. A runtime whose turn in a rollout has
+	// not come has this version.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// target is the version in spec that was seen last.
+	// +optional
+	Target string `json:"target,omitempty"`
+
+	// rollout is the name of the ModuleRollout that is under way. Empty: none.
+	// +optional
+	Rollout string `json:"rollout,omitempty"`
+
+	// revision is the number of the last move, counted from 1.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+
+	// since is the time of the last move.
+	// +optional
+	Since metav1.Time `json:"since,omitzero"`
+
+	// history are the last moves, the oldest first, at most 10.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=10
+	History []ChannelMove `json:"history,omitempty"`
+}
+
+// ChannelMove is one move of a channel.
+type ChannelMove struct {
+	// revision is the number of the move.
+	Revision int64 `json:"revision"`
+
+	// version is the version that the channel was moved to.
+	Version string `json:"version"`
+
+	// by is the field manager that changed the version, for example klm or argocd-controller. Empty: not known.
+	// +optional
+	By string `json:"by,omitempty"`
+
+	// at is the time of the move.
+	At metav1.Time `json:"at"`
+
+	// outcome is the last phase of the rollout, for example Completed. Empty: the rollout is under way.
+	// +optional
+	Outcome RolloutPhase `json:"outcome,omitempty"`
 }
 
 // ModuleReleaseMetaSpec maps the channels of a module to versions, or names the version that is installed on every
@@ -114,4 +193,26 @@ func (m *ModuleReleaseMeta) ChannelVersion(channel string) (version string, foun
 		}
 	}
 	return "", false
+}
+
+// Target returns the version in spec of a channel, or of the mandatory module for MandatoryChannel, and false if there
+// is none.
+func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) {
+	if m.IsMandatory() {
+		return m.Spec.Mandatory.Version, channel == MandatoryChannel
+	}
+	return m.ChannelVersion(channel)
+}
+
+// ChannelStatus returns the status of a channel, or nil if there is none. The result must not be changed.
+func (m *ModuleReleaseMeta) ChannelStatus(channel string) *ChannelStatus {
+	if m == nil {
+		return nil
+	}
+	for i := range m.Status.Channels {
+		if m.Status.Channels[i].Channel == channel {
+			return &m.Status.Channels[i]
+		}
+	}
+	return nil
 }

@@ -228,12 +228,59 @@ const (
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
 	// spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"
+	// ReasonWaitingForRollout: the channel moves to another version, and the turn of this runtime has not come. Wait;
+	// klm rollout show shows what the rollout waits for.
+	ReasonWaitingForRollout = "WaitingForRollout"
 	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a
 	// maintenance policy.
 	ReasonWindowUnknown = "WindowUnknown"
 	// ReasonInvalidPolicy: the maintenance policy cannot be parsed. The previous one stays in force, if there was one.
 	// Correct the field in the message.
 	ReasonInvalidPolicy = "InvalidPolicy"
+)
+
+// Reasons about rollouts. They are codes of status.blockers of a ModuleRollout.
+const (
+	// ReasonPolicyConflict: two RolloutPolicies are equally exact for the module and channel. Nothing moves. Exclude
+	// the module or the channel from all but one.
+	ReasonPolicyConflict = "PolicyConflict"
+	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
+	// moves. Correct it.
+	ReasonPolicyInvalid = "PolicyInvalid"
+	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
+	ReasonRolloutSuspended = "RolloutSuspended"
+	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
+	ReasonRolloutPaused = "RolloutPaused"
+	// ReasonTooManyFailures: more runtimes have failed because of the version than the policy allows, so no further
+	// runtime begins. Abort the rollout, or resume it with a reason.
+	ReasonTooManyFailures = "TooManyFailures"
+	// ReasonTooManyLost: more runtimes cannot be reached since their update began than the policy allows, so no further
+	// runtime begins. Find out why; then abort the rollout, or resume it with a reason.
+	ReasonTooManyLost = "TooManyLost"
+	// ReasonInconclusive: as many runtimes fail that do not have the new version, so the failures prove nothing about
+	// the version. Find out what fails; the rollout goes on when fewer runtimes fail, or when a person resumes it.
+	ReasonInconclusive = "Inconclusive"
+	// ReasonNoEvidence: no runtime of an earlier stage could be updated, so nothing is known about the version. Wait
+	// until one can be updated, or resume the rollout with a reason.
+	ReasonNoEvidence = "NoEvidence"
+	// ReasonApprovalNeeded: a person has to approve the stage. Approve it: klm rollout approve.
+	ReasonApprovalNeeded = "ApprovalNeeded"
+	// ReasonGateNotPassed: the condition of a gate is not met yet, or could not be read. Check the gate in the message.
+	ReasonGateNotPassed = "GateNotPassed"
+	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins. Check the gate in the
+	// message; then abort the rollout, or resume it with a reason.
+	ReasonGateFailed = "GateFailed"
+	// ReasonPreflightFailed: the version cannot be installed anywhere, so no runtime begins. The message has the cause.
+	ReasonPreflightFailed = "PreflightFailed"
+	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. The
+	// rollout goes on when it works again.
+	ReasonControlPlaneFailing = "ControlPlaneFailing"
+	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
+	// so it was made again, and is paused. Resume it: klm rollout resume.
+	ReasonRolloutRemade = "RolloutRemade"
+	// ReasonClockJumped: the clock of the manager has jumped ahead. The rollout goes on when the clock agrees with that
+	// of the API server.
+	ReasonClockJumped = "ClockJumped"
 )
 
 // Reasons about applying objects to a runtime.

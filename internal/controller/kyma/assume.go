@@ -97,7 +97,7 @@ func (n *run) hasDesiredManifest(ctx context.Context, m *plan.Module) bool {
 	if err != nil {
 		return false
 	}
-	want := plan.DesiredManifest(n.kyma, m, artefact)
+	want := plan.DesiredManifest(n.kyma, m, artefact, n.now)
 	n.Shards.SetLabel(want, n.kyma.Name)
 	return plan.WithDesired(m.Manifest, want) == nil
 }

@@ -169,7 +169,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if m.Decision.Blocker != nil {
 		return nil // the version was replaced in the registry
 	}
-	want := plan.DesiredManifest(n.kyma, m, artefact)
+	want := plan.DesiredManifest(n.kyma, m, artefact, n.now)
 	n.Shards.SetLabel(want, n.kyma.Name)
 	if m.Manifest == nil {
 		if m.Manifest, err = n.readManifest(ctx, want.Name); err != nil || m.Manifest != nil &&
@@ -244,7 +244,7 @@ func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	upgraded.Decision = *m.Upgrade
 	artefact, err := n.artefactOf(ctx, &upgraded)
 	if err == nil && upgraded.Decision.Blocker == nil {
-		want := plan.DesiredManifest(n.kyma, &upgraded, artefact)
+		want := plan.DesiredManifest(n.kyma, &upgraded, artefact, n.now)
 		if err = n.patchManifest(ctx, m, plan.WithOperatorOf(m.Manifest, want)); err == nil {
 			log.FromContext(ctx).Info("upgrading a module that is being deleted", "module", m.Spec.Name, "version",
 				want.Spec.Version)

@@ -30,6 +30,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // Module is one module of a Kyma in one reconcile.
@@ -261,8 +262,8 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 }
 
 // DesiredManifest returns the Manifest that a module should have. The module must have a version: Decision.Template is
-// set.
-func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
+// set. now is the time at which a rollout orders the version, if one does.
+func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1beta2.Manifest {
 	t := m.Decision.Template
 	name := manifestName(k, m)
 	want := &v1beta2.Manifest{
@@ -331,6 +332,7 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 			cr.SetNamespace(k.Namespace)
 		}
 	}
+	markRollout(want, m, now)
 	want.Annotations[v1beta2.AnnotationRequestedSources] = SourcesDigest(&want.Spec)
 	if a.Content != "" {
 		want.Annotations[v1beta2.AnnotationContentDigest] = a.Content
@@ -338,12 +340,39 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact) *v1beta2.Manifest {
 	return want
 }
 
+// rolloutAnnotations describe the rollout that ordered the version of a Manifest. They stay until another version is
+// ordered, so they cost no write of their own.
+var rolloutAnnotations = []string{v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
+	v1beta2.AnnotationRolloutExcused}
+
+// markRollout sets the annotations of the rollout that orders the version of a module. If the version was ordered
+// before, they stay as they are.
+func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
+	turn := &m.Decision.Turn
+	switch is := m.Manifest; {
+	case is == nil:
+	case RequestedVersion(is) == m.Decision.Version:
+		for _, key := range rolloutAnnotations {
+			if value, annotated := is.Annotations[key]; annotated {
+				want.Annotations[key] = value
+			}
+		}
+	case turn.Rollout != "":
+		want.Annotations[v1beta2.AnnotationRollout] = turn.Rollout
+		want.Annotations[v1beta2.AnnotationRolloutStarted] = now.UTC().Format(time.RFC3339)
+		if rollout.IsBroken(is, turn.RuntimeDeadline, now) {
+			want.Annotations[v1beta2.AnnotationRolloutExcused] = v1beta2.ValueTrue
+		}
+	}
+}
+
 // ourLabels and ourAnnotations are removed from a Manifest if the desired Manifest does not have them. Labels and
 // annotations of others stay.
 var (
 	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule, v1beta2.LabelTarget}
 	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources,
-		v1beta2.AnnotationRuntimeVersion}
+		v1beta2.AnnotationRuntimeVersion, v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
+		v1beta2.AnnotationRolloutExcused}
 )
 
 // sourceAnnotations describe the sources of a Manifest. Manifests of earlier releases do not have them.

@@ -136,7 +136,7 @@ func TestDesiredManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := DesiredManifest(k, m, a)
+	want := DesiredManifest(k, m, a, time.Time{})
 	if want.Spec.Install.Name != "raw-manifest" || want.Spec.Installs != nil ||
 		want.Spec.Config.Ref != "sha256:c" || want.Spec.CRDs != nil {
 		t.Errorf("installs %+v and %+v with config %+v and crds %+v, want raw-manifest with its config alone",
@@ -163,13 +163,14 @@ func TestDesiredManifest(t *testing.T) {
 	m.Manifest = want.DeepCopy()
 	m.Manifest.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
 	m.Decision.Component = "example.com/renamed"
-	if renamed := DesiredManifest(k, m, a); renamed.Name != want.Name || renamed.Spec.Resource.GetName() != want.Name ||
+	if renamed := DesiredManifest(k, m, a, time.Time{}); renamed.Name != want.Name ||
+		renamed.Spec.Resource.GetName() != want.Name ||
 		renamed.Annotations[v1beta2.AnnotationFQDN] != "example.com/renamed" {
 		t.Errorf("with another component it is %s with %s, want the Manifest that is there", renamed.Name,
 			renamed.Spec.Resource.GetName())
 	}
 	m.Manifest.OwnerReferences, m.Manifest.Labels = nil, nil
-	if theirs := DesiredManifest(k, m, a); theirs.Name == want.Name {
+	if theirs := DesiredManifest(k, m, a, time.Time{}); theirs.Name == want.Name {
 		t.Error("a Manifest that a person has written is taken over")
 	}
 	reordered := want.DeepCopy()
@@ -186,7 +187,7 @@ func TestManifestOnControlPlane(t *testing.T) {
 	m.Decision.Component, m.Decision.Target = "example.com/panel", v1beta2.TargetControlPlane
 	m.Decision.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
 		"kind": "Panel", "metadata": map[string]any{"name": "default", "namespace": "kyma-system"}}}
-	here := DesiredManifest(k, m, Artefact{})
+	here := DesiredManifest(k, m, Artefact{}, time.Time{})
 	if here.Spec.Target != v1beta2.TargetControlPlane || here.Labels[v1beta2.LabelTarget] != "control-plane" {
 		t.Errorf("target %q, labels %v", here.Spec.Target, here.Labels)
 	}
@@ -194,7 +195,7 @@ func TestManifestOnControlPlane(t *testing.T) {
 		t.Errorf("the custom resource is %s/%s", cr.GetNamespace(), cr.GetName())
 	}
 	m.Decision.Target = ""
-	remote := WithDesired(here, DesiredManifest(k, m, Artefact{}))
+	remote := WithDesired(here, DesiredManifest(k, m, Artefact{}, time.Time{}))
 	if remote == nil || remote.Spec.Target != "" || remote.Labels[v1beta2.LabelTarget] != "" {
 		t.Errorf("without the target it is %+v", remote)
 	}
@@ -225,7 +226,8 @@ func TestEditedSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := DesiredManifest(k, &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}, artefact)
+	want := DesiredManifest(k, &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}, artefact,
+		time.Time{})
 	cases := map[string]struct {
 		reason string
 		edit   func(m *v1beta2.Manifest)
@@ -492,11 +494,11 @@ func TestEntryWithBlocker(t *testing.T) {
 func TestWithDesiredRemovesOurs(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	m := &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided(), IsMandatory: true}
-	mandatory := DesiredManifest(k, m, Artefact{})
+	mandatory := DesiredManifest(k, m, Artefact{}, time.Time{})
 	mandatory.Annotations[v1beta2.AnnotationPaused] = "because"
 	mandatory.Annotations["example.com/mine"] = "yes"
 	m.IsMandatory, m.Decision.Channel = false, ""
-	pinned := DesiredManifest(k, m, Artefact{})
+	pinned := DesiredManifest(k, m, Artefact{}, time.Time{})
 	updated := WithDesired(mandatory, pinned)
 	if updated == nil {
 		t.Fatal("nothing is changed")
@@ -548,14 +550,15 @@ func TestHasRecordedContent(t *testing.T) {
 func TestContentOfManifest(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
 	m := &Module{Spec: v1beta2.Module{Name: "keda"}, Decision: decided()}
-	early, first := DesiredManifest(k, m, Artefact{}), DesiredManifest(k, m, Artefact{Content: "a"})
+	early := DesiredManifest(k, m, Artefact{}, time.Time{})
+	first := DesiredManifest(k, m, Artefact{Content: "a"}, time.Time{})
 	if got := ArtefactOf(first).Content; got != "a" {
 		t.Errorf("the content of a Manifest is %q", got)
 	}
 	if WithDesired(early, first) != nil {
 		t.Error("a Manifest of an earlier release is written for its digest alone")
 	}
-	if updated := WithDesired(first, DesiredManifest(k, m, Artefact{Content: "b"})); updated == nil ||
+	if updated := WithDesired(first, DesiredManifest(k, m, Artefact{Content: "b"}, time.Time{})); updated == nil ||
 		ArtefactOf(updated).Content != "b" {
 		t.Error("a Manifest keeps the digest of other content")
 	}

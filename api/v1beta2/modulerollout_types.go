@@ -1,0 +1,445 @@
+package v1beta2
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ModuleRollout is one move of a channel of a module from one version to another. Lifecycle Manager makes it when the
+// version of the channel changes in the ModuleReleaseMeta. Its name is <module>-<channel>-r<revision>. Not in Kyma's
+// own API.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=modulerollouts,singular=modulerollout,scope=Namespaced,shortName=mro,categories=klm
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.from`
+// +kubebuilder:printcolumn:name="To",type=string,JSONPath=`.spec.to`
+// +kubebuilder:printcolumn:name="Stage",type=string,JSONPath=`.status.stage.name`
+// +kubebuilder:printcolumn:name="Proven",type=integer,JSONPath=`.status.runtimes.proven`
+// +kubebuilder:printcolumn:name="In Scope",type=integer,JSONPath=`.status.runtimes.inScope`
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runtimes.failed`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ModuleRollout struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is made by Lifecycle Manager. Users change state, approvals and resumptions only.
+	Spec ModuleRolloutSpec `json:"spec"`
+
+	// status is written by Lifecycle Manager only.
+	// +optional
+	Status ModuleRolloutStatus `json:"status,omitzero"`
+}
+
+// RolloutState is what users want of a rollout.
+// +kubebuilder:validation:Enum=Running;Paused;Aborted
+type RolloutState string
+
+const (
+	// RolloutRunning lets the rollout go on.
+	RolloutRunning RolloutState = "Running"
+	// RolloutPaused lets no further runtime begin. What has begun finishes.
+	RolloutPaused RolloutState = "Paused"
+	// RolloutAborted ends the rollout. What has begun finishes, and stays.
+	RolloutAborted RolloutState = "Aborted"
+)
+
+// ModuleRolloutSpec is the plan of a rollout.
+// +kubebuilder:validation:XValidation:rule="self.from != self.to",message="from and to must differ"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Aborted' || self.state == 'Aborted'",message="an aborted rollout cannot go on: move the channel again"
+type ModuleRolloutSpec struct {
+	// module is the name of the module.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="module cannot be changed"
+	Module string `json:"module"`
+
+	// channel is the name of the channel, or "mandatory" for a mandatory module.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=32
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="channel cannot be changed"
+	Channel string `json:"channel"`
+
+	// from is the proven version of the channel when the rollout was made.
+	// +kubebuilder:validation:MaxLength:=128
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="from cannot be changed"
+	From string `json:"from"`
+
+	// to is the new version.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=128
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="to cannot be changed"
+	To string `json:"to"`
+
+	// revision is the number of the move of the channel, counted from 1.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="revision cannot be changed"
+	Revision int64 `json:"revision"`
+
+	// lineage is the salt of the ranks of the runtimes. A rollout that supersedes another one inherits it, so that the
+	// same runtimes get the correction first.
+	// +kubebuilder:validation:MaxLength:=512
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lineage cannot be changed"
+	Lineage string `json:"lineage"`
+
+	// policy is the name of the RolloutPolicy that the stages were copied from. Empty: there was none, and the version
+	// takes effect on all runtimes at once.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="policy cannot be changed"
+	Policy string `json:"policy,omitempty"`
+
+	// stages are copied from the policy when the rollout is made.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems:=16
+	Stages []ModuleRolloutStage `json:"stages,omitempty"`
+
+	// defaults are copied from the policy.
+	// +optional
+	Defaults RolloutDefaults `json:"defaults,omitzero"`
+
+	// newInstallations is copied from the policy.
+	// +optional
+	NewInstallations string `json:"newInstallations,omitempty"`
+
+	// state is what users want: Running, Paused or Aborted.
+	// +kubebuilder:default:=Running
+	State RolloutState `json:"state"`
+
+	// reason is the reason for the state, for users.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=1024
+	Reason string `json:"reason,omitempty"`
+
+	// approvals are added by persons, see klm rollout approve.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=64
+	Approvals []RolloutApproval `json:"approvals,omitempty"`
+
+	// resumptions are added by persons to let a halted rollout go on, see klm rollout resume. Each acknowledges the
+	// failures that were found until then.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=64
+	Resumptions []RolloutResumption `json:"resumptions,omitempty"`
+}
+
+// ModuleRolloutStage is a stage of a rollout.
+type ModuleRolloutStage struct {
+	RolloutStage `json:",inline"`
+
+	// ranks is the number of ranks, of 65,536, that this stage and the percent stages before it have together. It is
+	// computed from percent and minCount when the rollout is made. Zero: a stage with a selector.
+	// +optional
+	Ranks int32 `json:"ranks,omitempty"`
+}
+
+// RolloutApproval is the approval of one person for the gates of one stage.
+type RolloutApproval struct {
+	// stage is the name of the stage whose gates are approved.
+	// +kubebuilder:validation:MaxLength:=32
+	Stage string `json:"stage"`
+
+	// gate is the name of the gate. Empty: all approval gates of the stage.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=32
+	Gate string `json:"gate,omitempty"`
+
+	// by is the name of the person.
+	// +kubebuilder:validation:MaxLength:=256
+	By string `json:"by"`
+
+	// at is the time of the approval.
+	At metav1.Time `json:"at"`
+
+	// plan is the digest of the plan that was approved (status.plan). An approval of another plan does not count.
+	// +kubebuilder:validation:MaxLength:=128
+	Plan string `json:"plan"`
+}
+
+// RolloutResumption lets a halted rollout go on.
+type RolloutResumption struct {
+	// by is the name of the person.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=256
+	By string `json:"by,omitempty"`
+
+	// at is the time of the resumption.
+	// +optional
+	At metav1.Time `json:"at,omitzero"`
+
+	// reason is the reason, for others.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=1024
+	Reason string `json:"reason"`
+}
+
+// RolloutPhase is the phase of a rollout.
+type RolloutPhase string
+
+const (
+	// RolloutPending: nobody was updated yet, because something is missing: see status.blockers.
+	RolloutPending RolloutPhase = "Pending"
+	// RolloutUpdating: runtimes of the current stage are updated.
+	RolloutUpdating RolloutPhase = "Running"
+	// RolloutSoaking: the quorum of the current stage is reached, and its runtimes are observed.
+	RolloutSoaking RolloutPhase = "Soaking"
+	// RolloutWaitingForGate: the soak of the current stage is over, and a gate has not passed.
+	RolloutWaitingForGate RolloutPhase = "WaitingForGate"
+	// RolloutHeld: nothing begins, because of something that is not the fault of the version: see status.blockers.
+	RolloutHeld RolloutPhase = "Held"
+	// RolloutHalted: more runtimes have failed than the policy allows. A person has to resume or abort.
+	RolloutHalted RolloutPhase = "Halted"
+	// RolloutTail: the last stage is proven; runtimes that could not be updated so far follow one by one.
+	RolloutTail RolloutPhase = "Tail"
+	// RolloutEndedAborted: a person has aborted the rollout, or has set the channel back.
+	RolloutEndedAborted RolloutPhase = "Aborted"
+	// RolloutSuperseded: the channel was moved on before this rollout was completed.
+	RolloutSuperseded RolloutPhase = "Superseded"
+	// RolloutCompleted: the version is the proven version of the channel.
+	RolloutCompleted RolloutPhase = "Completed"
+)
+
+// IsOver reports whether a rollout in this phase has ended.
+func (p RolloutPhase) IsOver() bool {
+	return p == RolloutEndedAborted || p == RolloutSuperseded || p == RolloutCompleted
+}
+
+// ModuleRolloutStatus is the observed state of a rollout. Its size does not depend on the number of runtimes: at most
+// 16 KiB.
+type ModuleRolloutStatus struct {
+	// observedGeneration is the metadata.generation that this status belongs to.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// phase is the phase of the rollout.
+	// +optional
+	Phase RolloutPhase `json:"phase,omitempty"`
+
+	// message states what the rollout waits for, for users.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// plan is the digest of the plan. Approvals have to name it.
+	// +optional
+	Plan string `json:"plan,omitempty"`
+
+	// stage is the current stage.
+	// +optional
+	Stage RolloutStageStatus `json:"stage,omitzero"`
+
+	// admitted are the runtimes that may begin and have not begun yet, at most 1,000: eight characters of a hash of the
+	// name of the Kyma for each. Empty: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=8000
+	Admitted string `json:"admitted,omitempty"`
+
+	// runtimes are the numbers of runtimes by verdict.
+	// +optional
+	Runtimes RolloutCounts `json:"runtimes,omitzero"`
+
+	// stages are the results of the stages, in their order.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Stages []RolloutStageResult `json:"stages,omitempty"`
+
+	// blockers state what keeps the rollout from going on, and what to do, at most 8.
+	// +optional
+	// +listType=atomic
+	Blockers []RolloutBlocker `json:"blockers,omitempty"`
+
+	// worst are runtimes that have failed or are lost, with their reasons, at most 20.
+	// +optional
+	// +listType=atomic
+	Worst []RolloutRuntime `json:"worst,omitempty"`
+
+	// haltedAt is the time of the last halt. Absent: the rollout is not halted.
+	// +optional
+	HaltedAt metav1.Time `json:"haltedAt,omitzero"`
+
+	// resumptions is the number of entries of spec.resumptions that have taken effect.
+	// +optional
+	Resumptions int32 `json:"resumptions,omitempty"`
+
+	// acknowledgedFailed is the number of failed runtimes that the last resumption acknowledged. Only further ones
+	// count.
+	// +optional
+	AcknowledgedFailed int32 `json:"acknowledgedFailed,omitempty"`
+
+	// acknowledgedLost is the number of lost runtimes that the last resumption acknowledged. Only further ones count.
+	// +optional
+	AcknowledgedLost int32 `json:"acknowledgedLost,omitempty"`
+
+	// starts are the numbers of runtimes that were admitted in the last minutes, for the limit per minute.
+	// +optional
+	// +listType=atomic
+	Starts []RolloutStarts `json:"starts,omitempty"`
+
+	// endedAt is the time at which the rollout ended. Absent: it has not ended.
+	// +optional
+	EndedAt metav1.Time `json:"endedAt,omitzero"`
+
+	// conditions has the conditions Ready, Reconciling and Stalled, as kstatus reads them.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RolloutStageStatus is the state of the current stage.
+type RolloutStageStatus struct {
+	// index is the position of the stage, from 0.
+	Index int32 `json:"index"`
+
+	// name is the name of the stage.
+	Name string `json:"name"`
+
+	// startedAt is the time at which the stage began.
+	// +optional
+	StartedAt metav1.Time `json:"startedAt,omitzero"`
+
+	// provenAt is the time at which the stage reached its quorum. Absent: not yet.
+	// +optional
+	ProvenAt metav1.Time `json:"provenAt,omitzero"`
+
+	// soakUntil is the end of the soak. Absent: it has not begun.
+	// +optional
+	SoakUntil metav1.Time `json:"soakUntil,omitzero"`
+
+	// evidenceWaived means that a person has resumed the rollout although no runtime is proven yet.
+	// +optional
+	EvidenceWaived bool `json:"evidenceWaived,omitempty"`
+
+	// gates are the states of the gates of the stage.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Gates []RolloutGateStatus `json:"gates,omitempty"`
+}
+
+// GateState is the state of a gate.
+// +kubebuilder:validation:Enum=Pass;Fail;Unknown
+type GateState string
+
+const (
+	// GatePass means that the condition is met.
+	GatePass GateState = "Pass"
+	// GateFail means that the condition is not met, and the rollout is halted.
+	GateFail GateState = "Fail"
+	// GateUnknown means that the condition is not met yet, or could not be read. The rollout waits.
+	GateUnknown GateState = "Unknown"
+)
+
+// RolloutGateStatus is the state of one gate.
+type RolloutGateStatus struct {
+	// name is the name of the gate.
+	Name string `json:"name"`
+
+	// state is Pass, Fail or Unknown.
+	State GateState `json:"state"`
+
+	// message explains the state, for users.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// since is the time of the last change of the state.
+	// +optional
+	Since metav1.Time `json:"since,omitzero"`
+}
+
+// RolloutCounts are numbers of runtimes by verdict. Each runtime in scope has exactly one verdict.
+type RolloutCounts struct {
+	// inScope is the number of runtimes that have the module in the channel.
+	// +optional
+	InScope int32 `json:"inScope"`
+	// waiting is the number of runtimes whose turn has not come, or that cannot be updated now.
+	// +optional
+	Waiting int32 `json:"waiting"`
+	// updating is the number of runtimes whose update is under way, or was admitted.
+	// +optional
+	Updating int32 `json:"updating"`
+	// proven is the number of runtimes that are Ready with the new version.
+	// +optional
+	Proven int32 `json:"proven"`
+	// failed is the number of runtimes that have failed because of the version.
+	// +optional
+	Failed int32 `json:"failed"`
+	// lost is the number of runtimes that cannot be reached since their update began.
+	// +optional
+	Lost int32 `json:"lost"`
+	// excused is the number of updated runtimes that were broken before, which are no evidence.
+	// +optional
+	Excused int32 `json:"excused"`
+}
+
+// RolloutStageResult is the result of one stage.
+type RolloutStageResult struct {
+	// name is the name of the stage.
+	Name string `json:"name"`
+
+	RolloutCounts `json:",inline"`
+
+	// provenAt is the time at which the stage reached its quorum. Absent: not yet.
+	// +optional
+	ProvenAt metav1.Time `json:"provenAt,omitzero"`
+
+	// evidence states what the stage proves, for example "0 of 100 failed: below 3 % with 95 %".
+	// +optional
+	Evidence string `json:"evidence,omitempty"`
+}
+
+// RolloutBlocker is something that keeps a rollout from going on.
+type RolloutBlocker struct {
+	// code is the reason, for programs, for example ApprovalNeeded.
+	Code string `json:"code"`
+
+	// object is the object that has to be changed. Empty: none.
+	// +optional
+	Object string `json:"object,omitempty"`
+
+	// message states what is wrong, for users.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// remedy is what to do, often a command.
+	// +optional
+	Remedy string `json:"remedy,omitempty"`
+
+	// runtimes is the number of runtimes that are concerned. Zero: the whole rollout.
+	// +optional
+	Runtimes int32 `json:"runtimes,omitempty"`
+}
+
+// RolloutRuntime is a runtime that has failed or is lost.
+type RolloutRuntime struct {
+	// runtime is the name of the Kyma.
+	Runtime string `json:"runtime"`
+
+	// reason is the code of the problem.
+	Reason string `json:"reason"`
+
+	// message describes the problem, for users.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// RolloutStarts is the number of runtimes that were admitted at one time.
+type RolloutStarts struct {
+	// at is the time of the admission.
+	At metav1.Time `json:"at"`
+
+	// count is the number of runtimes.
+	Count int32 `json:"count"`
+}
+
+// ModuleRolloutList is a list of ModuleRollouts.
+// +kubebuilder:object:root=true
+type ModuleRolloutList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ModuleRollout `json:"items"`
+}

@@ -1,0 +1,365 @@
+package v1beta2
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// RolloutPolicy defines the stages in which a new version of a channel reaches the fleet, and what stops it. Without a
+// policy for a module and channel, a new version takes effect on all runtimes at once. Not in Kyma's own API.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=rolloutpolicies,singular=rolloutpolicy,scope=Namespaced,categories=klm
+// +kubebuilder:printcolumn:name="Modules",type=string,JSONPath=`.spec.modules.names[*]`
+// +kubebuilder:printcolumn:name="Stages",type=string,JSONPath=`.spec.stages[*].name`
+// +kubebuilder:printcolumn:name="Suspended",type=boolean,JSONPath=`.spec.suspend`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type RolloutPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is written by platform teams. A changed policy applies to the next rollout; only suspend applies at once.
+	Spec RolloutPolicySpec `json:"spec"`
+
+	// status is written by Lifecycle Manager only.
+	// +optional
+	Status RolloutPolicyStatus `json:"status,omitzero"`
+}
+
+// RolloutPolicySpec defines stages and limits of rollouts.
+type RolloutPolicySpec struct {
+	// modules selects the modules that the policy is for. If several policies are for the same module and channel, the
+	// one that names the module wins over one with "*"; two that are equally exact are a conflict, and nothing moves.
+	Modules RolloutModules `json:"modules"`
+
+	// channels are the channels that the policy is for; "mandatory" stands for mandatory modules, and "*" for all.
+	// Empty: all.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems:=32
+	// +kubebuilder:validation:items:MaxLength:=32
+	Channels []string `json:"channels,omitempty"`
+
+	// suspend stops all rollouts of the modules and channels of this policy: nothing begins; what has begun finishes.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+
+	// maxUpdating is the largest number of runtimes that are updated at the same time by rollouts of this policy.
+	// Empty: only the limits of the stages apply.
+	// +optional
+	// +kubebuilder:validation:Minimum:=1
+	MaxUpdating int32 `json:"maxUpdating,omitempty"`
+
+	// exclusive means that a runtime takes part in one rollout at a time. Default: true.
+	// +optional
+	// +kubebuilder:default:=true
+	Exclusive *bool `json:"exclusive,omitempty"`
+
+	// newInstallations defines which version a runtime gets that has no version of the module yet: Target, the new one
+	// as soon as the first stage has passed; Proven, the former one until the rollout is completed. Default: Target.
+	// +optional
+	// +kubebuilder:default:=Target
+	// +kubebuilder:validation:Enum=Target;Proven
+	NewInstallations string `json:"newInstallations,omitempty"`
+
+	// stages are the stages in their order, 1 to 16. A runtime belongs to the first stage whose selector matches, else
+	// to the first stage whose percent is above the rank of the runtime, else to the last stage.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems:=1
+	// +kubebuilder:validation:MaxItems:=16
+	// +kubebuilder:validation:XValidation:rule="!has(self[size(self)-1].selector) && (!has(self[size(self)-1].percent) || self[size(self)-1].percent == 100)",message="the last stage must be for all other runtimes: without a selector, and without percent or with percent 100"
+	// +kubebuilder:validation:XValidation:rule="self.filter(s, !has(s.selector) && !has(s.percent)).size() <= 1",message="only the last stage may have neither a selector nor a percent"
+	// +kubebuilder:validation:XValidation:rule="self.filter(s, has(s.percent)).map(s, s.percent).isSorted()",message="percent is cumulative and must not go down from stage to stage"
+	Stages []RolloutStage `json:"stages"`
+
+	// defaults are the values for all stages.
+	// +optional
+	Defaults RolloutDefaults `json:"defaults,omitzero"`
+}
+
+// RolloutModules selects modules by name.
+type RolloutModules struct {
+	// names are the names of modules; "*" stands for all.
+	// +listType=set
+	// +kubebuilder:validation:MinItems:=1
+	// +kubebuilder:validation:MaxItems:=256
+	// +kubebuilder:validation:items:MinLength:=1
+	// +kubebuilder:validation:items:MaxLength:=253
+	Names []string `json:"names"`
+
+	// except are the names of modules that the policy is not for.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems:=256
+	// +kubebuilder:validation:items:MaxLength:=253
+	Except []string `json:"except,omitempty"`
+}
+
+// RolloutStage is one stage of a rollout.
+// +kubebuilder:validation:XValidation:rule="!has(self.selector) || !has(self.percent)",message="a stage has a selector or a percent, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.minCount) || has(self.percent)",message="minCount is the least number of runtimes of a percent"
+type RolloutStage struct {
+	// name is the name of the stage.
+	// +kubebuilder:validation:Pattern:=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength:=32
+	Name string `json:"name"`
+
+	// selector selects the Kymas of the stage by their labels in the control plane. It must have a condition.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="has(self.matchLabels) && size(self.matchLabels) > 0 || has(self.matchExpressions) && size(self.matchExpressions) > 0",message="a selector without a condition would select the whole fleet"
+	Selector *StageSelector `json:"selector,omitempty"`
+
+	// percent is the share of the fleet that this stage and the percent stages before it have together, 1 to 100. The
+	// share is taken of a hash of the name of the Kyma, so that it contains runtimes of every region and plan.
+	// +optional
+	// +kubebuilder:validation:Minimum:=1
+	// +kubebuilder:validation:Maximum:=100
+	Percent int32 `json:"percent,omitempty"`
+
+	// minCount is the least number of runtimes that percent should stand for when the rollout is made.
+	// +optional
+	// +kubebuilder:validation:Minimum:=1
+	// +kubebuilder:validation:Maximum:=100000
+	MinCount int32 `json:"minCount,omitempty"`
+
+	// spread limits the updates under way in the runtimes that have the same value of a label, for example of the same
+	// region.
+	// +optional
+	Spread *RolloutSpread `json:"spread,omitempty"`
+
+	// maxConcurrency is the largest number of runtimes of the stage that are updated at the same time: a number, or a
+	// percent of the runtimes of the stage, rounded up. Default: 10%.
+	// +optional
+	// +kubebuilder:default:="10%"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || int(self) >= 1",message="maxConcurrency must be a number from 1, or a percent from 1% to 100%"
+	MaxConcurrency *intstr.IntOrString `json:"maxConcurrency,omitempty"`
+
+	// maxStartsPerMinute is the largest number of runtimes of the stage whose update begins within a minute. Empty: not
+	// limited.
+	// +optional
+	// +kubebuilder:validation:Minimum:=1
+	MaxStartsPerMinute int32 `json:"maxStartsPerMinute,omitempty"`
+
+	// maxFailures is the number of runtimes that may fail because of the version before the rollout is halted: a
+	// number, or a percent of the runtimes of the stage, rounded down. Default: 0.
+	// +optional
+	// +kubebuilder:default:=0
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern:=`^[0-9][0-9]?([.][0-9])?%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || int(self) >= 0",message="maxFailures must be a number from 0, or a percent from 0% to 99.9%"
+	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+
+	// soak is the time between the quorum of the stage and the next stage, in which the updated runtimes are observed.
+	// Empty: none.
+	// +optional
+	Soak metav1.Duration `json:"soak,omitzero"`
+
+	// minEvidence is the number of runtimes of earlier stages that must have been proven before this stage begins.
+	// Default: 1 for the last of several stages, 0 for others.
+	// +optional
+	// +kubebuilder:validation:Minimum:=0
+	MinEvidence *int32 `json:"minEvidence,omitempty"`
+
+	// progressDeadline is the time after which the rollout is completed although runtimes of the last stage could not
+	// be updated, for example because they are not reachable. They follow when they can. Default: 14 days.
+	// +optional
+	ProgressDeadline metav1.Duration `json:"progressDeadline,omitzero"`
+
+	// gates are conditions that must be met before the stage after this one begins, at most 8.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems:=8
+	Gates []RolloutGate `json:"gates,omitempty"`
+}
+
+// StageSelector selects Kymas by their labels. In JSON it is the label selector of Kubernetes, of limited size.
+// +structType=atomic
+type StageSelector struct {
+	// matchLabels are labels that a Kyma must have, with these values, at most 16.
+	// +optional
+	// +kubebuilder:validation:MaxProperties:=16
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+
+	// matchExpressions are conditions on labels that must all be met, at most 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=16
+	MatchExpressions []StageRequirement `json:"matchExpressions,omitempty"`
+}
+
+// StageRequirement is a condition on one label.
+// +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0",fieldPath=".values",message="values are needed with the operators In and NotIn, and not allowed with Exists and DoesNotExist"
+type StageRequirement struct {
+	// key is the key of the label.
+	// +kubebuilder:validation:MaxLength:=317
+	Key string `json:"key"`
+
+	// operator defines how the label and the values are compared.
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
+	Operator metav1.LabelSelectorOperator `json:"operator"`
+
+	// values are the values for In and NotIn, at most 64. Empty for the other operators.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=64
+	// +kubebuilder:validation:items:MaxLength:=63
+	Values []string `json:"values,omitempty"`
+}
+
+// Selector returns the selector as a [Selector].
+func (s *StageSelector) Selector() *Selector {
+	if s == nil {
+		return nil
+	}
+	all := &Selector{MatchLabels: s.MatchLabels}
+	for _, e := range s.MatchExpressions {
+		all.MatchExpressions = append(all.MatchExpressions, SelectorRequirement(e))
+	}
+	return all
+}
+
+// RolloutSpread limits the updates under way in runtimes with the same value of a label.
+type RolloutSpread struct {
+	// label is the key of the label of the Kyma.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=317
+	Label string `json:"label"`
+
+	// max is the share of the concurrency of the stage that runtimes with the same value may have, rounded up.
+	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
+	Max string `json:"max"`
+}
+
+// RolloutGate is a condition before the next stage.
+// +kubebuilder:validation:XValidation:rule="[has(self.approval), has(self.promQL), has(self.webhook), has(self.notBefore)].filter(b, b).size() == 1",message="a gate has exactly one of approval, promQL, webhook and notBefore"
+type RolloutGate struct {
+	// name is the name of the gate.
+	// +kubebuilder:validation:Pattern:=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength:=32
+	Name string `json:"name"`
+
+	// approval requires approvals by persons, see klm rollout approve.
+	// +optional
+	Approval *ApprovalGate `json:"approval,omitempty"`
+
+	// promQL requires that a query of Prometheus has the value 1.
+	// +optional
+	PromQL *PromQLGate `json:"promQL,omitempty"`
+
+	// webhook requires that an HTTP endpoint answers "pass".
+	// +optional
+	Webhook *WebhookGate `json:"webhook,omitempty"`
+
+	// notBefore requires that this time has passed.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+}
+
+// ApprovalGate requires approvals.
+type ApprovalGate struct {
+	// count is the number of persons that have to approve. Default: 1.
+	// +optional
+	// +kubebuilder:default:=1
+	// +kubebuilder:validation:Minimum:=1
+	// +kubebuilder:validation:Maximum:=8
+	Count int32 `json:"count,omitempty"`
+}
+
+// PromQLGate requires that a query has the value 1. The value 0 fails; no value, several values and no answer are
+// unknown: the rollout is held, and nobody's failure.
+type PromQLGate struct {
+	// expr is the query. It has to return one value: 1 to pass, 0 to fail.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=4096
+	Expr string `json:"expr"`
+
+	// url is the address of Prometheus, without /api/v1/query. It must be allowed by --rollout-gate-allow.
+	// +kubebuilder:validation:Pattern:=`^https?://`
+	// +kubebuilder:validation:MaxLength:=1024
+	URL string `json:"url"`
+
+	// failFor is the time for which the query has to fail before the rollout is halted. Empty: at once.
+	// +optional
+	FailFor metav1.Duration `json:"failFor,omitzero"`
+}
+
+// WebhookGate requires that an endpoint answers {"result": "pass"} to a POST of the status of the rollout. "fail"
+// fails; "wait", any other answer and no answer hold the rollout.
+type WebhookGate struct {
+	// url is the address of the endpoint. It must be allowed by --rollout-gate-allow.
+	// +kubebuilder:validation:Pattern:=`^https?://`
+	// +kubebuilder:validation:MaxLength:=1024
+	URL string `json:"url"`
+}
+
+// RolloutDefaults are the values for all stages.
+type RolloutDefaults struct {
+	// minProven is the share of the runtimes of a stage that can be updated now which have to be Ready with the new
+	// version before the soak begins. Default: 95%.
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
+	MinProven string `json:"minProven,omitempty"`
+
+	// maxLost is the share of the runtimes of the fleet that may become unreachable after their update began before the
+	// rollout is halted. At least one always may. Default: 2%.
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^(100|[0-9][0-9]?)%$`
+	MaxLost string `json:"maxLost,omitempty"`
+
+	// runtimeDeadline is the time that one runtime has to become Ready with the new version. Default: 30 minutes.
+	// +optional
+	RuntimeDeadline metav1.Duration `json:"runtimeDeadline,omitzero"`
+}
+
+// RolloutPolicyStatus reports problems of the policy.
+type RolloutPolicyStatus struct {
+	// observedGeneration is the metadata.generation of the policy that this status belongs to.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions has the condition Ready, which is False for a policy that cannot be applied.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RolloutPolicyList is a list of RolloutPolicies.
+// +kubebuilder:object:root=true
+type RolloutPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []RolloutPolicy `json:"items"`
+}
+
+// AllNames stands for all modules or channels in a RolloutPolicy.
+const AllNames = "*"
+
+// MandatoryChannel stands for mandatory modules where a channel is named.
+const MandatoryChannel = "mandatory"
+
+// Matches returns how exactly the policy is for a module and channel: 0, not at all; 1, by "*"; 2, by the name of the
+// module.
+func (p *RolloutPolicy) Matches(module, channel string) int {
+	s := &p.Spec
+	if slices.Contains(s.Modules.Except, module) ||
+		len(s.Channels) > 0 && !slices.Contains(s.Channels, channel) && !slices.Contains(s.Channels, AllNames) {
+		return 0
+	}
+	switch {
+	case slices.Contains(s.Modules.Names, module):
+		return 2
+	case slices.Contains(s.Modules.Names, AllNames):
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,71 @@
+package rollout
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Token identifies a Kyma among the admitted ones of a rollout: 48 bits of a hash, as 8 characters.
+type Token string
+
+const tokenLength = 8
+
+// MaxAdmitted is the number of runtimes that may be admitted and not have begun yet. It limits the size of the status;
+// a runtime begins within seconds after its admission, so it does not limit the rollout.
+const MaxAdmitted = 1000
+
+// identify returns the rank of a Kyma in a rollout, and its token.
+func identify(lineage, kyma string) (rank uint16, token Token) {
+	sum := sha256.Sum256([]byte(lineage + "\x00" + kyma))
+	return binary.BigEndian.Uint16(sum[:2]), Token(base64.RawURLEncoding.EncodeToString(sum[:6]))
+}
+
+// Admitted is the set of the runtimes that may begin and have not begun yet.
+type Admitted map[Token]bool
+
+// Encode returns the set as text: the sorted tokens without a separator.
+func (a Admitted) Encode() string {
+	var all strings.Builder
+	for _, t := range slices.Sorted(maps.Keys(a)) {
+		all.WriteString(string(t))
+	}
+	return all.String()
+}
+
+// DecodeAdmitted reads the result of Encode. What is not a token is left out.
+func DecodeAdmitted(text string) Admitted {
+	all := Admitted{}
+	for i := 0; i+tokenLength <= len(text); i += tokenLength {
+		all[Token(text[i:i+tokenLength])] = true
+	}
+	return all
+}
+
+// isAdmitted reports whether the result of Encode contains a token.
+func isAdmitted(text string, token Token) bool {
+	for i := 0; i+tokenLength <= len(text); i += tokenLength {
+		if text[i:i+tokenLength] == string(token) {
+			return true
+		}
+	}
+	return false
+}
+
+// NewlyAdmitted returns which Kymas are admitted by the next status of a rollout, and were not by the previous one.
+func NewlyAdmitted(lineage, before, after string, kymas []string) []string {
+	if before == after || after == "" {
+		return nil
+	}
+	had, has := DecodeAdmitted(before), DecodeAdmitted(after)
+	var found []string
+	for _, k := range kymas {
+		if _, token := identify(lineage, k); has[token] && !had[token] {
+			found = append(found, k)
+		}
+	}
+	return found
+}

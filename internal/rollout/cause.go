@@ -1,0 +1,65 @@
+package rollout
+
+import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+
+// Cause is what a failure of a module says about a rollout.
+type Cause int
+
+const (
+	// CauseUnclear means that the failure may pass. It counts as a failure of the version after the deadline of the
+	// runtime.
+	CauseUnclear Cause = iota
+	// CauseVersion means that the version has failed.
+	CauseVersion
+	// CauseRuntime means that the runtime cannot be used. It counts as lost after the deadline of the runtime.
+	CauseRuntime
+	// CauseControlPlane means that the control plane or a registry has failed. It is nobody's failure and holds the
+	// rollout.
+	CauseControlPlane
+	// CausePerson means that a person keeps the module as it is.
+	CausePerson
+)
+
+// causes are the causes of the reasons that are clear.
+var causes = map[string]Cause{
+	v1beta2.ReasonInvalidYAML: CauseVersion, v1beta2.ReasonInvalidObject: CauseVersion,
+	v1beta2.ReasonDuplicateObject: CauseVersion, v1beta2.ReasonInvalidImage: CauseVersion,
+	v1beta2.ReasonInvalidArchive: CauseVersion, v1beta2.ReasonInvalidChart: CauseVersion,
+	v1beta2.ReasonInvalidKustomization: CauseVersion, v1beta2.ReasonTemplateFailed: CauseVersion,
+	v1beta2.ReasonInvalidValues: CauseVersion, v1beta2.ReasonInvalidConfig: CauseVersion,
+	v1beta2.ReasonInvalidInfo: CauseVersion, v1beta2.ReasonRenderTimeout: CauseVersion,
+	v1beta2.ReasonRenderMemory: CauseVersion, v1beta2.ReasonRenderCrashed: CauseVersion,
+	v1beta2.ReasonStateRuleInvalid: CauseVersion, v1beta2.ReasonObjectRefused: CauseVersion,
+	v1beta2.ReasonFieldImmutable: CauseVersion, v1beta2.ReasonStoredVersionDropped: CauseVersion,
+	v1beta2.ReasonObjectConflict: CauseVersion, v1beta2.ReasonOwnedByOtherModule: CauseVersion,
+	v1beta2.ReasonReservedObject: CauseVersion, v1beta2.ReasonAdoptionRefused: CauseVersion,
+	v1beta2.ReasonWorkloadFailed: CauseVersion, v1beta2.ReasonCustomResourceNotReady: CauseVersion,
+	v1beta2.ReasonRefusedFeature: CauseVersion, v1beta2.ReasonUnsafeArchive: CauseVersion,
+	v1beta2.ReasonArchiveTooLarge: CauseVersion,
+
+	v1beta2.ReasonAccessSecretNotFound: CauseRuntime, v1beta2.ReasonAccessSecretAmbiguous: CauseRuntime,
+	v1beta2.ReasonKubeconfigInvalid: CauseRuntime, v1beta2.ReasonKubeconfigRefused: CauseRuntime,
+	v1beta2.ReasonRuntimeUnreachable: CauseRuntime, v1beta2.ReasonRuntimeCertificateInvalid: CauseRuntime,
+	v1beta2.ReasonRuntimeUnauthorized: CauseRuntime, v1beta2.ReasonCredentialExpired: CauseRuntime,
+	v1beta2.ReasonRuntimeForbidden: CauseRuntime, v1beta2.ReasonThrottled: CauseRuntime,
+	v1beta2.ReasonServerFault: CauseRuntime, v1beta2.ReasonRuntimeTaken: CauseRuntime,
+	v1beta2.ReasonRuntimeIsControlPlane: CauseRuntime, v1beta2.ReasonRuntimeReplaced: CauseRuntime,
+	v1beta2.ReasonRuntimeKymaInvalid: CauseRuntime, v1beta2.ReasonOwnerNotVerified: CauseRuntime,
+	v1beta2.ReasonKubernetesTooOld: CauseRuntime,
+
+	v1beta2.ReasonRegistryUnreachable: CauseControlPlane, v1beta2.ReasonRegistryUnauthorized: CauseControlPlane,
+	v1beta2.ReasonEgressRefused: CauseControlPlane, v1beta2.ReasonArtifactNotFound: CauseControlPlane,
+	v1beta2.ReasonDigestMismatch: CauseControlPlane, v1beta2.ReasonLoginNotFound: CauseControlPlane,
+	v1beta2.ReasonRepositoryUnreachable: CauseControlPlane, v1beta2.ReasonRepositoryUnauthorized: CauseControlPlane,
+	v1beta2.ReasonChartNotFound: CauseControlPlane, v1beta2.ReasonSignatureMissing: CauseControlPlane,
+	v1beta2.ReasonSignatureInvalid: CauseControlPlane, v1beta2.ReasonTrustPolicyInvalid: CauseControlPlane,
+	v1beta2.ReasonTemplateNotFound: CauseControlPlane, v1beta2.ReasonVersionReplaced: CauseControlPlane,
+	v1beta2.ReasonStatusNotSaved: CauseControlPlane, v1beta2.ReasonControlPlaneForbidden: CauseControlPlane,
+	v1beta2.ReasonInvalidDescriptor: CauseControlPlane,
+
+	v1beta2.ReasonKymaPaused: CausePerson, v1beta2.ReasonModulePaused: CausePerson,
+	v1beta2.ReasonUnmanaged: CausePerson, v1beta2.ReasonSkipReconciliation: CausePerson,
+}
+
+// CauseOf returns the cause of a reason.
+func CauseOf(reason string) Cause { return causes[reason] }

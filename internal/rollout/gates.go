@@ -1,0 +1,96 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
+)
+
+// passGates judges the gates of the current stage, and reports whether all have passed. What is not known has not
+// passed.
+func (a *advance) passGates() bool {
+	gates := a.spec.Stages[a.current()].Gates
+	before := a.status.Stage.Gates
+	a.status.Stage.Gates = nil
+	passed := true
+	for i := range gates {
+		is := a.judgeGate(&gates[i])
+		is.Name, is.Since = gates[i].Name, metav1.NewTime(a.Now)
+		is.Message = text.Clip(is.Message, 256)
+		for _, b := range before {
+			if b.Name == is.Name && b.State == is.State {
+				is.Since = b.Since
+			}
+		}
+		a.status.Stage.Gates = append(a.status.Stage.Gates, is)
+		if is.State == v1beta2.GatePass {
+			continue
+		}
+		passed = false
+		b := v1beta2.RolloutBlocker{Code: v1beta2.ReasonGateNotPassed, Object: "gate " + is.Name, Message: is.Message,
+			Remedy: "wait, or " + a.command("abort")}
+		switch {
+		case gates[i].Approval != nil:
+			b.Code, b.Remedy = v1beta2.ReasonApprovalNeeded, fmt.Sprintf("%s --stage=%s", a.command("approve"),
+				a.status.Stage.Name)
+		case is.State == v1beta2.GateFail && a.Now.Sub(is.Since.Time) >= failFor(&gates[i]):
+			b.Code = v1beta2.ReasonGateFailed
+			a.status.HaltedAt = metav1.NewTime(a.Now)
+		case is.State == v1beta2.GateFail:
+			a.after(failFor(&gates[i]) - a.Now.Sub(is.Since.Time))
+		}
+		a.block(b)
+	}
+	return passed
+}
+
+func failFor(g *v1beta2.RolloutGate) time.Duration {
+	if g.PromQL != nil {
+		return g.PromQL.FailFor.Duration
+	}
+	return 0
+}
+
+// judgeGate returns the state of one gate.
+func (a *advance) judgeGate(g *v1beta2.RolloutGate) v1beta2.RolloutGateStatus {
+	switch {
+	case g.Approval != nil:
+		by := map[string]bool{}
+		other := 0
+		for _, p := range a.spec.Approvals {
+			if p.Stage != a.status.Stage.Name || p.Gate != "" && p.Gate != g.Name {
+				continue
+			}
+			if p.Plan != a.status.Plan {
+				other++
+				continue
+			}
+			by[p.By] = true
+		}
+		need := max(1, int(g.Approval.Count))
+		if len(by) >= need {
+			return v1beta2.RolloutGateStatus{State: v1beta2.GatePass,
+				Message: fmt.Sprintf("%d of %d approved", len(by), need)}
+		}
+		message := fmt.Sprintf("%d of %d persons have approved stage %s", len(by), need, a.status.Stage.Name)
+		if other > 0 {
+			message += fmt.Sprintf("; %d approvals are for another plan and do not count", other)
+		}
+		return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: message}
+	case g.NotBefore != nil:
+		if left := g.NotBefore.Sub(a.Now); left > 0 {
+			a.after(left)
+			return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: "not before " +
+				g.NotBefore.UTC().Format("2006-01-02T15:04:05Z07:00")}
+		}
+		return v1beta2.RolloutGateStatus{State: v1beta2.GatePass}
+	}
+	if is, found := a.Gates[g.Name]; found {
+		return is
+	}
+	return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: "the gate was not read yet"}
+}

@@ -1,0 +1,135 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Defaults of a policy.
+const (
+	DefaultRuntimeDeadline  = 30 * time.Minute
+	DefaultProgressDeadline = 14 * 24 * time.Hour
+	defaultMinProven        = "95%"
+	defaultMaxLost          = "2%"
+	defaultConcurrency      = "10%"
+)
+
+// Name returns the name of the ModuleRollout of a move.
+func Name(module, channel string, revision int64) string {
+	return fmt.Sprintf("%s-%s-r%d", module, channel, revision)
+}
+
+// PolicyConflict means that two policies are equally exact for the same module and channel.
+type PolicyConflict struct {
+	// Module and Channel are what both policies are for.
+	Module, Channel string
+	// Policies are the names of the policies.
+	Policies []string
+}
+
+// Error names the policies and states what to do.
+func (e *PolicyConflict) Error() string {
+	return fmt.Sprintf("RolloutPolicies %s are equally exact for module %s in channel %s: exclude the module or the channel "+
+		"from all but one", strings.Join(e.Policies, " and "), e.Module, e.Channel)
+}
+
+// PolicyFor returns the policy for a module and channel: the most exact one, or nil if there is none. Two that are
+// equally exact are a [PolicyConflict]; then nothing may move.
+func PolicyFor(policies []v1beta2.RolloutPolicy, module, channel string) (*v1beta2.RolloutPolicy, error) {
+	var found []*v1beta2.RolloutPolicy
+	best := 1
+	for i := range policies {
+		p := &policies[i]
+		if !p.DeletionTimestamp.IsZero() {
+			continue
+		}
+		switch is := p.Matches(module, channel); {
+		case is < best:
+		case is > best:
+			found, best = []*v1beta2.RolloutPolicy{p}, is
+		default:
+			found = append(found, p)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		return found[0], nil
+	}
+	conflict := &PolicyConflict{Module: module, Channel: channel}
+	for _, p := range found {
+		conflict.Policies = append(conflict.Policies, p.Name)
+	}
+	slices.Sort(conflict.Policies)
+	return nil, conflict
+}
+
+// Move describes a move of a channel.
+type Move struct {
+	// Namespace is the namespace of the rollout.
+	Namespace string
+	// Module and Channel name the channel. Channel is v1beta2.MandatoryChannel for a mandatory module.
+	Module, Channel string
+	// From is the proven version, and To the new one. They differ.
+	From, To string
+	// Revision is the number of the move.
+	Revision int64
+	// Lineage is the lineage of the rollout that this one supersedes, "" if there is none.
+	Lineage string
+	// Policy is the policy, nil if there is none.
+	Policy *v1beta2.RolloutPolicy
+	// Fleet is the number of runtimes in the channel. It determines how many ranks minCount stands for.
+	Fleet int
+}
+
+// New returns the ModuleRollout of a move, without a status.
+func New(m Move) *v1beta2.ModuleRollout {
+	r := &v1beta2.ModuleRollout{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: Name(m.Module, m.Channel, m.Revision)},
+		Spec: v1beta2.ModuleRolloutSpec{
+			Module: m.Module, Channel: m.Channel, From: m.From, To: m.To, Revision: m.Revision,
+			Lineage: m.Lineage, State: v1beta2.RolloutRunning,
+		},
+	}
+	if r.Spec.Lineage == "" {
+		r.Spec.Lineage = m.Module + "/" + m.Channel + "/" + m.To
+	}
+	if m.Policy == nil {
+		return r
+	}
+	r.Spec.Policy, r.Spec.Defaults = m.Policy.Name, m.Policy.Spec.Defaults
+	r.Spec.NewInstallations = m.Policy.Spec.NewInstallations
+	ranks := int32(0)
+	for i := range m.Policy.Spec.Stages {
+		s := v1beta2.ModuleRolloutStage{RolloutStage: *m.Policy.Spec.Stages[i].DeepCopy()}
+		switch {
+		case s.Selector != nil:
+		case i == len(m.Policy.Spec.Stages)-1:
+			s.Ranks = RankCount
+		default:
+			ranks = max(ranks, ranksFor(s.Percent, s.MinCount, m.Fleet))
+			s.Ranks = ranks
+		}
+		r.Spec.Stages = append(r.Spec.Stages, s)
+	}
+	return r
+}
+
+// ranksFor returns the number of ranks that a percent stands for, or those that are expected to have minCount runtimes
+// of the fleet, whichever is more.
+func ranksFor(percent, minCount int32, fleet int) int32 {
+	ranks := int64(percent) * RankCount / 100
+	if fleet > 0 {
+		ranks = max(ranks, (int64(minCount)*RankCount+int64(fleet)-1)/int64(fleet))
+	} else if minCount > 0 {
+		ranks = RankCount
+	}
+	return int32(max(1, min(ranks, RankCount)))
+}

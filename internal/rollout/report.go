@@ -1,0 +1,157 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
+)
+
+// Limits of what the status lists.
+const (
+	maxWorst    = 20
+	maxBlockers = 8
+)
+
+// Types of the conditions that kstatus reads.
+const (
+	conditionReconciling = "Reconciling"
+	conditionStalled     = "Stalled"
+)
+
+// report completes the next status.
+func (a *advance) report() {
+	s := &a.status
+	s.Admitted, s.Runtimes = a.admitted.Encode(), a.total.counts
+	a.reportStages()
+	s.Worst = nil
+	for i := range a.members {
+		if m := &a.members[i]; len(s.Worst) < maxWorst {
+			switch m.verdict {
+			case Failed:
+				s.Worst = append(s.Worst, v1beta2.RolloutRuntime{Runtime: m.Kyma,
+					Reason: cmp.Or(m.Reason, "DeadlineExceeded"), Message: text.Clip(m.Message, 128)})
+			case Lost:
+				s.Worst = append(s.Worst, v1beta2.RolloutRuntime{Runtime: m.Kyma,
+					Reason: cmp.Or(m.UnreachableReason, m.Reason)})
+			}
+		}
+	}
+	s.Blockers = a.blockers
+	if !s.Phase.IsOver() {
+		s.Blockers = append(s.Blockers, a.waitReasons()...)
+		s.Message = a.message()
+	}
+	if len(s.Blockers) > maxBlockers {
+		s.Blockers = s.Blockers[:maxBlockers]
+	}
+	for i := range s.Blockers {
+		s.Blockers[i].Message = text.Clip(s.Blockers[i].Message, 256)
+	}
+	if s.Phase == v1beta2.RolloutCompleted {
+		s.Message = completed(&s.Runtimes)
+	}
+	SetConditions(&s.Conditions, a.Rollout.Generation, s.Phase, s.Message, a.Now)
+}
+
+func completed(c *v1beta2.RolloutCounts) string {
+	if c.InScope == 0 {
+		return "no runtime has the module in this channel"
+	}
+	message := fmt.Sprintf("%d of %d runtimes are proven", c.Proven, c.InScope)
+	if left := c.Waiting + c.Updating; left > 0 {
+		message += fmt.Sprintf("; %d could not be updated in time and follow when they can", left)
+	}
+	return message
+}
+
+func (a *advance) reportStages() {
+	before := a.status.Stages
+	a.status.Stages = nil
+	for i := range a.spec.Stages {
+		c := a.stages[i].counts
+		is := v1beta2.RolloutStageResult{Name: a.spec.Stages[i].Name, RolloutCounts: c}
+		if j := slices.IndexFunc(before, func(b v1beta2.RolloutStageResult) bool { return b.Name == is.Name }); j >= 0 {
+			is.ProvenAt = before[j].ProvenAt
+		}
+		if i == a.current() {
+			is.ProvenAt = a.status.Stage.ProvenAt
+		}
+		if n := int(c.Proven + c.Failed); i <= a.current() && n > 0 {
+			is.Evidence = evidence(int(c.Failed), n)
+		}
+		a.status.Stages = append(a.status.Stages, is)
+	}
+}
+
+// waitReasons returns a blocker for each reason why runtimes of the current stage or earlier ones cannot begin now.
+func (a *advance) waitReasons() []v1beta2.RolloutBlocker {
+	var all []v1beta2.RolloutBlocker
+	for i := range a.members {
+		m := &a.members[i]
+		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.current() || m.blocked == nil {
+			continue
+		}
+		j := slices.IndexFunc(all, func(b v1beta2.RolloutBlocker) bool { return b.Code == m.blocked.Code })
+		if j < 0 {
+			all = append(all, v1beta2.RolloutBlocker{Code: m.blocked.Code, Object: "Kyma " + m.Kyma,
+				Message: m.blocked.Message})
+			j = len(all) - 1
+		}
+		all[j].Runtimes++
+	}
+	return all
+}
+
+// message returns the sentence that states what the rollout waits for.
+func (a *advance) message() string {
+	s, c := &a.status, &a.status.Runtimes
+	if !a.isStaged() {
+		return fmt.Sprintf("no policy: all %d runtimes follow at once; %d are ready", c.InScope, c.Proven)
+	}
+	stage := a.stages[a.current()].counts
+	switch s.Phase {
+	case v1beta2.RolloutSoaking:
+		return fmt.Sprintf("stage %s is observed until %s", s.Stage.Name, s.Stage.SoakUntil.UTC().Format(time.RFC3339))
+	case v1beta2.RolloutTail:
+		return fmt.Sprintf("all stages are proven; %d runtimes follow when they can", c.Waiting+c.Updating)
+	case v1beta2.RolloutUpdating:
+		return fmt.Sprintf("stage %s: %d of %d runtimes are proven, %d are being updated", s.Stage.Name, stage.Proven,
+			stage.InScope, stage.Updating)
+	}
+	if len(s.Blockers) > 0 {
+		return text.Clip(s.Blockers[0].Message, 256)
+	}
+	return ""
+}
+
+// SetConditions sets the conditions that kstatus reads: Ready when the fleet has the version, Reconciling while the
+// rollout goes on, Stalled when a person has to act.
+func SetConditions(conditions *[]metav1.Condition, generation int64, phase v1beta2.RolloutPhase, message string,
+	now time.Time) {
+	isDone := phase == v1beta2.RolloutCompleted || phase == v1beta2.RolloutTail
+	isStalled := phase == v1beta2.RolloutHalted || phase == v1beta2.RolloutEndedAborted
+	for _, c := range []struct {
+		kind string
+		is   bool
+	}{
+		{v1beta2.ConditionReady, isDone}, {conditionReconciling, !isDone && !isStalled && !phase.IsOver()},
+		{conditionStalled, isStalled},
+	} {
+		status := metav1.ConditionFalse
+		if c.is {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(conditions, metav1.Condition{Type: c.kind, Status: status, Reason: string(phase),
+			Message: message, ObservedGeneration: generation})
+		if found := meta.FindStatusCondition(*conditions, c.kind); found.LastTransitionTime.After(now) {
+			found.LastTransitionTime = metav1.NewTime(now)
+		}
+	}
+}

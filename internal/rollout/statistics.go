@@ -1,0 +1,68 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+)
+
+// significance is the probability below which a difference between two groups is not taken for chance.
+const significance = 0.05
+
+// isWorse reports whether the updated runtimes fail significantly more often than those that are not updated, by
+// Fisher's exact test (one-sided). Without any failure among those that are not updated, every failure counts.
+func isWorse(failedUpdated, updated, failedOther, other int) bool {
+	if failedUpdated == 0 {
+		return false
+	}
+	if failedOther == 0 {
+		return true
+	}
+	return fisher(failedUpdated, updated, failedOther, other) < significance
+}
+
+// fisher returns the probability that at least a of n runtimes fail in the first group, given that a+b of n+m fail in
+// both, if the groups do not differ.
+func fisher(a, n, b, m int) float64 {
+	failed := a + b
+	p := 0.0
+	for k := a; k <= min(failed, n); k++ {
+		if failed-k > m {
+			continue
+		}
+		p += math.Exp(choose(n, k) + choose(m, failed-k) - choose(n+m, failed))
+	}
+	return min(p, 1)
+}
+
+// choose returns the logarithm of the binomial coefficient.
+func choose(n, k int) float64 {
+	lgamma := func(x int) float64 {
+		v, _ := math.Lgamma(float64(x) + 1)
+		return v
+	}
+	return lgamma(n) - lgamma(k) - lgamma(n-k)
+}
+
+// evidence states what the results of n runtimes prove about the rate of failures in the whole fleet.
+func evidence(failed, n int) string {
+	switch {
+	case n == 0:
+		return "no evidence"
+	case failed == 0 && n < 3:
+		return fmt.Sprintf("0 of %d failed: too few to say anything about the fleet", n)
+	case failed == 0:
+		return fmt.Sprintf("0 of %d failed: true rate below %s %% with 95 %% confidence", n, rate(3/float64(n)))
+	}
+	// Wilson's upper bound, one-sided 95 %.
+	const z = 1.645
+	p, N := float64(failed)/float64(n), float64(n)
+	upper := (p + z*z/(2*N) + z*math.Sqrt(p*(1-p)/N+z*z/(4*N*N))) / (1 + z*z/N)
+	return fmt.Sprintf("%d of %d failed: true rate below %s %% with 95 %% confidence", failed, n, rate(upper))
+}
+
+func rate(p float64) string {
+	if p >= 0.1 {
+		return fmt.Sprintf("%.0f", math.Ceil(min(p, 1)*100))
+	}
+	return fmt.Sprintf("%.2g", p*100)
+}
