@@ -2,6 +2,7 @@ package channel
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -24,6 +25,25 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 		w.Channel = cmp.Or(runtimeKyma.Spec.Channel, v1beta2.DefaultChannel)
 	}
 	return w
+}
+
+// LastRequest is the content of the annotation v1beta2.AnnotationLastRequest.
+type LastRequest struct {
+	Channel string           `json:"channel"`
+	Modules []v1beta2.Module `json:"modules,omitempty"`
+}
+
+// LastRequestOf returns the spec that the Kyma in the runtime had when it was last read, from the Kyma in the control
+// plane. isStored reports whether it is stored because it differs from the spec in the control plane.
+func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
+	spec = *kyma.Spec.DeepCopy()
+	var last LastRequest
+	text, found := kyma.Annotations[v1beta2.AnnotationLastRequest]
+	if !found || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
+		return spec, false
+	}
+	spec.Channel, spec.Modules = last.Channel, last.Modules
+	return spec, true
 }
 
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if

@@ -281,8 +281,8 @@ func TestHelmAgrees(t *testing.T) {
 			kept++
 		}
 	}
-	if kept != 5 {
-		t.Errorf("Helm keeps %d CRDs, want 5: all objects of the others would be deleted", kept)
+	if kept != 7 {
+		t.Errorf("Helm keeps %d CRDs, want 7: all objects of the others would be deleted", kept)
 	}
 	policy := byName(ours)["NetworkPolicy lifecycle-manager"]
 	if text := fmt.Sprint(policy); !strings.Contains(text, "port:5000") {
@@ -379,7 +379,7 @@ func TestRolesOfPeople(t *testing.T) {
 		want["view"][kind], want["edit"][kind], want["admin"][kind] = read, read, read+write
 	}
 	want["edit"]["kymas"] = read + write
-	if diff := cmp.Diff(want, rights); len(kinds) != 5 || diff != "" {
+	if diff := cmp.Diff(want, rights); len(kinds) != 7 || diff != "" {
 		t.Errorf("kinds %v, rights -want +got:\n%s", kinds, diff)
 	}
 }

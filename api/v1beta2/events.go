@@ -37,6 +37,28 @@ const (
 	EventInventoryRestored = "InventoryRestored"
 )
 
+// Reasons of events about a ModuleRollout. There are none about single runtimes.
+const (
+	// EventRolloutStarted: the channel moves to another version.
+	EventRolloutStarted = "RolloutStarted"
+	// EventStageStarted: a stage of the rollout begins.
+	EventStageStarted = "StageStarted"
+	// EventStageProven: a stage of the rollout has reached its quorum. The message states what that proves.
+	EventStageProven = "StageProven"
+	// EventGateWaits: the soak of a stage is over, and a gate has not passed, for example an approval is needed.
+	EventGateWaits = "GateWaits"
+	// EventRolloutHeld: nobody begins, because of something that is not the fault of the version.
+	EventRolloutHeld = "RolloutHeld"
+	// EventRolloutHalted: more runtimes have failed than the policy allows, so nobody begins any more.
+	EventRolloutHalted = "RolloutHalted"
+	// EventRolloutAborted: a person has aborted the rollout, or has set the channel back.
+	EventRolloutAborted = "RolloutAborted"
+	// EventRolloutSuperseded: the channel was moved on before the rollout was completed.
+	EventRolloutSuperseded = "RolloutSuperseded"
+	// EventRolloutCompleted: the version is the proven version of the channel.
+	EventRolloutCompleted = "RolloutCompleted"
+)
+
 // Reasons of events about a Watcher.
 const (
 	// EventGatewayNotFound: no gateway is selected.

@@ -66,6 +66,11 @@ type ChannelStatus struct {
 	// +optional
 	Rollout string `json:"rollout,omitempty"`
 
+	// policy is the name of the RolloutPolicy of the rollout that is under way. Empty: the version takes effect on all
+	// runtimes at once.
+	// +optional
+	Policy string `json:"policy,omitempty"`
+
 	// revision is the number of the last move, counted from 1.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`

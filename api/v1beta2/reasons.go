@@ -278,9 +278,6 @@ const (
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
 	// so it was made again, and is paused. Resume it: klm rollout resume.
 	ReasonRolloutRemade = "RolloutRemade"
-	// ReasonClockJumped: the clock of the manager has jumped ahead. The rollout goes on when the clock agrees with that
-	// of the API server.
-	ReasonClockJumped = "ClockJumped"
 )
 
 // Reasons about applying objects to a runtime.

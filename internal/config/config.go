@@ -180,6 +180,9 @@ type Manager struct {
 	// manager's container needs room for it. Default 512 MiB.
 	RenderMemoryLimit int64
 
+	// RolloutGateAllow are prefixes of addresses that gates of rollouts may call, for example
+	// https://prometheus.example.com/. Default: none, so that a gate that needs a request never passes.
+	RolloutGateAllow []string
 	// BundleCacheBytes is the maximum size of the cache for rendered modules, in bytes. All runtimes share this cache.
 	// Default 128 MiB.
 	BundleCacheBytes int64
@@ -483,6 +486,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 		"time after which the rendering of a chart or Kustomize directory is stopped")
 	f.Int64Var(&m.RenderMemoryLimit, "render-memory-limit", m.RenderMemoryLimit,
 		"memory in bytes that such a rendering may use, next to that of the manager; one runs at a time")
+	f.StringSliceVar(&m.RolloutGateAllow, "rollout-gate-allow", m.RolloutGateAllow,
+		"prefixes of addresses that gates of rollouts may call, separated by commas")
 	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules in bytes")
 	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources,
 		"folder with the directories that Manifests may use as sources of type kustomize; empty: no such sources")

@@ -31,6 +31,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/unserved"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/watcher"
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
@@ -42,6 +43,7 @@ import (
 // controllers contains the reconcilers of the manager. A reconciler that the configuration does not need is nil.
 type controllers struct {
 	kyma       *kyma.Reconciler
+	rollout    *rollout.Reconciler
 	manifest   *manifest.Reconciler
 	purge      *purge.Reconciler
 	tombstones *purge.Tombstones
@@ -87,6 +89,16 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 	if all.kyma, err = kyma.New(kymaOptions(f, pool, artefacts, agents, base, pullSecrets)); err != nil {
 		return all, err
 	}
+	fleet := mgr.GetCache()
+	if f.keeper != nil { // the cache of a replica has only its own shards; the coordinator of rollouts needs all
+		fleet, err = newOwnCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim})
+		if err != nil {
+			return all, err
+		}
+	}
+	if all.rollout, err = rollout.New(rolloutOptions(f, artefacts, fleet, all.kyma.Catalog)); err != nil {
+		return all, err
+	}
 	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
 		return all, err
 	}
@@ -130,6 +142,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 		register func() error
 	}{
 		{"Kyma", true, func() error { return all.kyma.Register(ctx, mgr) }},
+		{"rollout", true, func() error { return all.rollout.Register(ctx, mgr) }},
 		{"Manifest", true, func() error { return all.manifest.Register(mgr) }},
 		{"purge", true, func() error { return all.purge.Register(ctx, mgr) }},
 		{"tombstone", all.tombstones != nil, func() error { return all.tombstones.Register(mgr) }},
@@ -222,6 +235,13 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newRateLimiter(c),
 		After: exitAfter(c.ExitAfterStep, "manifest"), Saves: f.saves,
 	}
+}
+
+func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache,
+	catalog func(context.Context) (channel.Catalog, func() error)) rollout.Options {
+	return rollout.Options{Client: f.manager.GetClient(), Fleet: fleet, Namespace: f.config.Namespace, Catalog: catalog,
+		Registry: artefacts, GateAllow: f.config.RolloutGateAllow, Events: f.events,
+		RateLimiter: newRateLimiter(f.config)}
 }
 
 func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {

@@ -281,10 +281,10 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 		"kyma":     kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil),
 		"manifest": manifestOptions(f, nil, nil, nil),
 		"purge":    purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil),
-		"conversion": conversionOptions(f),
-		"listener":   listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
-		"delivery":   deliveryOptions(c, issuerStub{}),
-		"egress":     egressOptions(c, "registry.example.com"),
+		"conversion": conversionOptions(f), "rollout": rolloutOptions(f, nil, nil, nil),
+		"listener": listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
+		"delivery": deliveryOptions(c, issuerStub{}),
+		"egress":   egressOptions(c, "registry.example.com"),
 	} {
 		collect(values, part, reflect.ValueOf(o))
 	}

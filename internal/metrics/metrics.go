@@ -131,6 +131,25 @@ var (
 		Help: "Status patches sent to the control plane.",
 	}, []string{"controller"})
 
+	// RolloutRuntimes is the number of runtimes of each active rollout, by verdict (waiting, updating, proven, failed,
+	// lost or excused).
+	RolloutRuntimes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_rollout_runtimes",
+		Help: "Runtimes of an active rollout, by verdict.",
+	}, []string{"module", "channel", "verdict"})
+
+	// RolloutPhase is 1 for the phase of each active rollout. Alert on a phase that stays.
+	RolloutPhase = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_rollout_phase",
+		Help: "1 for the phase of an active rollout.",
+	}, []string{"module", "channel", "phase"})
+
+	// RolloutsHalted counts halts of rollouts, by reason.
+	RolloutsHalted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_rollout_halted_total",
+		Help: "Rollouts that were halted, by reason.",
+	}, []string{"reason"})
+
 	// SavesPostponed counts the status patches that are sent later, because the runtime has used its budget of status
 	// patches.
 	SavesPostponed = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -445,7 +464,7 @@ func Register(r prometheus.Registerer, s Sources) {
 		FIPSMode.Set(2)
 	}
 	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed, EventsDropped, Objects, Renderings,
-		Purged, Orphans, DeletionsGivenUp,
+		RolloutRuntimes, RolloutPhase, RolloutsHalted, Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
 		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
 		MandatoryModuleState, ModuleState, Modules, BuildInfo,

@@ -28,9 +28,10 @@ type Inputs struct {
 	Hold *v1beta2.RolloutBlocker
 	// Preflight is why the version cannot be installed anywhere. nil: it can.
 	Preflight *v1beta2.RolloutBlocker
-	// Gates are the results of the gates of the current stage that only a request can tell, by name.
+	// Gates are the results of the gates of the current stage that need a request, by name.
 	Gates map[string]v1beta2.RolloutGateStatus
-	// Slots is the number of runtimes that may begin by the limit of the whole fleet. A negative number means no limit.
+	// Slots is the number of runtimes that the rollout may update at the same time by the limit of the whole fleet. A
+	// negative number means no limit.
 	Slots int
 }
 

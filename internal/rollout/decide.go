@@ -299,7 +299,7 @@ func (a *advance) admitStage(stage int) {
 		share(defaultConcurrency, int(c.InScope), true))
 	slots := min(max(1, concurrency)-int(c.Updating), MaxAdmitted-len(a.admitted))
 	if a.Slots >= 0 {
-		slots = min(slots, a.Slots)
+		slots = min(slots, a.Slots-len(a.inFlight))
 	}
 	if stage == a.current() && s.MaxStartsPerMinute > 0 {
 		slots = min(slots, int(s.MaxStartsPerMinute)-a.recentStarts())
@@ -329,9 +329,6 @@ func (a *advance) admitStage(stage int) {
 			a.admittedNow = append(a.admittedNow, m.Kyma)
 			slots--
 			admitted++
-			if a.Slots > 0 {
-				a.Slots--
-			}
 		}
 	}
 	if admitted > 0 && stage == a.current() && s.MaxStartsPerMinute > 0 {

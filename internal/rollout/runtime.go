@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +34,8 @@ type Runtime struct {
 	Started time.Time
 	// IsExcused means that the module was broken before Ordered was ordered.
 	IsExcused bool
+	// Rollout is the name of the rollout that ordered Ordered, "" if no rollout did.
+	Rollout string
 	// IsBusy means that another rollout is under way in this runtime.
 	IsBusy bool
 	// Blocked returns what keeps the runtime from the new version if its turn comes now, or nil. It is only called for
@@ -41,11 +45,13 @@ type Runtime struct {
 
 // RuntimeOf returns what the Kyma and the Manifest of a module in the control plane say about a runtime. The caller
 // sets IsBusy and Blocked.
-func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest, ordered string) Runtime {
+func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
+	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	r := Runtime{
 		Kyma: k.Name, Labels: k.Labels, Ordered: ordered, State: m.Status.State,
 		IsExcused: m.Annotations[v1beta2.AnnotationRolloutExcused] == v1beta2.ValueTrue,
 	}
+	r.Rollout, _, _ = strings.Cut(m.Annotations[v1beta2.AnnotationRollout], "/")
 	if at, err := time.Parse(time.RFC3339, m.Annotations[v1beta2.AnnotationRolloutStarted]); err == nil {
 		r.Started = at
 	}

@@ -30,6 +30,8 @@ var kinds = map[string]schema.GroupVersionKind{
 	"manifest":           v1beta2.GroupVersion.WithKind("Manifest"),
 	"template":           v1beta2.GroupVersion.WithKind("ModuleTemplate"),
 	"release":            v1beta2.GroupVersion.WithKind("ModuleReleaseMeta"),
+	"rollout":            v1beta2.GroupVersion.WithKind("ModuleRollout"),
+	"rolloutpolicy":      v1beta2.GroupVersion.WithKind("RolloutPolicy"),
 	"watcher":            v1beta2.GroupVersion.WithKind("Watcher"),
 	"oldkyma":            v1alpha1.GroupVersion.WithKind("Kyma"),
 	"oldmanifest":        v1alpha1.GroupVersion.WithKind("Manifest"),
@@ -311,6 +313,30 @@ func steady(v any) any {
 		return out
 	}
 	return v
+}
+
+// approve adds an approval of the current plan to a rollout.
+func (s *scenario) approve(c *call) error {
+	if err := c.want(2, 2, "approve ROLLOUT STAGE"); err != nil {
+		return err
+	}
+	o, err := s.object("rollout/" + c.args[0])
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = s.poll(func(ctx context.Context) (bool, string) {
+		r := &v1beta2.ModuleRollout{}
+		if refused = o.client.Get(ctx, o.key, r); refused != nil {
+			return true, ""
+		}
+		before := r.DeepCopy()
+		r.Spec.Approvals = append(r.Spec.Approvals, v1beta2.RolloutApproval{Stage: c.args[1], By: "ann",
+			At: metav1.Now(), Plan: r.Status.Plan})
+		refused = o.client.Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return !apierrors.IsConflict(refused), fmt.Sprint(refused)
+	})
+	return cmp.Or(err, refused)
 }
 
 func (s *scenario) patch(c *call) error {

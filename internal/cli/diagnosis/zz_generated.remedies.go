@@ -97,7 +97,6 @@ var remedies = map[string]string{
 	v1beta2.ReasonPreflightFailed:              "The message has the cause.",
 	v1beta2.ReasonControlPlaneFailing:          "The rollout goes on when it works again.",
 	v1beta2.ReasonRolloutRemade:                "Resume it: klm rollout resume.",
-	v1beta2.ReasonClockJumped:                  "The rollout goes on when the clock agrees with that of the API server.",
 	v1beta2.ReasonApplying:                     "Wait.",
 	v1beta2.ReasonObjectRefused:                "Correct it in the module.",
 	v1beta2.ReasonObjectConflict:               "Remove the object, or rename it in the module.",

@@ -29,7 +29,7 @@ func (n *run) assume(ctx context.Context) error {
 	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
 		return nil // the runtime is already connected, or step connect reports the error
 	}
-	spec, _ := initialRequest(n.kyma)
+	spec, _ := channel.LastRequestOf(n.kyma)
 	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name},
 		Spec: spec}
 	manifests, err := n.listManifests(ctx)

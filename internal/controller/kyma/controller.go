@@ -251,6 +251,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.kymaToRetry)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), specChanged).
+		Watches(&v1beta2.ModuleReleaseMeta{}, r.onReleaseStatus()).
+		Watches(&v1beta2.ModuleRollout{}, r.onRollout()).
 		// the first record of a version changes nothing for other runtimes
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), builder.WithPredicates(
 			loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).

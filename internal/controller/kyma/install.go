@@ -42,8 +42,7 @@ func (n *run) resolve(ctx context.Context) (err error) {
 // of the catalog, decide returns no modules, because decisions with an incomplete catalog may be wrong.
 func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) (
 	[]plan.Module, error) {
-	catalog, failed := n.catalog.Lookup(ctx)
-	catalog.Policy, catalog.ControlPlane = n.policies.InForce(), n.ControlPlane
+	catalog, failed := n.Catalog(ctx)
 	modules := plan.Resolve(plan.Inputs{Kyma: n.kyma, Remote: remote, Manifests: manifests,
 		Catalog: catalog, Now: n.now})
 	if err := failed(); err != nil {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
@@ -15,12 +16,6 @@ import (
 // modules would be uninstalled. Therefore the last requested channel and modules are stored in an annotation of the
 // Kyma in the control plane. If the last requested channel and modules equal the spec of the Kyma in the control plane,
 // they are not stored.
-
-// lastRequest is the content of the annotation v1beta2.AnnotationLastRequest.
-type lastRequest struct {
-	Channel string           `json:"channel"`
-	Modules []v1beta2.Module `json:"modules,omitempty"`
-}
 
 // lastRequestLimit is the largest size of the annotation in bytes. All annotations of an object together may have 256
 // KiB. The annotation for 250 modules has about 40 KiB.
@@ -42,9 +37,9 @@ func (n *run) rememberRequest(ctx context.Context) error {
 
 // encodeLastRequest returns the value of the annotation, or "" if nothing has to be stored.
 func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
-	last := lastRequest{remote.Spec.Channel, remote.Spec.Modules}
+	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules}
 	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||
-		equality.Semantic.DeepEqual(last, lastRequest{kyma.Spec.Channel, kyma.Spec.Modules}) {
+		equality.Semantic.DeepEqual(last, channel.LastRequest{Channel: kyma.Spec.Channel, Modules: kyma.Spec.Modules}) {
 		return ""
 	}
 	text, err := json.Marshal(last)
@@ -52,17 +47,4 @@ func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 		return ""
 	}
 	return string(text)
-}
-
-// initialRequest returns the spec of a Kyma that is about to be created in a runtime. restored reports whether the spec
-// was restored from the annotation.
-func initialRequest(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, restored bool) {
-	spec = *kyma.Spec.DeepCopy()
-	var last lastRequest
-	text, found := kyma.Annotations[v1beta2.AnnotationLastRequest]
-	if !found || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
-		return spec, false
-	}
-	spec.Channel, spec.Modules = last.Channel, last.Modules
-	return spec, true
 }

@@ -49,7 +49,7 @@ func TestLastRequest(t *testing.T) {
 			if text := encodeLastRequest(here, c.remote); text != "" {
 				here.Annotations = map[string]string{v1beta2.AnnotationLastRequest: text}
 			}
-			got, restored := initialRequest(here)
+			got, restored := channel.LastRequestOf(here)
 			if diff := cmp.Diff(c.want, got); diff != "" || restored != c.restored {
 				t.Errorf("%s: restored is %v, want %v (-want +got):\n%s", c.reason, restored, c.restored, diff)
 			}
@@ -57,7 +57,7 @@ func TestLastRequest(t *testing.T) {
 	}
 	broken := kyma("regular")
 	broken.Annotations = map[string]string{v1beta2.AnnotationLastRequest: "{"}
-	if spec, restored := initialRequest(broken); restored || spec.Channel != "regular" {
+	if spec, restored := channel.LastRequestOf(broken); restored || spec.Channel != "regular" {
 		t.Errorf("an annotation that cannot be decoded gives %+v, %v", spec, restored)
 	}
 }

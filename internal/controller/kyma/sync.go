@@ -152,7 +152,7 @@ func (n *run) refuse(why error) error {
 // last. If no last request is stored, createRemote uses the spec of the Kyma in the control plane. If another client
 // creates the Kyma at the same time, createRemote fails, and the next reconcile finds the owner.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
-	spec, restored := initialRequest(n.kyma)
+	spec, restored := channel.LastRequestOf(n.kyma)
 	remote := &v1beta2.Kyma{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
 		ObjectMeta: metav1.ObjectMeta{

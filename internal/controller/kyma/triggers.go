@@ -23,7 +23,8 @@ import (
 
 // A change in the control plane that affects several Kymas enqueues these Kymas:
 //
-//	a release or template of a module             the Kymas that have or request the module
+//	a release or template of a module             the Kymas that have or request the module; see rollouts.go for the
+//	                                              version of a channel with a RolloutPolicy
 //	a release or template of a mandatory module   all Kymas, staggered
 //	the catalog copy of some runtimes             the Kymas of these runtimes, staggered
 //	the pull Secret                               all Kymas, staggered
@@ -161,6 +162,10 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 			changed.CreateFunc(ctx, e, q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
+			if r.isStagedMove(ctx, e.ObjectOld, e.ObjectNew) {
+				r.catalog.InvalidateLater()
+				return
+			}
 			r.catalog.Invalidate()
 			changed.UpdateFunc(ctx, e, q)
 		},

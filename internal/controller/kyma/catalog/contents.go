@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -87,6 +88,20 @@ func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 			return pointers(list.Items)
 		},
 		Restricted: c.options.Restricted,
+		Turn: rollout.Turns(rollout.Lookups{
+			Rollout: func(name string) *v1beta2.ModuleRollout {
+				if found := (&v1beta2.ModuleRollout{}); get(name, found) {
+					return found
+				}
+				return nil
+			},
+			HasPolicy: func(module, of string) bool {
+				var list v1beta2.RolloutPolicyList
+				note(c.options.Client.List(ctx, &list, in, client.UnsafeDisableDeepCopy))
+				policy, err := rollout.PolicyFor(list.Items, module, of)
+				return policy != nil || err != nil
+			},
+		}),
 	}, func() error { return errors.Join(errs...) }
 }
 
@@ -124,6 +139,14 @@ func (c *Copies) Invalidate() {
 	case c.contents.changed <- struct{}{}:
 	default:
 	}
+}
+
+// InvalidateLater drops all contents without a signal, because a channel has begun to move in stages. A runtime gets
+// the changed catalog copy with its next reconcile, which its turn triggers. So a runtime that waits causes no request.
+func (c *Copies) InvalidateLater() {
+	c.contents.mu.Lock()
+	c.contents.byAccess = nil
+	c.contents.mu.Unlock()
 }
 
 // Changed returns a channel that receives a signal after one or more calls of [Copies.Invalidate].

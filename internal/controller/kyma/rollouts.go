@@ -1,0 +1,147 @@
+package kyma
+
+import (
+	"context"
+	"slices"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// A change of a rollout enqueues only the Kymas whose version changes by it. A Kyma whose turn has not come is not
+// enqueued, and costs nothing:
+//
+//	a version in a channel with a RolloutPolicy   no Kyma: the coordinator makes a rollout
+//	runtimes are admitted                         these Kymas
+//	the proven version of a channel               the Kymas in the channel with another version, or that wait for it
+
+// isStagedMove reports whether a release has changed only in the versions of channels that move in stages.
+func (r *Reconciler) isStagedMove(ctx context.Context, before, after client.Object) bool {
+	was, isRelease := before.(*v1beta2.ModuleReleaseMeta)
+	is, ok := after.(*v1beta2.ModuleReleaseMeta)
+	if !isRelease || !ok || was.IsMandatory() != is.IsMandatory() || !is.DeletionTimestamp.IsZero() {
+		return false
+	}
+	var moved []string
+	same := was.Spec.DeepCopy()
+	if is.IsMandatory() {
+		if same.Mandatory.Version != is.Spec.Mandatory.Version {
+			moved = append(moved, v1beta2.MandatoryChannel)
+		}
+		same.Mandatory.Version = is.Spec.Mandatory.Version
+	}
+	for i := range same.Channels {
+		c := &same.Channels[i]
+		if version, found := is.ChannelVersion(c.Channel); found && version != c.Version {
+			moved, c.Version = append(moved, c.Channel), version
+		}
+	}
+	if len(moved) == 0 || !apiequality.Semantic.DeepEqual(same, &is.Spec) ||
+		!apiequality.Semantic.DeepEqual(was.Labels, is.Labels) {
+		return false
+	}
+	var policies v1beta2.RolloutPolicyList
+	if err := r.Client.List(ctx, &policies, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(moved, func(of string) bool {
+		policy, err := rollout.PolicyFor(policies.Items, is.Name, of)
+		return policy == nil && err == nil
+	})
+}
+
+// onRollout returns the handler for changes of ModuleRollouts: it enqueues the Kymas that are admitted.
+func (r *Reconciler) onRollout() handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queueing.Queue) {
+		was, is := e.ObjectOld.(*v1beta2.ModuleRollout), e.ObjectNew.(*v1beta2.ModuleRollout)
+		if was.Status.Admitted == is.Status.Admitted || is.Status.Admitted == "" {
+			return
+		}
+		var kymas []string
+		if is.Spec.Channel == v1beta2.MandatoryChannel {
+			kymas = r.namesOf(ctx)
+		} else {
+			kymas = r.namesOf(ctx, client.MatchingFields{moduleIndex: is.Spec.Module})
+		}
+		for _, name := range rollout.NewlyAdmitted(is.Spec.Lineage, was.Status.Admitted, is.Status.Admitted, kymas) {
+			r.enqueueAdmitted(name)
+		}
+	}}
+}
+
+// namesOf returns the names of Kymas in the cache.
+func (r *Reconciler) namesOf(ctx context.Context, o ...client.ListOption) []string {
+	var list v1beta2.KymaList
+	err := r.Client.List(ctx, &list, append(o, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy)...)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "cannot list Kymas")
+		return nil
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	return names
+}
+
+// onReleaseStatus returns the handler for changes of the status of a release. Other changes are for onCatalog.
+func (r *Reconciler) onReleaseStatus() handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queueing.Queue) {
+		was, is := e.ObjectOld.(*v1beta2.ModuleReleaseMeta), e.ObjectNew.(*v1beta2.ModuleReleaseMeta)
+		for i := range is.Status.Channels {
+			c := &is.Status.Channels[i]
+			before := was.ChannelStatus(c.Channel)
+			if before != nil && before.Version == c.Version && before.Target == c.Target && before.Policy == c.Policy {
+				continue
+			}
+			if before != nil && before.Policy != "" && c.Policy == "" {
+				r.catalog.Invalidate() // runtimes without a turn get the catalog copy now
+			}
+			r.enqueueOthers(ctx, is.Name, c)
+		}
+	}}
+}
+
+// enqueueOthers enqueues the Kymas in a channel that do not have its proven version, or that wait for the first record
+// of the channel.
+func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta2.ChannelStatus) {
+	if c.Version != c.Target && c.Policy == "" {
+		return // the version takes effect at once, so the change of spec has enqueued all Kymas
+	}
+	if c.Channel == v1beta2.MandatoryChannel {
+		if c.Version == c.Target {
+			r.EnqueueAll(ctx)
+		}
+		return
+	}
+	var list v1beta2.KymaList
+	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{moduleIndex: module},
+		client.UnsafeDisableDeepCopy)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "cannot list Kymas", "module", module)
+		return
+	}
+	for i := range list.Items {
+		if slices.ContainsFunc(list.Items[i].Status.Modules, func(m v1beta2.ModuleStatus) bool {
+			return m.Name == module && (m.Channel == c.Channel && m.Version != c.Version ||
+				m.Reason == v1beta2.ReasonWaitingForRollout)
+		}) {
+			r.enqueueAdmitted(list.Items[i].Name)
+		}
+	}
+}
+
+// Catalog returns the catalog with which this controller resolves requests, with the maintenance policy in force.
+func (r *Reconciler) Catalog(ctx context.Context) (channel.Catalog, func() error) {
+	all, failed := r.catalog.Lookup(ctx)
+	all.Policy, all.ControlPlane = r.policies.InForce(), r.ControlPlane
+	return all, failed
+}

@@ -1,0 +1,289 @@
+// Package rollout coordinates rollouts: it records each move of a channel, and admits runtimes to new versions.
+//
+// # Use
+//
+//	r, err := rollout.New(rollout.Options{…})
+//	err = r.Register(ctx, mgr)
+//
+// # How it works
+//
+// A reconcile is for one module. It runs on the leader only, one at a time, so that there is one coordinator:
+//
+//	1  it compares the versions in the ModuleReleaseMeta with its status, and makes a ModuleRollout for each new move
+//	2  it computes the next status of each active rollout from the Kymas and Manifests in the cache
+//	3  it writes what has changed
+//
+// The decisions are those of the pure package internal/rollout. A status is written with the resourceVersion that was
+// read, so that a second coordinator, for example a leader that has lost its Lease, cannot overwrite it. The Kyma
+// controllers of all replicas read the status and obey it.
+//
+// While a rollout is under way, a module is reconciled at most once in [Period], however many runtimes change. While
+// nothing moves, changes of Kymas and Manifests cause no reconcile at all.
+//
+// # What it does not do
+//
+// The package changes no Kyma and no Manifest: the Kyma controller orders versions, and marks them with the name of the
+// rollout in the same write. It makes no request to a runtime.
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// Period is the shortest time between two reconciles of a module, and so between two writes of a status.
+const Period = 2 * time.Second
+
+// settleDelay is the time that a new version has to stay in a channel before a rollout is made, so that two moves
+// within seconds become one.
+const settleDelay = 5 * time.Second
+
+// moduleIndex finds Manifests by the name of their module.
+const moduleIndex = "rollout.module"
+
+// Options are the dependencies and settings of the coordinator.
+type Options struct {
+	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. Its reads include
+	// its own writes.
+	Client client.Client
+	// Fleet has the Kymas and Manifests of all runtimes.
+	Fleet cache.Cache
+	// Namespace is the namespace of all objects.
+	Namespace string
+	// Catalog returns the catalog with which requests are resolved, and a function that reports whether a read of it
+	// has failed.
+	Catalog func(ctx context.Context) (channel.Catalog, func() error)
+	// Registry has the component of a version, which is read before anybody is updated. nil: nothing is checked.
+	Registry *registry.Registry
+	// GateAllow are prefixes of addresses that gates may call. Without any, a gate that needs a request never passes.
+	GateAllow []string
+	// Events records events on ModuleRollouts. nil means that none are recorded.
+	Events events.EventRecorder
+	// RateLimiter returns the delay of a retry after an error.
+	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+	// SettleDelay is the time that a version has to stay before a rollout is made. Default: 5 seconds.
+	SettleDelay time.Duration
+}
+
+// Reconciler is the coordinator of rollouts.
+type Reconciler struct {
+	Options
+	gates *Gates
+
+	checks map[string]preflightResult // by component and version; only used by the one worker
+
+	mu       sync.Mutex
+	active   map[string]bool        // guarded by mu: modules with an active rollout
+	flights  map[string]flight      // guarded by mu: by name of an active rollout
+	moves    map[string]pendingMove // guarded by mu: by module/channel: a version that has to settle
+	lastPass map[string]time.Time   // guarded by mu: by module
+}
+
+// flight has the runtimes that one rollout is updating.
+type flight struct {
+	policy string
+	kymas  map[string]bool
+}
+
+// pendingMove is a new version of a channel that was seen for the first time at a certain time.
+type pendingMove struct {
+	version string
+	since   time.Time
+}
+
+// New checks the options and returns a Reconciler.
+func New(o Options) (*Reconciler, error) {
+	if o.Client == nil || o.Fleet == nil || o.Namespace == "" || o.Catalog == nil {
+		return nil, fmt.Errorf("making the rollout controller: options need Client, Fleet, Namespace and Catalog")
+	}
+	if o.SettleDelay == 0 {
+		o.SettleDelay = settleDelay
+	}
+	return &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
+		flights: map[string]flight{},
+		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{}, checks: map[string]preflightResult{}}, nil
+}
+
+// Register adds the controller and its index to a manager.
+func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
+	if err := r.Fleet.IndexField(ctx, &v1beta2.Manifest{}, moduleIndex, func(o client.Object) []string {
+		return []string{o.(*v1beta2.Manifest).ModuleName()}
+	}); err != nil {
+		return fmt.Errorf("making index %s: %w", moduleIndex, err)
+	}
+	specChanged := builder.WithPredicates(loop.SpecChanged())
+	toModule := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return []reconcile.Request{r.requestFor(o.(*v1beta2.ModuleRollout).Spec.Module)}
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1beta2.ModuleReleaseMeta{}, specChanged).
+		Watches(&v1beta2.ModuleRollout{}, toModule, specChanged).
+		Watches(&v1beta2.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allModules), specChanged).
+		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Manifest{}), r.onFleet())).
+		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Kyma{}), r.onFleet())).
+		Named("rollout").
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: r.RateLimiter,
+			NeedLeaderElection: new(true)}).
+		Complete(r)
+}
+
+func (r *Reconciler) requestFor(module string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: module}}
+}
+
+// allModules returns a request for each module.
+func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcile.Request {
+	var all v1beta2.ModuleReleaseMetaList
+	if err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot list ModuleReleaseMetas")
+		return nil
+	}
+	requests := make([]reconcile.Request, len(all.Items))
+	for i := range all.Items {
+		requests[i] = r.requestFor(all.Items[i].Name)
+	}
+	return requests
+}
+
+// onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled,
+// at most once in Period.
+func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
+	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
+		for _, module := range r.activeModulesOf(o) {
+			q.AddAfter(r.requestFor(module), Period)
+		}
+	}
+	return handler.TypedFuncs[client.Object, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[client.Object],
+			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(q, e.Object)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object],
+			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(q, e.ObjectNew)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object],
+			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(q, e.Object)
+		},
+	}
+}
+
+// activeModulesOf returns the modules of a Kyma or Manifest that have an active rollout.
+func (r *Reconciler) activeModulesOf(o client.Object) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.active) == 0 {
+		return nil
+	}
+	if m, ok := o.(*v1beta2.Manifest); ok {
+		if r.active[m.ModuleName()] {
+			return []string{m.ModuleName()}
+		}
+		return nil
+	}
+	var modules []string
+	for module := range r.active {
+		if k := o.(*v1beta2.Kyma); slices.ContainsFunc(k.Status.Modules, func(s v1beta2.ModuleStatus) bool {
+			return s.Name == module
+		}) || slices.ContainsFunc(k.Status.MandatoryModules, func(s v1beta2.MandatoryModuleStatus) bool {
+			return s.Name == module
+		}) {
+			modules = append(modules, module)
+		}
+	}
+	return modules
+}
+
+// Reconcile records the moves of one module and advances its rollouts.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if request.Namespace != r.Namespace {
+		return reconcile.Result{}, nil
+	}
+	if wait := r.pace(request.Name); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	release := &v1beta2.ModuleReleaseMeta{}
+	if err := r.Client.Get(ctx, request.NamespacedName, release); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("reading ModuleReleaseMeta %s: %w", request.Name, err)
+		}
+		r.setActive(request.Name, false)
+		return reconcile.Result{}, r.endAll(ctx, request.Name)
+	}
+	p := &pass{Reconciler: r, release: release, now: time.Now()}
+	err := p.run(ctx)
+	if isConflict(err) {
+		return reconcile.Result{RequeueAfter: Period}, nil // somebody has written meanwhile; the next pass reads it
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: p.next}, nil
+}
+
+// endAll ends the rollouts of a module whose release was deleted.
+func (r *Reconciler) endAll(ctx context.Context, module string) error {
+	var all v1beta2.ModuleRolloutList
+	if err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace)); err != nil {
+		return fmt.Errorf("listing ModuleRollouts: %w", err)
+	}
+	p := &pass{Reconciler: r, now: time.Now()}
+	for i := range all.Items {
+		o := &all.Items[i]
+		if o.Spec.Module != module || o.Status.Phase.IsOver() {
+			continue
+		}
+		if err := p.endRollout(ctx, o, v1beta2.RolloutEndedAborted, "the ModuleReleaseMeta was deleted"); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		p.dropFlight(o.Name)
+		count(o)
+	}
+	return nil
+}
+
+// pace returns how long a reconcile of a module has to wait, so that there is at most one in Period while a rollout is
+// active.
+func (r *Reconciler) pace(module string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wait := Period - time.Since(r.lastPass[module]); wait > 0 && r.active[module] {
+		return wait
+	}
+	r.lastPass[module] = time.Now()
+	return 0
+}
+
+// setActive records whether a module has an active rollout.
+func (r *Reconciler) setActive(module string, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is {
+		r.active[module] = true
+		return
+	}
+	delete(r.active, module)
+	delete(r.lastPass, module)
+}

@@ -1,0 +1,191 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Gates reads the gates that need a request. Only addresses of the allow list are called, and redirects are not
+// followed.
+type Gates struct {
+	// Allow are prefixes of addresses, such as https://prometheus.example.com/. A prefix without a path is for the
+	// whole host.
+	Allow []string
+	// Client sends the requests. nil means a client with a timeout of 5 seconds.
+	Client *http.Client
+}
+
+const (
+	gateTimeout  = 5 * time.Second
+	gateInterval = 30 * time.Second
+	gateLimit    = 64 << 10 // bytes of an answer
+)
+
+// readGates reads the gates of the current stage that need a request, if the soak is over.
+func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
+	s := &r.Status.Stage
+	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
+		return nil
+	}
+	results := map[string]v1beta2.RolloutGateStatus{}
+	for i := range r.Spec.Stages[s.Index].Gates {
+		g := &r.Spec.Stages[s.Index].Gates[i]
+		if g.PromQL == nil && g.Webhook == nil {
+			continue
+		}
+		p.after(gateInterval)
+		state, message := p.gates.Read(ctx, r, g)
+		results[g.Name] = v1beta2.RolloutGateStatus{State: state, Message: message}
+	}
+	return results
+}
+
+// Read reads one gate. Everything but a clear answer is unknown.
+func (g *Gates) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
+	v1beta2.GateState, string) {
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	if gate.PromQL != nil {
+		return g.query(ctx, gate.PromQL)
+	}
+	return g.post(ctx, r, gate)
+}
+
+func (g *Gates) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.GateState, string) {
+	address := strings.TrimSuffix(q.URL, "/") + "/api/v1/query?" + url.Values{"query": {q.Expr}}.Encode()
+	var answer struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
+			ResultType string          `json:"resultType"`
+			Result     json.RawMessage `json:"result"`
+		} `json:"data"`
+	}
+	if err := g.do(ctx, http.MethodGet, address, nil, &answer); err != nil {
+		return v1beta2.GateUnknown, err.Error()
+	}
+	value, err := scalar(answer.Data.ResultType, answer.Data.Result)
+	switch {
+	case answer.Status != "success":
+		return v1beta2.GateUnknown, "the query failed: " + answer.Error
+	case err != nil:
+		return v1beta2.GateUnknown, err.Error()
+	case value == "1":
+		return v1beta2.GatePass, ""
+	case value == "0":
+		return v1beta2.GateFail, "the query returned 0"
+	}
+	return v1beta2.GateUnknown, fmt.Sprintf("the query returned %q, and 1 (pass) or 0 (fail) is expected", value)
+}
+
+// scalar returns the only value of the result of a query.
+func scalar(kind string, raw json.RawMessage) (string, error) {
+	var sample []any
+	switch kind {
+	case "scalar":
+		if json.Unmarshal(raw, &sample) != nil {
+			return "", fmt.Errorf("the answer to the query cannot be read")
+		}
+	case "vector":
+		var vector []struct {
+			Value []any `json:"value"`
+		}
+		if json.Unmarshal(raw, &vector) != nil || len(vector) != 1 {
+			return "", fmt.Errorf("the query returned %d values, and one is expected", len(vector))
+		}
+		sample = vector[0].Value
+	}
+	if len(sample) == 2 {
+		if value, ok := sample[1].(string); ok {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("the query did not return one number")
+}
+
+func (g *Gates) post(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) (
+	v1beta2.GateState, string) {
+	body, err := json.Marshal(map[string]any{"rollout": r.Name, "module": r.Spec.Module, "channel": r.Spec.Channel,
+		"from": r.Spec.From, "to": r.Spec.To, "stage": r.Status.Stage.Name, "gate": gate.Name, "plan": r.Status.Plan,
+		"runtimes": r.Status.Runtimes})
+	if err != nil {
+		return v1beta2.GateUnknown, err.Error()
+	}
+	var answer struct {
+		Result  string `json:"result"`
+		Message string `json:"message"`
+	}
+	if err := g.do(ctx, http.MethodPost, gate.Webhook.URL, body, &answer); err != nil {
+		return v1beta2.GateUnknown, err.Error()
+	}
+	switch answer.Result {
+	case "pass":
+		return v1beta2.GatePass, answer.Message
+	case "fail":
+		return v1beta2.GateFail, answer.Message
+	case "wait":
+		return v1beta2.GateUnknown, answer.Message
+	}
+	return v1beta2.GateUnknown, `the answer has no result "pass", "fail" or "wait"`
+}
+
+// do sends a request to an allowed address, and decodes the answer.
+func (g *Gates) do(ctx context.Context, method, address string, body []byte, into any) error {
+	if !g.isAllowed(address) {
+		return fmt.Errorf("the address is not allowed: see --rollout-gate-allow")
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("the address is not valid")
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	of := http.Client{Timeout: gateTimeout}
+	if g.Client != nil {
+		of = *g.Client
+	}
+	of.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := of.Do(request)
+	if err != nil {
+		return fmt.Errorf("no answer: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the answer is %s", response.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, gateLimit+1))
+	if err != nil || len(data) > gateLimit {
+		return fmt.Errorf("the answer is larger than %d bytes, or was cut off", gateLimit)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("the answer is not the JSON that is expected")
+	}
+	return nil
+}
+
+// isAllowed reports whether an address has an allowed scheme and host, and begins with an allowed path.
+func (g *Gates) isAllowed(address string) bool {
+	is, err := url.Parse(address)
+	if err != nil || is.User != nil {
+		return false
+	}
+	for _, prefix := range g.Allow {
+		allowed, err := url.Parse(prefix)
+		if err == nil && allowed.Scheme == is.Scheme && allowed.Host == is.Host &&
+			strings.HasPrefix(is.EscapedPath(), strings.TrimSuffix(allowed.EscapedPath(), "/")) &&
+			!strings.Contains(is.Path, "..") {
+			return true
+		}
+	}
+	return false
+}

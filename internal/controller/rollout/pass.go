@@ -1,0 +1,542 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// pass is one reconcile of one module.
+type pass struct {
+	*Reconciler
+	release  *v1beta2.ModuleReleaseMeta
+	now      time.Time
+	next     time.Duration
+	policies []v1beta2.RolloutPolicy
+	rollouts []v1beta2.ModuleRollout // those of the module
+	others   []string                // names of the active staged rollouts of other modules
+	catalog  channel.Catalog
+	kymas    map[string]*v1beta2.Kyma
+}
+
+// after requests the next pass after a delay.
+func (p *pass) after(d time.Duration) {
+	if d > 0 && (p.next == 0 || d < p.next) {
+		p.next = max(d, Period)
+	}
+}
+
+func (p *pass) run(ctx context.Context) error {
+	if err := p.read(ctx); err != nil {
+		return err
+	}
+	next := p.release.Status.DeepCopy()
+	next.ObservedGeneration = p.release.Generation
+	var statuses []v1beta2.ChannelStatus
+	active := false
+	worst, message := v1beta2.RolloutCompleted, ""
+	for _, of := range p.channels() {
+		s, phase, why, err := p.channel(ctx, of)
+		if err != nil {
+			return err
+		}
+		statuses = append(statuses, s)
+		active = active || s.Rollout != "" && !phase.IsOver()
+		if isWorse(phase, worst) {
+			worst, message = phase, "channel "+of+": "+why
+		}
+	}
+	p.setActive(p.release.Name, active)
+	next.Channels = statuses
+	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
+	return p.saveRelease(ctx, next)
+}
+
+// isWorse reports whether a phase needs more attention than another one.
+func isWorse(a, b v1beta2.RolloutPhase) bool {
+	order := []v1beta2.RolloutPhase{v1beta2.RolloutCompleted, v1beta2.RolloutTail, v1beta2.RolloutUpdating,
+		v1beta2.RolloutSoaking, v1beta2.RolloutWaitingForGate, v1beta2.RolloutPending, v1beta2.RolloutHeld,
+		v1beta2.RolloutEndedAborted, v1beta2.RolloutHalted}
+	return slices.Index(order, a) > slices.Index(order, b)
+}
+
+// read reads policies, rollouts and the catalog from the cache.
+func (p *pass) read(ctx context.Context) error {
+	in := client.InNamespace(p.Namespace)
+	var policies v1beta2.RolloutPolicyList
+	if err := p.Client.List(ctx, &policies, in); err != nil {
+		return fmt.Errorf("listing RolloutPolicies: %w", err)
+	}
+	p.policies = policies.Items
+	var rollouts v1beta2.ModuleRolloutList
+	if err := p.Client.List(ctx, &rollouts, in); err != nil {
+		return fmt.Errorf("listing ModuleRollouts: %w", err)
+	}
+	for i := range rollouts.Items {
+		r := &rollouts.Items[i]
+		if r.Spec.Module == p.release.Name {
+			p.rollouts = append(p.rollouts, *r)
+		} else if r.Spec.Policy != "" && !r.Status.Phase.IsOver() {
+			p.others = append(p.others, r.Name)
+		}
+	}
+	var failed func() error
+	p.catalog, failed = p.Catalog(ctx)
+	if err := failed(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// channels returns the names of the channels of the module.
+func (p *pass) channels() []string {
+	if p.release.IsMandatory() {
+		return []string{v1beta2.MandatoryChannel}
+	}
+	names := make([]string, 0, len(p.release.Spec.Channels))
+	for _, c := range p.release.Spec.Channels {
+		names = append(names, c.Channel)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// channel records the moves of one channel, and advances its rollout.
+func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus, phase v1beta2.RolloutPhase, why string,
+	err error) {
+	was := p.release.ChannelStatus(of)
+	if was == nil {
+		was = &v1beta2.ChannelStatus{Channel: of}
+	}
+	target, _ := p.release.Target(of)
+	if was.Version == target && was.Target == target && was.Rollout == "" { // nothing moves: the usual case
+		return *was, v1beta2.RolloutCompleted, "", nil
+	}
+	if wait := p.settle(of, was, target); wait > 0 {
+		p.after(wait)
+		return *was, v1beta2.RolloutPending, "the channel was moved to " + target + " a moment ago", nil
+	}
+	runtimes, err := p.runtimes(ctx, of)
+	if err != nil {
+		return s, "", "", err
+	}
+	policy, err := rollout.PolicyFor(p.policies, p.release.Name, of)
+	if err != nil {
+		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + err.Error(), nil
+	}
+	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy,
+		Active: p.rollout(was.Rollout), Runtimes: runtimes, LastRevision: p.lastRevision(of), Now: p.now})
+	if recorded.Ended != "" {
+		if err := p.endRollout(ctx, p.rollout(was.Rollout), recorded.Ended, recorded.Why); err != nil {
+			return s, "", "", err
+		}
+	}
+	if recorded.Make != nil {
+		if err := p.makeRollout(ctx, recorded.Make); err != nil {
+			return s, "", "", err
+		}
+	}
+	s = recorded.Status
+	if s.Rollout == "" {
+		if s.Version != target {
+			return s, v1beta2.RolloutEndedAborted, "the rollout was aborted", nil
+		}
+		return s, v1beta2.RolloutCompleted, "", nil
+	}
+	active := p.rollout(s.Rollout)
+	if active == nil {
+		p.after(Period)
+		return s, v1beta2.RolloutPending, "the rollout begins", nil
+	}
+	status, err := p.advance(ctx, active, runtimes)
+	if err != nil {
+		return s, "", "", err
+	}
+	if status.Phase == v1beta2.RolloutCompleted { // recorded at once, so that the version is the proven one
+		p.after(Period)
+		active.Status = *status
+		s = rollout.Record(rollout.Channel{Release: p.withStatus(s), Name: of, Policy: policy, Active: active,
+			Runtimes: runtimes, Now: p.now}).Status
+	}
+	return s, status.Phase, status.Message, nil
+}
+
+// withStatus returns a copy of the release with another status of one channel.
+func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
+	release := p.release.DeepCopy()
+	release.Status.Channels = []v1beta2.ChannelStatus{s}
+	return release
+}
+
+// settle returns how long a new version of a channel has to stay before it becomes a move. The first version of a
+// channel is recorded at once.
+func (p *pass) settle(of string, was *v1beta2.ChannelStatus, target string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := p.release.Name + "/" + of
+	if was.Version == "" || was.Target == target {
+		delete(p.moves, key)
+		return 0
+	}
+	seen := p.moves[key]
+	if seen.version != target {
+		seen = pendingMove{target, p.now}
+		p.moves[key] = seen
+	}
+	return p.SettleDelay - p.now.Sub(seen.since)
+}
+
+// rollout returns a rollout of the module by its name, or nil.
+func (p *pass) rollout(name string) *v1beta2.ModuleRollout {
+	for i := range p.rollouts {
+		if r := &p.rollouts[i]; r.Name == name && r.DeletionTimestamp.IsZero() {
+			return r
+		}
+	}
+	return nil
+}
+
+// lastRevision returns the highest revision of the rollouts of a channel that exist.
+func (p *pass) lastRevision(of string) int64 {
+	last := int64(0)
+	for i := range p.rollouts {
+		last = max(last, rollout.RevisionOf(p.rollouts[i].Name, p.release.Name, of))
+	}
+	return last
+}
+
+// runtimes returns what is known about the runtimes that have the module in a channel.
+func (p *pass) runtimes(ctx context.Context, of string) ([]rollout.Runtime, error) {
+	var manifests v1beta2.ManifestList
+	if err := p.Fleet.List(ctx, &manifests, client.InNamespace(p.Namespace),
+		client.MatchingFields{moduleIndex: p.release.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the Manifests of module %s: %w", p.release.Name, err)
+	}
+	if p.kymas == nil && len(manifests.Items) > 0 {
+		var kymas v1beta2.KymaList
+		if err := p.Fleet.List(ctx, &kymas, client.InNamespace(p.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing Kymas: %w", err)
+		}
+		p.kymas = make(map[string]*v1beta2.Kyma, len(kymas.Items))
+		for i := range kymas.Items {
+			p.kymas[kymas.Items[i].Name] = &kymas.Items[i]
+		}
+	}
+	var all []rollout.Runtime
+	for i := range manifests.Items {
+		m := &manifests.Items[i]
+		k := p.kymas[m.Labels[v1beta2.LabelKymaName]]
+		follows := m.Channel() == of
+		if of == v1beta2.MandatoryChannel {
+			follows = m.IsMandatory()
+		}
+		if k == nil || !follows || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
+			continue
+		}
+		all = append(all, rollout.RuntimeOf(k, m))
+		all[len(all)-1].Blocked = p.blocked(k, m, of)
+	}
+	return all, nil
+}
+
+// blocked returns the function that resolves the module as if the turn of the runtime had come.
+func (p *pass) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest, of string) func() *channel.Blocker {
+	return func() *channel.Blocker {
+		target, _ := p.release.Target(of)
+		asked := p.catalog
+		asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
+			return channel.Turn{Version: target}
+		}
+		var request channel.Request
+		if of == v1beta2.MandatoryChannel {
+			request = channel.Request{Kyma: k.Name, Module: p.release.Name, Mandatory: true, Labels: k.Labels,
+				Blocker: channel.PauseBlocker(k, p.release.Name)}
+		} else {
+			spec, _ := channel.LastRequestOf(k)
+			remote := &v1beta2.Kyma{Spec: spec}
+			module := v1beta2.Module{Name: p.release.Name, Channel: of}
+			request = channel.RequestFor(k, remote, &module)
+		}
+		if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
+			request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
+		}
+		request.Now = p.now
+		request.ManifestVersion = m.Annotations[v1beta2.AnnotationRequestedVersion]
+		if request.ManifestVersion == "" {
+			request.ManifestVersion = m.Spec.Version
+		}
+		if request.Installed = m.Status.Version; request.Installed == "" {
+			request.Installed = request.ManifestVersion
+		}
+		return channel.Resolve(asked, request).Blocker
+	}
+}
+
+// makeRollout creates a rollout. If it exists already, an earlier pass was interrupted after it had created it.
+func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) error {
+	err := p.Client.Create(ctx, made, client.FieldOwner(v1beta2.FieldOwner))
+	if apierrors.IsAlreadyExists(err) {
+		existing := &v1beta2.ModuleRollout{}
+		if err := p.Client.Get(ctx, client.ObjectKeyFromObject(made), existing); err != nil {
+			return fmt.Errorf("reading ModuleRollout %s: %w", made.Name, err)
+		}
+		if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
+			!existing.DeletionTimestamp.IsZero() {
+			return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
+				existing.Spec.From, existing.Spec.To)
+		}
+		p.rollouts = append(p.rollouts, *existing)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("creating ModuleRollout %s: %w", made.Name, err)
+	}
+	p.rollouts = append(p.rollouts, *made)
+	p.event(made, corev1.EventTypeNormal, v1beta2.EventRolloutStarted,
+		fmt.Sprintf("channel %s of module %s moves from %s to %s",
+			made.Spec.Channel, made.Spec.Module, made.Spec.From, made.Spec.To))
+	return nil
+}
+
+// endRollout writes the last phase of a rollout.
+func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v1beta2.RolloutPhase, why string) error {
+	next := r.Status.DeepCopy()
+	next.Phase, next.Message, next.Admitted, next.Blockers = phase, why, "", nil
+	next.EndedAt.Time = p.now
+	rollout.SetConditions(&next.Conditions, r.Generation, phase, why, p.now)
+	if err := p.saveRollout(ctx, r, next); err != nil {
+		return err
+	}
+	reason := v1beta2.EventRolloutSuperseded
+	if phase == v1beta2.RolloutEndedAborted {
+		reason = v1beta2.EventRolloutAborted
+	}
+	p.event(r, corev1.EventTypeNormal, reason, why)
+	return nil
+}
+
+// advance computes and writes the next status of a rollout.
+func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes []rollout.Runtime) (
+	*v1beta2.ModuleRolloutStatus, error) {
+	if r.Status.Phase.IsOver() {
+		p.dropFlight(r.Name)
+		count(r)
+		return &r.Status, nil
+	}
+	policy := p.policyNamed(r.Spec.Policy)
+	busy, others := p.flightsBeside(r, policy)
+	for i := range runtimes {
+		runtimes[i].IsBusy = busy[runtimes[i].Kyma]
+	}
+	in := rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: p.now, Slots: -1}
+	if policy != nil && policy.Spec.MaxUpdating > 0 {
+		in.Slots = max(0, int(policy.Spec.MaxUpdating)-others)
+	}
+	if p.isBlind(r) { // after a start, until every other rollout has had its first pass
+		in.Slots = 0
+		p.after(Period)
+	}
+	if policy != nil && policy.Spec.Suspend {
+		in.Hold = &v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutSuspended, Object: "RolloutPolicy " + policy.Name,
+			Message: "RolloutPolicy " + policy.Name + " suspends all its rollouts", Remedy: fmt.Sprintf(
+				`kubectl -n %s patch rolloutpolicy %s --type merge -p '{"spec":{"suspend":false}}'`, p.Namespace, policy.Name)}
+	}
+	if r.Spec.Policy != "" {
+		in.Preflight = p.preflight(ctx, r)
+		in.Gates = p.readGates(ctx, r)
+	}
+	result, err := rollout.Advance(in)
+	if err != nil {
+		return nil, p.refuse(ctx, r, err)
+	}
+	p.setFlight(r, result.InFlight)
+	p.after(result.Next)
+	if len(result.InFlight) > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
+		p.after(30 * time.Second) // gates, deadlines, and whatever a missed event was about
+	}
+	before := r.Status.DeepCopy()
+	if err := p.saveRollout(ctx, r, &result.Status); err != nil {
+		return nil, err
+	}
+	p.eventsOf(r, before)
+	count(r)
+	return &r.Status, nil
+}
+
+// refuse records that a rollout cannot be planned.
+func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) error {
+	next := r.Status.DeepCopy()
+	next.Phase, next.Message, next.Admitted = v1beta2.RolloutHeld, why.Error(), ""
+	next.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonPolicyInvalid, Message: why.Error(),
+		Remedy: "correct the RolloutPolicy, and move the channel again"}}
+	rollout.SetConditions(&next.Conditions, r.Generation, next.Phase, next.Message, p.now)
+	if err := p.saveRollout(ctx, r, next); err != nil {
+		return err
+	}
+	return why
+}
+
+func (p *pass) policyNamed(name string) *v1beta2.RolloutPolicy {
+	for i := range p.policies {
+		if p.policies[i].Name == name && name != "" {
+			return &p.policies[i]
+		}
+	}
+	return nil
+}
+
+// saveRollout writes the status of a rollout if it has changed. The write fails if somebody has written meanwhile.
+func (p *pass) saveRollout(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus) error {
+	if loop.Equal(&r.Status, next) {
+		return nil
+	}
+	updated := r.DeepCopy()
+	updated.Status = *next
+	if err := p.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(r,
+		client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		return fmt.Errorf("writing the status of ModuleRollout %s: %w", r.Name, err)
+	}
+	metrics.StatusWrites.WithLabelValues("rollout").Inc()
+	updated.Status = *next // as computed: times keep their precision
+	*r = *updated
+	return nil
+}
+
+// saveRelease writes the status of the release if it has changed. The write fails if somebody has written meanwhile.
+func (p *pass) saveRelease(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
+	if loop.Equal(&p.release.Status, next) {
+		return nil
+	}
+	updated := p.release.DeepCopy()
+	updated.Status = *next
+	if err := p.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(p.release,
+		client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		return fmt.Errorf("writing the status of ModuleReleaseMeta %s: %w", p.release.Name, err)
+	}
+	return p.compact(ctx)
+}
+
+// keptRollouts is the number of rollouts of a channel that are kept after they have ended.
+const keptRollouts = 10
+
+// compact deletes the oldest rollouts that have ended.
+func (p *pass) compact(ctx context.Context) error {
+	ended := map[string][]*v1beta2.ModuleRollout{}
+	for i := range p.rollouts {
+		if r := &p.rollouts[i]; r.Status.Phase.IsOver() && !slices.ContainsFunc(p.release.Status.Channels,
+			func(s v1beta2.ChannelStatus) bool { return s.Rollout == r.Name }) {
+			ended[r.Spec.Channel] = append(ended[r.Spec.Channel], r)
+		}
+	}
+	for _, all := range ended {
+		slices.SortFunc(all, func(a, b *v1beta2.ModuleRollout) int { return int(b.Spec.Revision - a.Spec.Revision) })
+		for _, r := range all[min(len(all), keptRollouts):] {
+			err := p.Client.Delete(ctx, r, client.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion})
+			if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+				return fmt.Errorf("deleting ModuleRollout %s: %w", r.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func isConflict(err error) bool { return apierrors.IsConflict(err) }
+
+// event records an event on a rollout.
+func (p *pass) event(r *v1beta2.ModuleRollout, kind, reason, note string) {
+	if p.Events != nil {
+		p.Events.Eventf(r, nil, kind, reason, "Coordinate", "%s", note)
+	}
+}
+
+// eventsOf records the events that follow from the difference between two statuses of a rollout.
+func (p *pass) eventsOf(r *v1beta2.ModuleRollout, before *v1beta2.ModuleRolloutStatus) {
+	s := &r.Status
+	if s.Stage.Name != before.Stage.Name && s.Stage.Name != "" {
+		p.event(r, corev1.EventTypeNormal, v1beta2.EventStageStarted, "stage "+s.Stage.Name+" begins")
+	}
+	if !s.Stage.ProvenAt.IsZero() && before.Stage.ProvenAt.IsZero() {
+		note := "stage " + s.Stage.Name + " has reached its quorum"
+		for _, is := range s.Stages {
+			if is.Name == s.Stage.Name && is.Evidence != "" {
+				note += ": " + is.Evidence
+			}
+		}
+		p.event(r, corev1.EventTypeNormal, v1beta2.EventStageProven, note)
+	}
+	if s.Phase == before.Phase {
+		return
+	}
+	switch s.Phase {
+	case v1beta2.RolloutHalted:
+		metrics.RolloutsHalted.WithLabelValues(codeOf(s)).Inc()
+		p.event(r, corev1.EventTypeWarning, v1beta2.EventRolloutHalted, s.Message)
+	case v1beta2.RolloutHeld:
+		p.event(r, corev1.EventTypeWarning, v1beta2.EventRolloutHeld, s.Message)
+	case v1beta2.RolloutWaitingForGate:
+		p.event(r, corev1.EventTypeNormal, v1beta2.EventGateWaits, s.Message)
+	case v1beta2.RolloutEndedAborted:
+		p.event(r, corev1.EventTypeNormal, v1beta2.EventRolloutAborted, s.Message)
+	case v1beta2.RolloutCompleted:
+		p.event(r, corev1.EventTypeNormal, v1beta2.EventRolloutCompleted, s.Message)
+	}
+}
+
+func codeOf(s *v1beta2.ModuleRolloutStatus) string {
+	if len(s.Blockers) > 0 {
+		return s.Blockers[0].Code
+	}
+	return ""
+}
+
+// preflightResult is the result of a check of a version.
+type preflightResult struct {
+	at  time.Time
+	err error
+}
+
+// preflightInterval is the time for which a result of a check is used.
+const preflightInterval = time.Minute
+
+// preflight checks that the version of a rollout can be installed, before anybody begins.
+func (p *pass) preflight(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
+	name := channel.TemplateName(r.Spec.Module, r.Spec.To)
+	t := &v1beta2.ModuleTemplate{}
+	err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name}, t)
+	if err != nil {
+		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "ModuleTemplate " + name,
+			Message: fmt.Sprintf("version %s has no ModuleTemplate: %v", r.Spec.To, err),
+			Remedy:  "publish the ModuleTemplate, or move the channel to another version"}
+	}
+	if b := channel.CheckContent(t, r.Spec.Module, r.Spec.To); b != nil {
+		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}
+	}
+	if p.Registry == nil {
+		return nil
+	}
+	key := strings.Join([]string{p.release.Spec.OCMComponentName, r.Spec.To}, "@")
+	known, found := p.checks[key]
+	if !found || p.now.Sub(known.at) > preflightInterval && known.err != nil {
+		_, err := p.Registry.Component(ctx, p.release.Spec.OCMComponentName, r.Spec.To)
+		known = preflightResult{p.now, err}
+		p.checks[key] = known
+	}
+	if known.err == nil {
+		return nil
+	}
+	return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "version " + r.Spec.To,
+		Message: known.err.Error(), Remedy: "mend it, or move the channel to another version"}
+}

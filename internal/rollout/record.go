@@ -1,0 +1,207 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+)
+
+// maxHistory is the number of moves that the status of a release has for each channel.
+const maxHistory = 10
+
+// Channel has the inputs of Record: what is known about one channel of a module.
+type Channel struct {
+	// Release is the release of the module, and Name the name of the channel or v1beta2.MandatoryChannel.
+	Release *v1beta2.ModuleReleaseMeta
+	Name    string
+	// Policy is the policy for the channel, nil if there is none.
+	Policy *v1beta2.RolloutPolicy
+	// Active is the rollout that the status names, nil if it names none or the object does not exist.
+	Active *v1beta2.ModuleRollout
+	// Runtimes are all runtimes that have the module in the channel.
+	Runtimes []Runtime
+	// LastRevision is the highest revision of the existing rollouts of the channel.
+	LastRevision int64
+	// Now is the current time.
+	Now time.Time
+}
+
+// Recorded is the result of Record.
+type Recorded struct {
+	// Status is the next status of the channel.
+	Status v1beta2.ChannelStatus
+	// Make is the rollout to make before the status is written, nil if there is none.
+	Make *v1beta2.ModuleRollout
+	// Ended is the phase with which the active rollout ends before the status is written, "" if it does not end, and
+	// Why the message for users.
+	Ended v1beta2.RolloutPhase
+	Why   string
+}
+
+// Record compares the version in the spec of a release with the status of the channel. The first row that fits decides:
+//
+//	1  the channel has no status                      the version that the fleet has is the proven one; see initial
+//	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
+//	3  the version in spec is the target in status    nothing; a rollout that was deleted is made again, and is paused
+//	4  the version in spec is the proven one          the channel was set back: the active rollout is aborted
+//	5  otherwise                                      a new rollout; the active one is superseded
+func Record(c Channel) Recorded {
+	target, found := c.Release.Target(c.Name)
+	was := c.Release.ChannelStatus(c.Name)
+	if was == nil || was.Version == "" {
+		if !found || target == "" {
+			return Recorded{Status: v1beta2.ChannelStatus{Channel: c.Name}}
+		}
+		return initial(c, target)
+	}
+	next := Recorded{Status: *was.DeepCopy()}
+	s := &next.Status
+	if s.Rollout != "" && c.Active != nil && c.Active.Status.Phase.IsOver() {
+		setOutcome(s, c.Active.Spec.Revision, c.Active.Status.Phase)
+		if c.Active.Status.Phase == v1beta2.RolloutCompleted {
+			s.Version, s.Rollout, s.Policy = c.Active.Spec.To, "", ""
+		}
+	}
+	switch {
+	case !found || target == "":
+	case target == s.Target:
+		if s.Rollout != "" && c.Active == nil && s.Version != target {
+			next.Make = remade(c, s)
+		}
+	case target == s.Version:
+		next.end(c.Active, v1beta2.RolloutEndedAborted, "the channel was set back to "+target+
+			": nobody begins any more; runtimes with the newer version keep it")
+		s.Revision = max(s.Revision, c.LastRevision) + 1
+		s.Target, s.Rollout, s.Policy, s.Since = target, "", "", metav1.NewTime(c.Now)
+		addMove(s, c.move(target, v1beta2.RolloutCompleted))
+	default:
+		lineage := ""
+		if c.Active != nil && !c.Active.Status.Phase.IsOver() {
+			lineage = c.Active.Spec.Lineage
+		}
+		next.end(c.Active, v1beta2.RolloutSuperseded, "the channel was moved on to "+target)
+		next.begin(c, target, lineage)
+	}
+	return next
+}
+
+// end ends the active rollout.
+func (r *Recorded) end(active *v1beta2.ModuleRollout, phase v1beta2.RolloutPhase, why string) {
+	if active != nil && !active.Status.Phase.IsOver() {
+		r.Ended, r.Why = phase, why
+		setOutcome(&r.Status, active.Spec.Revision, phase)
+	}
+}
+
+// begin makes the rollout of a move, and records the move.
+func (r *Recorded) begin(c Channel, target, lineage string) {
+	s := &r.Status
+	s.Revision = max(s.Revision, c.LastRevision) + 1
+	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: s.Version,
+		To: target, Revision: s.Revision, Lineage: lineage, Policy: c.Policy, Fleet: len(c.Runtimes)})
+	s.Target, s.Rollout, s.Policy, s.Since = target, r.Make.Name, r.Make.Spec.Policy, metav1.NewTime(c.Now)
+	addMove(s, c.move(target, ""))
+}
+
+// initial returns the first status of a channel. Normally the version in spec is the proven one. If runtimes have a
+// lower version, the status was lost, or the channel was moved before the manager recorded moves: then the version that
+// most of them have is the proven one, and the move becomes a rollout. It is paused if a rollout had begun before,
+// because deleting a status must not be a way past a gate.
+func initial(c Channel, target string) Recorded {
+	counts := map[string]int{}
+	proven, wasMoving := target, false
+	for i := range c.Runtimes {
+		r := &c.Runtimes[i]
+		wasMoving = wasMoving || r.Rollout != "" && r.Ordered == target
+		if channel.IsLower(r.Ordered, target) {
+			counts[r.Ordered]++
+			if n := counts[r.Ordered]; proven == target || n > counts[proven] ||
+				n == counts[proven] && channel.IsLower(proven, r.Ordered) {
+				proven = r.Ordered
+			}
+		}
+	}
+	next := Recorded{Status: v1beta2.ChannelStatus{Channel: c.Name, Version: proven, Target: proven,
+		Since: metav1.NewTime(c.Now)}}
+	if proven == target {
+		next.Status.Revision = c.LastRevision + 1
+		addMove(&next.Status, c.move(target, v1beta2.RolloutCompleted))
+		return next
+	}
+	next.begin(c, target, "")
+	if wasMoving {
+		pauseRemade(next.Make, "the status of ModuleReleaseMeta "+c.Release.Name+" was lost")
+	}
+	return next
+}
+
+// remade returns a rollout that was deleted while it was active. It is paused if it has stages, because deleting must
+// not be a way past a gate.
+func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
+	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: s.Version,
+		To: s.Target, Revision: s.Revision, Policy: c.Policy, Fleet: len(c.Runtimes)})
+	r.Name = s.Rollout
+	pauseRemade(r, "the ModuleRollout was deleted during the rollout")
+	s.Policy = r.Spec.Policy
+	return r
+}
+
+func pauseRemade(r *v1beta2.ModuleRollout, why string) {
+	if r.Spec.Policy != "" {
+		r.Spec.State, r.Spec.Reason = v1beta2.RolloutPaused, v1beta2.ReasonRolloutRemade+": "+why
+	}
+}
+
+func (c Channel) move(version string, outcome v1beta2.RolloutPhase) v1beta2.ChannelMove {
+	return v1beta2.ChannelMove{Version: version, By: movedBy(c.Release), At: metav1.NewTime(c.Now), Outcome: outcome}
+}
+
+// addMove adds a move with the present revision to the history.
+func addMove(s *v1beta2.ChannelStatus, m v1beta2.ChannelMove) {
+	m.Revision = s.Revision
+	s.History = append(s.History, m)
+	if n := len(s.History) - maxHistory; n > 0 {
+		s.History = s.History[n:]
+	}
+}
+
+// setOutcome records how a move has ended.
+func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.RolloutPhase) {
+	for i := range s.History {
+		if s.History[i].Revision == revision {
+			s.History[i].Outcome = outcome
+		}
+	}
+}
+
+// movedBy returns the field manager that wrote the spec of a release last, or "" if it is not known.
+func movedBy(release *v1beta2.ModuleReleaseMeta) string {
+	by, at := "", time.Time{}
+	for _, m := range release.ManagedFields {
+		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(string(m.FieldsV1.Raw), `"f:spec"`) && m.Time != nil &&
+			m.Time.After(at) {
+			by, at = m.Manager, m.Time.Time
+		}
+	}
+	return by
+}
+
+// RevisionOf returns the revision in the name of a rollout of a module and channel, or 0 if it is the name of another
+// one.
+func RevisionOf(name, module, of string) int64 {
+	number, found := strings.CutPrefix(name, fmt.Sprintf("%s-%s-r", module, of))
+	if !found {
+		return 0
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
