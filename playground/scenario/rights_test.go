@@ -30,8 +30,9 @@ var unasked = map[string]string{
 		"needs it where OwnerReferencesPermissionEnforcement is on",
 	"get modulereleasemetas.operator.kyma-project.io": "the orphan sweep makes sure that one is gone, when the cache " +
 		"has lost it",
-	"impersonate serviceaccounts": "is never a request: requests for modules on the control plane need it",
-	"update configmaps":           "a tombstone may be there already, from a try that was interrupted",
+	"delete modulerollouts.operator.kyma-project.io": "only the oldest of more than ten rollouts of a channel are deleted",
+	"impersonate serviceaccounts":                    "is never a request: requests for modules on the control plane need it",
+	"update configmaps":                              "a tombstone may be there already, from a try that was interrupted",
 }
 
 // rights holds the rights that the manager has used in all scripts.
