@@ -96,8 +96,8 @@ func (s *scenario) writes(c *call) error {
 	return nil
 }
 
-// isOfRollout reports whether a request records the progress of a channel in the fleet. Such a request comes some seconds
-// after the change, and concerns no single runtime.
+// isOfRollout reports whether a request records the progress of a channel in the fleet. Such a request comes some
+// seconds after the change, and concerns no single runtime.
 func isOfRollout(r cluster.Request) bool {
 	return r.Resource == "modulerollouts" || r.Resource == "modulereleasemetas" && r.Subresource == "status"
 }
