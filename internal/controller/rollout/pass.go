@@ -133,12 +133,12 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	if err != nil {
 		return s, "", "", err
 	}
-	policy, err := rollout.PolicyFor(p.policies, p.release.Name, of)
-	if err != nil {
-		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + err.Error(), nil
-	}
+	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
 	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy,
 		Active: p.rollout(was.Rollout), Runtimes: runtimes, LastRevision: p.lastRevision(of), Now: p.now})
+	if conflict != nil && recorded.Make != nil { // a rollout that is under way goes on with its own stages
+		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
+	}
 	if recorded.Ended != "" {
 		if err := p.endRollout(ctx, p.rollout(was.Rollout), recorded.Ended, recorded.Why); err != nil {
 			return s, "", "", err
@@ -360,7 +360,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	}
 	result, err := rollout.Advance(in)
 	if err != nil {
-		return nil, p.refuse(ctx, r, err)
+		return p.refuse(ctx, r, err)
 	}
 	p.setFlight(r, result.InFlight)
 	p.after(result.Next)
@@ -377,16 +377,14 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 }
 
 // refuse records that a rollout cannot be planned.
-func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) error {
+func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
+	error) {
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted = v1beta2.RolloutHeld, why.Error(), ""
 	next.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonPolicyInvalid, Message: why.Error(),
 		Remedy: "correct the RolloutPolicy, and move the channel again"}}
 	rollout.SetConditions(&next.Conditions, r.Generation, next.Phase, next.Message, p.now)
-	if err := p.saveRollout(ctx, r, next); err != nil {
-		return err
-	}
-	return why
+	return next, p.saveRollout(ctx, r, next)
 }
 
 func (p *pass) policyNamed(name string) *v1beta2.RolloutPolicy {

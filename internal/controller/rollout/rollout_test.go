@@ -1,0 +1,424 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+)
+
+const namespace = "kcp-system"
+
+// fleet is a control plane with Kymas that have the module keda in channel regular.
+type fleet struct {
+	*testing.T
+	client.Client
+	*Reconciler
+}
+
+// fleetCache is the cache of the fleet; only List is used.
+type fleetCache struct {
+	cache.Cache
+	reader client.Reader
+}
+
+func (c fleetCache) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
+	return c.reader.List(ctx, list, o...)
+}
+
+func newFleet(t *testing.T, objects ...client.Object) *fleet {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	objects = append(objects, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: "keda-2.0.0"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda", Version: "2.0.0"}})
+	f := &fleet{T: t}
+	f.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1beta2.ModuleReleaseMeta{}, &v1beta2.ModuleRollout{}, &v1beta2.Manifest{}).
+		WithIndex(&v1beta2.Manifest{}, moduleIndex, func(o client.Object) []string {
+			return []string{o.(*v1beta2.Manifest).ModuleName()}
+		}).Build()
+	r, err := New(Options{Client: f.Client, Fleet: fleetCache{reader: f.Client}, Namespace: namespace,
+		Catalog: f.catalog, SettleDelay: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Reconciler = r
+	return f
+}
+
+// catalog returns a catalog without blockers.
+func (f *fleet) catalog(ctx context.Context) (channel.Catalog, func() error) {
+	return channel.Catalog{
+		Release: func(module string) *v1beta2.ModuleReleaseMeta { return f.release(ctx) },
+		Template: func(name string) *v1beta2.ModuleTemplate {
+			t := &v1beta2.ModuleTemplate{}
+			t.Name, t.Spec.Version = name, strings.TrimPrefix(name, "keda-")
+			return t
+		},
+	}, func() error { return nil }
+}
+
+func (f *fleet) release(ctx context.Context) *v1beta2.ModuleReleaseMeta {
+	r := &v1beta2.ModuleReleaseMeta{}
+	if err := f.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "keda"}, r); err != nil {
+		f.Fatal(err)
+	}
+	return r
+}
+
+// status returns the status of channel regular.
+func (f *fleet) status() v1beta2.ChannelStatus {
+	f.Helper()
+	s := f.release(f.Context()).ChannelStatus("regular")
+	if s == nil {
+		f.Fatal("channel regular has no status")
+	}
+	return *s
+}
+
+func (f *fleet) rollout(name string) *v1beta2.ModuleRollout {
+	f.Helper()
+	r := &v1beta2.ModuleRollout{}
+	if err := f.Client.Get(f.Context(), types.NamespacedName{Namespace: namespace, Name: name}, r); err != nil {
+		f.Fatal(err)
+	}
+	return r
+}
+
+// pass reconciles the module a few times, as the events of its own writes do.
+func (f *fleet) pass() {
+	f.Helper()
+	for range 4 {
+		f.mu.Lock()
+		clear(f.lastPass)
+		f.mu.Unlock()
+		if _, err := f.Reconcile(f.Context(), f.requestFor("keda")); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// move sets the version of channel regular.
+func (f *fleet) move(version string) {
+	f.Helper()
+	r := f.release(f.Context())
+	r.Spec.Channels[0].Version = version
+	if err := f.Client.Update(f.Context(), r); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// order does what the Kyma and Manifest controllers do with an admitted runtime.
+func (f *fleet) order(kyma, version string, state v1beta2.State) {
+	f.Helper()
+	m := &v1beta2.Manifest{}
+	key := types.NamespacedName{Namespace: namespace, Name: kyma + "-keda"}
+	if err := f.Client.Get(f.Context(), key, m); err != nil {
+		f.Fatal(err)
+	}
+	m.Spec.Version = version
+	m.Annotations = map[string]string{v1beta2.AnnotationRequestedVersion: version,
+		v1beta2.AnnotationRollout:        "keda-regular-r2/all",
+		v1beta2.AnnotationRolloutStarted: time.Now().UTC().Format(time.RFC3339)}
+	if err := f.Client.Update(f.Context(), m); err != nil {
+		f.Fatal(err)
+	}
+	m.Status = manifestStatus(version, state)
+	if err := f.Client.Status().Update(f.Context(), m); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func manifestStatus(version string, state v1beta2.State) v1beta2.ManifestStatus {
+	s := v1beta2.ManifestStatus{State: state, Version: version}
+	ready := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonReady,
+		LastTransitionTime: metav1.Now()}
+	if state == v1beta2.StateError {
+		ready.Status, ready.Reason = metav1.ConditionFalse, v1beta2.ReasonWorkloadFailed
+	}
+	s.Conditions = []metav1.Condition{ready}
+	return s
+}
+
+// objects returns a release with version 1.0.0 in channel regular, and n Kymas that have it.
+func objects(n int) []client.Object {
+	all := []client.Object{&v1beta2.ModuleReleaseMeta{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keda"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "keda", OCMComponentName: "example.com/keda",
+			Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}},
+	}}
+	for i := range n {
+		name := fmt.Sprintf("runtime-%d", i)
+		all = append(all, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec: v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{{Name: "keda"}}}},
+			&v1beta2.Manifest{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-keda", Labels: map[string]string{
+					v1beta2.LabelKymaName: name, v1beta2.LabelModuleName: "keda", v1beta2.LabelChannel: "regular"}},
+				Spec: v1beta2.ManifestSpec{Version: "1.0.0"}, Status: manifestStatus("1.0.0", v1beta2.StateReady),
+			})
+	}
+	return all
+}
+
+// onePolicy is a policy with one stage that updates one runtime at a time.
+func onePolicy() *v1beta2.RolloutPolicy {
+	return &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "standard"},
+		Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"*"}}, MaxUpdating: 1,
+			Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
+}
+
+// TestMoveIsRecorded checks a move without a policy: it is recorded, and does not have to be admitted.
+func TestMoveIsRecorded(t *testing.T) {
+	f := newFleet(t, objects(3)...)
+	f.pass()
+	if s := f.status(); s.Version != "1.0.0" || s.Target != "1.0.0" || s.Revision != 1 || s.Rollout != "" {
+		t.Fatalf("first record: %+v", s)
+	}
+	f.move("2.0.0")
+	f.pass()
+	if s := f.status(); s.Version != "1.0.0" || s.Target != "2.0.0" || s.Rollout != "keda-regular-r2" ||
+		s.Policy != "" {
+		t.Fatalf("moved: %+v", s)
+	}
+	if r := f.rollout("keda-regular-r2"); r.Status.Admitted != "" || r.Status.Runtimes.Waiting != 3 ||
+		r.Status.Phase != v1beta2.RolloutUpdating {
+		t.Errorf("under way: %+v", r.Status)
+	}
+	for i := range 3 {
+		f.order(fmt.Sprintf("runtime-%d", i), "2.0.0", v1beta2.StateReady)
+	}
+	f.pass()
+	s := f.status()
+	if s.Version != "2.0.0" || s.Rollout != "" || len(s.History) != 2 ||
+		s.History[1].Outcome != v1beta2.RolloutCompleted {
+		t.Errorf("completed: %+v", s)
+	}
+}
+
+// TestIdle checks that a reconcile without a change writes nothing.
+func TestIdle(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	before, release := f.rollout("keda-regular-r2").ResourceVersion, f.release(t.Context()).ResourceVersion
+	f.pass()
+	if is := f.rollout("keda-regular-r2").ResourceVersion; is != before {
+		t.Errorf("the rollout was written without a change: %s, then %s", before, is)
+	}
+	if is := f.release(t.Context()).ResourceVersion; is != release {
+		t.Errorf("the release was written without a change: %s, then %s", release, is)
+	}
+}
+
+// TestMaxUpdating checks that the limit of the policy holds over all stages, and that a halt stops admissions.
+func TestMaxUpdating(t *testing.T) {
+	f := newFleet(t, append(objects(5), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	r := f.rollout("keda-regular-r2")
+	if r.Status.Runtimes.Updating != 1 || r.Status.Runtimes.Waiting != 4 || len(r.Status.Admitted) != 8 {
+		t.Fatalf("one runtime may begin: %+v", r.Status)
+	}
+	for i := range 5 {
+		f.order(fmt.Sprintf("runtime-%d", i), "2.0.0", v1beta2.StateError)
+	}
+	f.pass()
+	r = f.rollout("keda-regular-r2")
+	if r.Status.Phase != v1beta2.RolloutHalted || r.Status.Admitted != "" || r.Status.Runtimes.Failed != 5 {
+		t.Errorf("five failures: %+v", r.Status)
+	}
+	if s := f.status(); s.Version != "1.0.0" {
+		t.Errorf("the proven version is %s", s.Version)
+	}
+}
+
+// TestRemade checks that deleting a rollout, or the status of the release, is no way past a gate.
+func TestRemade(t *testing.T) {
+	for name, lose := range map[string]func(*fleet){
+		"Rollout": func(f *fleet) {
+			if err := f.Client.Delete(f.Context(), f.rollout("keda-regular-r2")); err != nil {
+				f.Fatal(err)
+			}
+		},
+		"Status": func(f *fleet) {
+			r := f.release(f.Context())
+			r.Status = v1beta2.ModuleReleaseMetaStatus{}
+			if err := f.Client.Status().Update(f.Context(), r); err != nil {
+				f.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, append(objects(5), onePolicy())...)
+			f.pass()
+			f.move("2.0.0")
+			f.pass()
+			f.order("runtime-0", "2.0.0", v1beta2.StateReady)
+			lose(f)
+			f.pass()
+			s := f.status()
+			r := f.rollout(s.Rollout)
+			if s.Version != "1.0.0" || r.Spec.State != v1beta2.RolloutPaused || r.Status.Admitted != "" ||
+				r.Status.Runtimes.Proven != 1 || !strings.HasPrefix(r.Spec.Reason, v1beta2.ReasonRolloutRemade) {
+				t.Errorf("status %+v, rollout %+v %+v", s, r.Spec, r.Status)
+			}
+		})
+	}
+}
+
+// TestSetBack checks that setting the channel back ends the rollout and keeps the proven version.
+func TestSetBack(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	f.move("1.0.0")
+	f.pass()
+	s := f.status()
+	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutEndedAborted || r.Status.Admitted != "" {
+		t.Errorf("the rollout: %+v", r.Status)
+	}
+	if s.Version != "1.0.0" || s.Target != "1.0.0" || s.Rollout != "" || s.Revision != 3 {
+		t.Errorf("the channel: %+v", s)
+	}
+}
+
+// TestSuperseded checks that a further move ends the rollout, and that the next one has the same lineage and the same
+// proven version.
+func TestSuperseded(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	f.move("3.0.0")
+	f.pass()
+	first, second := f.rollout("keda-regular-r2"), f.rollout("keda-regular-r3")
+	if first.Status.Phase != v1beta2.RolloutSuperseded || second.Spec.From != "1.0.0" || second.Spec.To != "3.0.0" ||
+		second.Spec.Lineage != first.Spec.Lineage {
+		t.Errorf("first %+v, second %+v", first.Status, second.Spec)
+	}
+	if second.Status.Phase != v1beta2.RolloutPending ||
+		second.Status.Blockers[0].Code != v1beta2.ReasonPreflightFailed {
+		t.Errorf("version 3.0.0 has no template, and the rollout is %+v", second.Status)
+	}
+}
+
+// TestPolicyConflict checks that nothing moves while two policies are equally exact.
+func TestPolicyConflict(t *testing.T) {
+	other := onePolicy()
+	other.Name = "other"
+	f := newFleet(t, append(objects(3), onePolicy(), other)...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	if s := f.status(); s.Version != "1.0.0" || s.Rollout != "" {
+		t.Errorf("the channel: %+v", s)
+	}
+	ready := f.release(t.Context()).Status.Conditions[0]
+	if ready.Type != v1beta2.ConditionReady || ready.Status != metav1.ConditionFalse ||
+		!strings.Contains(ready.Message, "other and standard") {
+		t.Errorf("condition: %+v", ready)
+	}
+}
+
+// TestReleaseDeleted checks that the rollouts of a deleted release end.
+func TestReleaseDeleted(t *testing.T) {
+	f := newFleet(t, append(objects(3), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	if err := f.Client.Delete(t.Context(), f.release(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	f.pass()
+	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutEndedAborted {
+		t.Errorf("the rollout: %+v", r.Status)
+	}
+}
+
+// TestGates checks the answers of gates: only a clear answer passes or fails.
+func TestGates(t *testing.T) {
+	answer, status := "", http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if status == http.StatusFound {
+			http.Redirect(w, r, "/elsewhere", status)
+			return
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer server.Close()
+	promQL := &v1beta2.RolloutGate{Name: "errors", PromQL: &v1beta2.PromQLGate{Expr: "up", URL: server.URL}}
+	webhook := &v1beta2.RolloutGate{Name: "hook", Webhook: &v1beta2.WebhookGate{URL: server.URL + "/gate"}}
+	vector := func(value string) string {
+		return `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"` + value + `"]}]}}`
+	}
+	for name, c := range map[string]struct {
+		gate   *v1beta2.RolloutGate
+		answer string
+		status int
+		allow  string
+		want   v1beta2.GateState
+	}{
+		"One":  {gate: promQL, answer: vector("1"), want: v1beta2.GatePass},
+		"Zero": {gate: promQL, answer: vector("0"), want: v1beta2.GateFail},
+		"Half": {gate: promQL, answer: vector("0.5"), want: v1beta2.GateUnknown},
+		"Empty": {
+			gate: promQL, answer: `{"status":"success","data":{"resultType":"vector","result":[]}}`,
+			want: v1beta2.GateUnknown,
+		},
+		"Error":    {gate: promQL, answer: `{"status":"error","error":"bad"}`, want: v1beta2.GateUnknown},
+		"NoJSON":   {gate: promQL, answer: "<html>", want: v1beta2.GateUnknown},
+		"Large":    {gate: promQL, answer: strings.Repeat(" ", gateLimit+2), want: v1beta2.GateUnknown},
+		"Redirect": {gate: promQL, answer: vector("1"), status: http.StatusFound, want: v1beta2.GateUnknown},
+		"Broken": {
+			gate: webhook, answer: `{"result":"pass"}`, status: http.StatusInternalServerError,
+			want: v1beta2.GateUnknown,
+		},
+		"Pass":  {gate: webhook, answer: `{"result":"pass"}`, want: v1beta2.GatePass},
+		"Fail":  {gate: webhook, answer: `{"result":"fail"}`, want: v1beta2.GateFail},
+		"Wait":  {gate: webhook, answer: `{"result":"wait"}`, want: v1beta2.GateUnknown},
+		"Other": {gate: webhook, answer: `{"result":"yes"}`, want: v1beta2.GateUnknown},
+		"NotAllowed": {
+			gate: webhook, answer: `{"result":"pass"}`, allow: "https://example.com/",
+			want: v1beta2.GateUnknown,
+		},
+		"OtherPath": {
+			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/other",
+			want: v1beta2.GateUnknown,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer, status = c.answer, http.StatusOK
+			if c.status != 0 {
+				status = c.status
+			}
+			allow := server.URL
+			if c.allow != "" {
+				allow = c.allow
+			}
+			g := &Gates{Allow: []string{allow}}
+			if state, message := g.Read(t.Context(), &v1beta2.ModuleRollout{}, c.gate); state != c.want {
+				t.Errorf("%s (%s), want %s", state, message, c.want)
+			}
+		})
+	}
+}
