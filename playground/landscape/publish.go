@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
@@ -103,14 +104,17 @@ func (l *Landscape) CreateTemplate(ctx context.Context, m Module) error {
 
 // Assign sets the channels of a module to versions. It removes all other channels.
 func (l *Landscape) Assign(ctx context.Context, module, component string, channels map[string]string) error {
-	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: module, Namespace: l.Namespace()}}
-	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], r, func() error {
-		r.Spec.ModuleName, r.Spec.OCMComponentName, r.Spec.Channels = module, component, nil
-		for _, channel := range slices.Sorted(maps.Keys(channels)) {
-			r.Spec.Channels = append(r.Spec.Channels,
-				v1beta2.ChannelVersion{Channel: channel, Version: channels[channel]})
-		}
-		return nil
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the manager may be writing the status
+		r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: module, Namespace: l.Namespace()}}
+		_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], r, func() error {
+			r.Spec.ModuleName, r.Spec.OCMComponentName, r.Spec.Channels = module, component, nil
+			for _, channel := range slices.Sorted(maps.Keys(channels)) {
+				r.Spec.Channels = append(r.Spec.Channels,
+					v1beta2.ChannelVersion{Channel: channel, Version: channels[channel]})
+			}
+			return nil
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("assigning the channels of %s: %w", module, err)
