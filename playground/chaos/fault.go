@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -114,7 +115,7 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 }
 
 // moveTag pushes other content under the tag of a version whose content the manager knows. In the end, the tag leads to
-// the original content again.
+// the original content again, and a person requests a retry of all Kymas, as the message of the blocker asks for.
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}
@@ -126,8 +127,29 @@ func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error
 		return nil, errNothing // the first content that the manager finds is the right one
 	}
 	r.say("moving the tag of %s %s", name, version(v))
-	return func(ctx context.Context) error { return r.land.Push(ctx, release(name, v, original)) },
-		r.land.Push(ctx, release(name, v, "replaced"))
+	return func(ctx context.Context) error {
+		if err := r.land.Push(ctx, release(name, v, original)); err != nil {
+			return err
+		}
+		return r.retryAll(ctx)
+	}, r.land.Push(ctx, release(name, v, "replaced"))
+}
+
+// retryAll requests a retry of all Kymas.
+func (r *run) retryAll(ctx context.Context) error {
+	c := r.land.Clients[landscape.ControlPlane]
+	var kymas v1beta2.KymaList
+	if err := c.List(ctx, &kymas, client.InNamespace(r.land.Namespace())); err != nil {
+		return fmt.Errorf("listing Kymas: %w", err)
+	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`,
+		v1beta2.AnnotationRetry, time.Now().Format(time.RFC3339Nano)))
+	for i := range kymas.Items {
+		if err := c.Patch(ctx, &kymas.Items[i], patch); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("requesting a retry of Kyma %s: %w", kymas.Items[i].Name, err)
+		}
+	}
+	return nil
 }
 
 func compact(ctx context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -363,12 +364,17 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 
 // recheckContent reads the registry again for a version that is blocked because its content was replaced there. If the
 // registry has the recorded content again, the ModuleTemplate is changed, which triggers the next reconcile. If the
-// registry cannot be read, nothing is changed.
+// registry cannot be read, nothing is changed. The registry is asked at most once in contentRecheckPeriod for all
+// runtimes.
 func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	b := m.Decision.Blocker
 	name, named := strings.CutPrefix(b.Object, v1beta2.KindModuleTemplate+" ")
 	if b.Code != v1beta2.ReasonVersionReplaced || !named {
 		return nil
+	}
+	const contentRecheckPeriod = time.Minute
+	if oldest := n.now.Add(-contentRecheckPeriod); !retry.IsOutdated(ctx, oldest) {
+		ctx = retry.WithTime(ctx, oldest)
 	}
 	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
 	if err != nil {
