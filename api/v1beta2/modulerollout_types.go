@@ -230,10 +230,10 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Stage RolloutStageStatus `json:"stage,omitzero"`
 
-	// admitted are the runtimes that may begin and have not begun yet, at most 1,000: eight characters of a hash of the
+	// admitted are the runtimes that may begin and have not begun yet, at most 800: eight characters of a hash of the
 	// name of the Kyma for each. Empty: none.
 	// +optional
-	// +kubebuilder:validation:MaxLength:=8000
+	// +kubebuilder:validation:MaxLength:=6400
 	Admitted string `json:"admitted,omitempty"`
 
 	// runtimes are the numbers of runtimes by verdict.
@@ -251,7 +251,7 @@ type ModuleRolloutStatus struct {
 	// +listType=atomic
 	Blockers []RolloutBlocker `json:"blockers,omitempty"`
 
-	// worst are runtimes that have failed or are lost, with their reasons, at most 20.
+	// worst are runtimes that have failed or are lost, with their reasons, at most 10.
 	// +optional
 	// +listType=atomic
 	Worst []RolloutRuntime `json:"worst,omitempty"`
@@ -264,16 +264,11 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Resumptions int32 `json:"resumptions,omitempty"`
 
-	// acknowledgedFailed is the number of failed runtimes that the last resumption acknowledged. Only further ones
-	// count.
-	// +optional
-	AcknowledgedFailed int32 `json:"acknowledgedFailed,omitempty"`
-
 	// acknowledgedLost is the number of lost runtimes that the last resumption acknowledged. Only further ones count.
 	// +optional
 	AcknowledgedLost int32 `json:"acknowledgedLost,omitempty"`
 
-	// starts are the numbers of runtimes that were admitted in the last minutes, for the limit per minute.
+	// starts are the numbers of runtimes that were admitted in the last minute, for limits per minute.
 	// +optional
 	// +listType=atomic
 	Starts []RolloutStarts `json:"starts,omitempty"`
@@ -386,6 +381,11 @@ type RolloutStageResult struct {
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
+	// acknowledgedFailed is the number of failed runtimes that the last resumption acknowledged. Only further ones
+	// count.
+	// +optional
+	AcknowledgedFailed int32 `json:"acknowledgedFailed,omitempty"`
+
 	// evidence states what the stage proves, for example "0 of 100 failed: below 3 % with 95 %".
 	// +optional
 	Evidence string `json:"evidence,omitempty"`
@@ -426,8 +426,11 @@ type RolloutRuntime struct {
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutStarts is the number of runtimes that were admitted at one time.
+// RolloutStarts is the number of runtimes of a stage that were admitted at one time.
 type RolloutStarts struct {
+	// stage is the name of the stage.
+	Stage string `json:"stage"`
+
 	// at is the time of the admission.
 	At metav1.Time `json:"at"`
 

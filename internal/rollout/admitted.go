@@ -16,7 +16,7 @@ const tokenLength = 8
 
 // MaxAdmitted is the number of runtimes that may be admitted and not have begun yet. It limits the size of the status;
 // a runtime begins within seconds after its admission, so it does not limit the rollout.
-const MaxAdmitted = 1000
+const MaxAdmitted = 800
 
 // identify returns the rank of a Kyma in a rollout, and its token.
 func identify(lineage, kyma string) (rank uint16, token Token) {

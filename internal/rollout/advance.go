@@ -54,12 +54,24 @@ func Advance(in Inputs) (Result, error) {
 		return Result{}, err
 	}
 	if in.Rollout.Status.Phase.IsOver() {
-		return Result{Status: in.Rollout.Status}, nil
+		return Result{Status: *in.Rollout.Status.DeepCopy()}, nil
 	}
 	a.judgeAll()
 	a.decide()
 	a.report()
-	return Result{Status: a.status, Admitted: a.admittedNow, InFlight: a.inFlight, Next: a.next}, nil
+	return Result{Status: a.status, Admitted: a.admittedNow, InFlight: a.inFlight(), Next: a.next}, nil
+}
+
+// inFlight returns the names of all runtimes that are being updated, or admitted, sorted.
+func (a *advance) inFlight() []string {
+	var all []string
+	for i := range a.members {
+		if m := &a.members[i]; m.verdict == Updating || m.isAdmitted {
+			all = append(all, m.Kyma)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // advance is one call of Advance.
@@ -71,15 +83,16 @@ type advance struct {
 	places   *Places
 	deadline time.Duration
 
-	members     []member // the runtimes in scope, by rank and name
-	stages      []tally
-	total       tally
-	outOfScope  int
-	heldBy      map[string]int // number of updates that a failure of the control plane keeps from finishing, by reason
-	blockers    []v1beta2.RolloutBlocker
-	admittedNow []string
-	inFlight    []string
-	next        time.Duration
+	members []member // the runtimes in scope, by rank and name
+	stages  []tally
+	// acknowledged has the number of failed runtimes of each stage that a resumption acknowledged.
+	acknowledged []int32
+	total        tally
+	outOfScope   int
+	heldBy       map[string]int // number of updates that a failure of the control plane keeps from finishing, by reason
+	blockers     []v1beta2.RolloutBlocker
+	admittedNow  []string
+	next         time.Duration
 }
 
 // member is a runtime in scope.
@@ -88,18 +101,25 @@ type member struct {
 	Place
 	verdict    Verdict
 	isAdmitted bool
+	isIdle     bool // the update uses no slot
 	asked      bool // blocked is known
 	blocked    *channel.Blocker
 }
+
+// isCorrected reports whether the runtime has a version that is neither the proven one nor an older one: an earlier
+// attempt. If that one has failed, the update is its correction.
+func (m *member) isCorrected(from string) bool { return channel.IsLower(from, m.Ordered) }
 
 // tally has the numbers of one stage.
 type tally struct {
 	counts v1beta2.RolloutCounts
 	// pending is the number of runtimes that were admitted and have not begun yet. They count as updating.
 	pending int
-	// failing and silent are the numbers of waiting runtimes that began to fail, or cannot be used, since the rollout
-	// began.
-	failing, silent int
+	// idle is the number of updates that use no slot.
+	idle int
+	// control is the number of waiting runtimes that worked when the rollout began; failing and silent are those of them
+	// that have failed since, or cannot be used.
+	control, failing, silent int
 }
 
 func newAdvance(in Inputs) (*advance, error) {
@@ -111,8 +131,17 @@ func newAdvance(in Inputs) (*advance, error) {
 		admitted: DecodeAdmitted(in.Rollout.Status.Admitted), deadline: RuntimeDeadline(in.Rollout),
 		heldBy: map[string]int{},
 		stages: make([]tally, max(1, len(in.Rollout.Spec.Stages)))}
+	a.acknowledged = make([]int32, len(a.stages))
+	for i := range a.spec.Stages {
+		if s := stageResult(a.status.Stages, a.spec.Stages[i].Name); s != nil {
+			a.acknowledged[i] = s.AcknowledgedFailed
+		}
+	}
 	a.status.ObservedGeneration = in.Rollout.Generation
 	a.status.Plan = PlanDigest(in.Rollout)
+	if a.status.Phase == "" { // it is new, or its status was lost: then it acknowledges nothing
+		a.status.Resumptions = int32(len(a.spec.Resumptions))
+	}
 	if a.status.Stage.Name == "" && len(a.spec.Stages) > 0 {
 		a.enter(0)
 	}
@@ -143,6 +172,9 @@ func (a *advance) current() int { return int(a.status.Stage.Index) }
 func (a *advance) enter(stage int) {
 	a.status.Stage = v1beta2.RolloutStageStatus{Index: int32(stage), Name: a.spec.Stages[stage].Name,
 		StartedAt: metav1.NewTime(a.Now)}
+	for i := range a.members {
+		a.members[i].asked = false // the last stage is also for modules that do not work
+	}
 }
 
 // after requests another call after a delay.
@@ -161,29 +193,23 @@ func (a *advance) judgeAll() {
 		if a.isStaged() {
 			m.Place = a.places.Of(r.Kyma, r.Labels)
 		}
-		var heldBy string
-		var next time.Duration
-		m.verdict, heldBy, next = judge(r, a.spec.To, a.deadline, a.Now)
-		a.after(next)
+		is := a.judge(r)
+		m.verdict, m.isIdle = is.verdict, is.isIdle
+		a.after(is.next)
 		if m.verdict == OutOfScope {
 			a.outOfScope++
 			continue
 		}
-		if heldBy != "" {
-			a.heldBy[heldBy]++
+		if is.heldBy != "" {
+			a.heldBy[is.heldBy]++
 		}
 		t := &a.stages[m.Stage]
 		t.count(m.verdict)
-		switch m.verdict {
-		case Waiting:
-			if r.State == v1beta2.StateError && r.UnreachableSince.IsZero() && !r.Since.Before(began) {
-				t.failing++
-			}
-			if !r.UnreachableSince.IsZero() && !r.UnreachableSince.Before(began) {
-				t.silent++
-			}
-		case Updating:
-			a.inFlight = append(a.inFlight, r.Kyma)
+		switch {
+		case m.verdict == Waiting:
+			a.compare(t, r, began)
+		case m.verdict == Updating && m.isIdle:
+			t.idle++
 		}
 		a.members = append(a.members, m)
 	}
@@ -193,10 +219,25 @@ func (a *advance) judgeAll() {
 	for i := range a.stages {
 		a.total.add(&a.stages[i])
 	}
-	if a.spec.State == v1beta2.RolloutRunning && a.status.HaltedAt.IsZero() {
-		a.findPending()
-	} else {
-		a.admitted = Admitted{}
+	a.findPending()
+}
+
+// compare counts a waiting runtime in the control group, unless it did not work before the rollout began.
+func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
+	isSilent := !r.UnreachableSince.IsZero()
+	if isSilent && r.UnreachableSince.Before(began) || !isWell(r.State) && r.Since.Before(began) {
+		return
+	}
+	t.control++
+	cause := CauseOf(r.Reason)
+	switch {
+	case isSilent:
+		t.silent++
+	case isWell(r.State):
+	case cause == CauseVersion && r.State == v1beta2.StateError,
+		// Half the deadline, because an outage is not noticed everywhere at the same time.
+		cause == CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
+		t.failing++
 	}
 }
 
@@ -219,7 +260,23 @@ func (a *advance) findPending() {
 			a.reserve(m)
 		}
 	}
-	slices.Sort(a.inFlight)
+}
+
+// release takes all admissions back.
+func (a *advance) release() {
+	a.admitted, a.admittedNow = Admitted{}, nil
+	for i := range a.members {
+		m := &a.members[i]
+		if !m.isAdmitted {
+			continue
+		}
+		m.isAdmitted = false
+		for _, t := range []*tally{&a.stages[m.Stage], &a.total} {
+			t.pending--
+			t.counts.Waiting++
+			t.counts.Updating--
+		}
+	}
 }
 
 // reserve counts an admitted runtime as one that is being updated.
@@ -230,7 +287,6 @@ func (a *advance) reserve(m *member) {
 		t.counts.Waiting--
 		t.counts.Updating++
 	}
-	a.inFlight = append(a.inFlight, m.Kyma)
 }
 
 // canBegin reports whether a waiting runtime could begin now if its turn came.
@@ -241,26 +297,55 @@ func (a *advance) canBegin(m *member) bool {
 	return m.blocked == nil
 }
 
-// blockerOf returns what keeps a waiting runtime from beginning now, apart from its turn.
+// blockerOf returns what keeps a waiting runtime from beginning now, apart from its turn. A module that does not work
+// proves nothing, so it follows in the last stage, when it is known that it does not recover by itself.
 func (a *advance) blockerOf(m *member) *channel.Blocker {
-	isLast := a.current() == len(a.stages)-1
 	switch {
 	case !m.UnreachableSince.IsZero():
 		return &channel.Blocker{Code: m.UnreachableReason, Message: "the runtime cannot be used"}
-	case m.State == v1beta2.StateError && a.Now.Sub(m.Since) >= a.deadline && !isLast:
-		return &channel.Blocker{Code: m.Reason, Message: "the module is broken without the new version, so an update " +
-			"would prove nothing: it follows in the last stage"}
-	case m.IsBusy:
+	case m.State == v1beta2.StateUnmanaged, m.State == v1beta2.StateDeleting, CauseOf(m.Reason) == CausePerson:
+		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
+			"the module is not updated in state "+string(m.State))}
+	case !isWell(m.State) && !m.isCorrected(a.spec.From):
+		left := a.deadline - a.Now.Sub(m.Since)
+		if isLast := a.current() == len(a.stages)-1; isLast {
+			a.after(left)
+		}
+		if left > 0 || a.current() < len(a.stages)-1 {
+			return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonInternalError), Message: "the module does not " +
+				"work without the new version, so an update would prove nothing: it follows in the last stage"}
+		}
+	}
+	if m.IsBusy {
 		return &channel.Blocker{Code: v1beta2.ReasonWaitingForRollout,
 			Message: "another rollout is under way in the runtime"}
-	case m.Blocked != nil:
-		b := m.Blocked()
-		if b != nil && !b.Until.IsZero() {
-			a.after(b.Until.Sub(a.Now))
-		}
-		return b
 	}
-	return nil
+	if m.Blocked == nil {
+		return nil
+	}
+	b := m.Blocked()
+	if b != nil && !b.Until.IsZero() {
+		a.after(b.Until.Sub(a.Now))
+	}
+	return b
+}
+
+// isAwaited reports whether the current stage waits for a waiting runtime: it can begin now, or what blocks it is not
+// its own, for example a missing template or another rollout. Without that, a fault of the control plane would let
+// stages pass in which nobody was updated.
+func (a *advance) isAwaited(m *member) bool {
+	if a.canBegin(m) {
+		return true
+	}
+	if !m.UnreachableSince.IsZero() || !isWell(m.State) {
+		return false
+	}
+	switch m.blocked.Code {
+	case v1beta2.ReasonWaitingForRollout, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound,
+		v1beta2.ReasonVersionNotFound, v1beta2.ReasonTemplateAmbiguous, v1beta2.ReasonInvalidRelease:
+		return true
+	}
+	return CauseOf(m.blocked.Code) == CauseControlPlane
 }
 
 func (t *tally) count(v Verdict) {
@@ -292,6 +377,8 @@ func (t *tally) add(o *tally) {
 	c.Lost += d.Lost
 	c.Excused += d.Excused
 	t.pending += o.pending
+	t.idle += o.idle
+	t.control += o.control
 	t.failing += o.failing
 	t.silent += o.silent
 }

@@ -25,25 +25,45 @@ func (a *advance) decide() {
 	}
 	a.resume()
 	a.checkFailures()
-	if !a.status.HaltedAt.IsZero() {
-		a.admitted = Admitted{}
-		a.status.Phase = v1beta2.RolloutHalted
+	if a.isHalted() {
 		return
 	}
 	isHeld := a.hold()
-	a.progress(isHeld)
-	if a.status.Phase.IsOver() {
+	switch {
+	case isHeld:
+		a.release()
+	case a.total.counts.InScope == 0:
+		a.end(v1beta2.RolloutCompleted, "")
 		return
 	}
-	if !isHeld && a.status.HaltedAt.IsZero() {
+	a.progress(isHeld)
+	switch {
+	case a.status.Phase.IsOver() || a.isHalted():
+	case !isHeld:
 		a.admit()
-	}
-	if isHeld {
+	case a.total.counts.InScope == a.total.counts.Waiting && a.Preflight != nil:
+		a.status.Phase = v1beta2.RolloutPending
+	default:
 		a.status.Phase = v1beta2.RolloutHeld
-		if a.total.counts.InScope == a.total.counts.Waiting && a.Preflight != nil {
-			a.status.Phase = v1beta2.RolloutPending
-		}
 	}
+}
+
+// isHalted reports whether the rollout is halted. Then nobody begins any more, and the reason stays in the status until a
+// person resumes the rollout.
+func (a *advance) isHalted() bool {
+	if a.status.HaltedAt.IsZero() {
+		return false
+	}
+	a.release()
+	a.status.Phase = v1beta2.RolloutHalted
+	isOther := func(b v1beta2.RolloutBlocker) bool {
+		return b.Code != v1beta2.ReasonTooManyFailures && b.Code != v1beta2.ReasonTooManyLost &&
+			b.Code != v1beta2.ReasonGateFailed
+	}
+	if a.blockers = slices.DeleteFunc(a.blockers, isOther); len(a.blockers) == 0 {
+		a.blockers = slices.DeleteFunc(slices.Clone(a.Rollout.Status.Blockers), isOther)
+	}
+	return true
 }
 
 func because(reason string) string {
@@ -56,30 +76,33 @@ func because(reason string) string {
 // end ends the rollout.
 func (a *advance) end(phase v1beta2.RolloutPhase, message string) {
 	a.status.Phase, a.status.Message, a.status.EndedAt = phase, message, metav1.NewTime(a.Now)
-	a.admitted, a.blockers = Admitted{}, nil
+	a.blockers = nil
+	a.release()
 }
 
 // decideAtOnce is decide for a rollout without stages. It only observes.
 func (a *advance) decideAtOnce() {
 	c := &a.total.counts
-	switch a.status.Phase = v1beta2.RolloutUpdating; {
-	case c.Waiting == 0 && c.Updating == 0:
+	a.status.Phase = v1beta2.RolloutUpdating
+	if c.Waiting == 0 && c.Updating == 0 {
 		a.end(v1beta2.RolloutCompleted, "")
-	case c.Updating == 0 && !a.anyCanBegin(func(*member) bool { return true }):
-		a.status.Phase = v1beta2.RolloutTail
-		a.expire(a.startedAt().Add(DefaultProgressDeadline))
+		return
 	}
+	if c.Updating == 0 && a.countAwaited() == 0 {
+		a.status.Phase = v1beta2.RolloutTail
+	}
+	a.expire(a.startedAt().Add(DefaultProgressDeadline))
 }
 
-// anyCanBegin reports whether a waiting runtime can begin now.
-func (a *advance) anyCanBegin(isMeant func(*member) bool) bool {
-	found := false
+// countAwaited returns the number of waiting runtimes that the current stage waits for.
+func (a *advance) countAwaited() int {
+	n := 0
 	for i := range a.members {
-		if m := &a.members[i]; m.verdict == Waiting && !m.isAdmitted && isMeant(m) && a.canBegin(m) {
-			found = true
+		if m := &a.members[i]; m.Stage == a.current() && m.verdict == Waiting && !m.isAdmitted && a.isAwaited(m) {
+			n++
 		}
 	}
-	return found
+	return n
 }
 
 // expire completes the rollout at its deadline.
@@ -94,21 +117,31 @@ func (a *advance) expire(deadline time.Time) {
 // resume lets a halted rollout go on after a person has asked for it. What was found so far is acknowledged: only
 // further failures count.
 func (a *advance) resume() {
+	// Acknowledged failures that are over are forgotten: the next one is a further one. An acknowledged one that is being
+	// tried again is not over.
+	for i := range a.stages {
+		c := &a.stages[i].counts
+		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32(a.stages[i].pending))
+	}
+	a.status.AcknowledgedLost = min(a.status.AcknowledgedLost, a.total.counts.Lost)
 	if len(a.spec.Resumptions) <= int(a.status.Resumptions) {
 		return
 	}
 	a.status.Resumptions = int32(len(a.spec.Resumptions))
 	a.status.HaltedAt = metav1.Time{}
-	a.status.AcknowledgedFailed, a.status.AcknowledgedLost = a.total.counts.Failed, a.total.counts.Lost
-	a.status.Stage.EvidenceWaived = true
+	for i := range a.stages {
+		a.acknowledged[i] = a.stages[i].counts.Failed
+	}
+	a.status.AcknowledgedLost = a.total.counts.Lost
+	a.status.Stage.EvidenceWaived, a.status.Stage.Gates = true, nil
 }
 
 // checkFailures halts or holds the rollout if more runtimes have failed than the policy allows. If those that do not
 // have the new version fail as often, the version is not to blame, and the rollout is held.
 func (a *advance) checkFailures() {
 	c := &a.total.counts
-	updated, others := int(c.Proven+c.Failed+c.Lost), int(c.Waiting)
-	if stage := a.stageOverBudget(); stage >= 0 && c.Failed > a.status.AcknowledgedFailed {
+	updated, others := int(c.Proven+c.Failed+c.Lost), a.total.control
+	if stage := a.stageOverBudget(); stage >= 0 {
 		s := &a.spec.Stages[stage]
 		a.haltIf(isWorse(int(c.Failed), updated, a.total.failing, others), v1beta2.ReasonTooManyFailures,
 			fmt.Sprintf("%d of %d updated runtimes have failed, and stage %s allows %d of its %d", c.Failed, updated,
@@ -125,11 +158,12 @@ func (a *advance) checkFailures() {
 	}
 }
 
-// stageOverBudget returns the first stage with more failures than allowed, or -1.
+// stageOverBudget returns the first stage with more failures than allowed and acknowledged, or -1.
 func (a *advance) stageOverBudget() int {
 	for i := range a.stages {
 		c := &a.stages[i].counts
-		if int(c.Failed) > scaled(a.spec.Stages[i].MaxFailures, int(c.InScope), false) {
+		if c.Failed > a.acknowledged[i] &&
+			int(c.Failed) > scaled(a.spec.Stages[i].MaxFailures, int(c.InScope), false) {
 			return i
 		}
 	}
@@ -140,7 +174,7 @@ func (a *advance) stageOverBudget() int {
 func (a *advance) haltIf(worse bool, code, found, others string) {
 	remedy := "look at klm rollout show " + a.Rollout.Name + "; then " + a.command("abort") + ", or " +
 		a.command("resume") + " --reason=…"
-	if !worse {
+	if !worse && a.status.HaltedAt.IsZero() {
 		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonInconclusive, Message: found + ", but " + others +
 			": that proves nothing about the version",
 			Remedy: "find out what fails in the fleet; then " + a.command("resume") + " --reason=…"})
@@ -177,36 +211,30 @@ func (a *advance) hold() bool {
 // progress ends the current stage if it is proven, and begins the next one. If the rollout is held, no stage begins.
 func (a *advance) progress(isHeld bool) {
 	if a.status.Phase == v1beta2.RolloutTail {
-		a.tail()
+		a.tail(isHeld)
 		return
 	}
 	for {
+		s := &a.status.Stage
 		if !a.isProven() {
 			a.status.Phase = v1beta2.RolloutUpdating
 			return
 		}
-		if a.status.Stage.ProvenAt.IsZero() {
-			soak := a.spec.Stages[a.current()].Soak.Duration
-			if a.stages[a.current()].counts.Proven == 0 {
-				soak = 0 // nobody could be observed
-			}
-			a.status.Stage.ProvenAt = metav1.NewTime(a.Now)
-			a.status.Stage.SoakUntil = metav1.NewTime(a.Now.Add(soak))
+		if s.ProvenAt.IsZero() && a.stages[a.current()].counts.Proven > 0 { // else nobody could be observed
+			s.ProvenAt = metav1.NewTime(a.Now)
+			s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.current()].Soak.Duration))
 		}
-		if left := a.status.Stage.SoakUntil.Sub(a.Now); left > 0 {
+		if left := s.SoakUntil.Sub(a.Now); !s.SoakUntil.IsZero() && left > 0 {
 			a.after(left)
 			a.status.Phase = v1beta2.RolloutSoaking
 			return
 		}
 		if !a.passGates() {
 			a.status.Phase = v1beta2.RolloutWaitingForGate
-			if !a.status.HaltedAt.IsZero() {
-				a.admitted, a.status.Phase = Admitted{}, v1beta2.RolloutHalted
-			}
 			return
 		}
 		if a.current() == len(a.stages)-1 {
-			a.tail()
+			a.tail(isHeld)
 			return
 		}
 		if isHeld || !a.hasEvidence(a.current()+1) {
@@ -215,26 +243,27 @@ func (a *advance) progress(isHeld bool) {
 		}
 		a.keepResult()
 		a.enter(a.current() + 1)
-		a.status.Starts = nil
+		a.Gates = nil // they were read for the former stage
 	}
 }
 
 // isProven reports whether the current stage has reached its quorum: enough of the runtimes that can be updated now are
-// proven. A stage of which no runtime can be updated does not keep others waiting; hasEvidence decides about it.
+// proven. Failed and lost ones have limits of their own. A stage of which no runtime can be updated does not keep others
+// waiting for long; hasEvidence decides about it.
 func (a *advance) isProven() bool {
-	c := &a.stages[a.current()].counts
+	t := &a.stages[a.current()]
+	isLast := a.current() == len(a.stages)-1
+	if isLast && !a.status.Stage.ProvenAt.IsZero() {
+		return true
+	}
 	quorum := cmp.Or(a.spec.Defaults.MinProven, defaultMinProven)
-	begun := int(c.Proven + c.Failed + c.Lost + c.Updating)
-	if int(c.Proven) < share(quorum, begun, true) {
-		return false
+	proven, awaited := int(t.counts.Proven), int(t.counts.Updating)-t.idle+a.countAwaited()
+	if proven > 0 || t.counts.InScope == 0 {
+		return proven >= share(quorum, proven+awaited, true)
 	}
-	able := 0
-	for i := range a.members {
-		if m := &a.members[i]; m.Stage == a.current() && m.verdict == Waiting && !m.isAdmitted && a.canBegin(m) {
-			able++
-		}
-	}
-	return int(c.Proven) >= share(quorum, begun+able, true)
+	left := a.status.Stage.StartedAt.Add(a.deadline).Sub(a.Now)
+	a.after(left)
+	return awaited == 0 && left <= 0
 }
 
 // hasEvidence reports whether enough runtimes are proven for a stage to begin.
@@ -263,29 +292,35 @@ func (a *advance) hasEvidence(stage int) bool {
 
 // keepResult stores the time at which the current stage was proven.
 func (a *advance) keepResult() {
-	name := a.status.Stage.Name
-	i := slices.IndexFunc(a.status.Stages, func(s v1beta2.RolloutStageResult) bool { return s.Name == name })
-	if i < 0 {
-		a.status.Stages = append(a.status.Stages, v1beta2.RolloutStageResult{Name: name})
-		i = len(a.status.Stages) - 1
-	}
-	a.status.Stages[i].ProvenAt = a.status.Stage.ProvenAt
-}
-
-// tail follows the last stage: runtimes that could not be updated so far are still admitted.
-func (a *advance) tail() {
-	a.keepResult()
-	if a.total.counts.Waiting == 0 && a.total.counts.Updating == 0 {
-		a.end(v1beta2.RolloutCompleted, "")
+	if s := stageResult(a.status.Stages, a.status.Stage.Name); s != nil {
+		s.ProvenAt = a.status.Stage.ProvenAt
 		return
 	}
+	a.status.Stages = append(a.status.Stages, v1beta2.RolloutStageResult{Name: a.status.Stage.Name,
+		ProvenAt: a.status.Stage.ProvenAt})
+}
+
+// tail follows the last stage: runtimes that could not be updated so far are still admitted. A rollout that is held does
+// not end.
+func (a *advance) tail(isHeld bool) {
+	a.keepResult()
 	a.status.Phase = v1beta2.RolloutTail
-	deadline := cmp.Or(a.spec.Stages[a.current()].ProgressDeadline.Duration, DefaultProgressDeadline)
-	a.expire(a.status.Stage.ProvenAt.Add(deadline))
+	switch deadline := a.spec.Stages[a.current()].ProgressDeadline.Duration; {
+	case isHeld:
+	case a.total.counts.Waiting == 0 && a.total.counts.Updating == 0:
+		a.end(v1beta2.RolloutCompleted, "")
+	default:
+		since := a.status.Stage.ProvenAt
+		if since.IsZero() {
+			since = a.status.Stage.StartedAt
+		}
+		a.expire(since.Add(cmp.Or(deadline, DefaultProgressDeadline)))
+	}
 }
 
 // admit admits runtimes of the current stage and of earlier ones while there are free slots.
 func (a *advance) admit() {
+	a.forgetStarts()
 	for stage := range a.current() + 1 {
 		a.admitStage(stage)
 	}
@@ -294,15 +329,15 @@ func (a *advance) admit() {
 // admitStage admits runtimes of one stage: those that have a failed attempt first, because they are the ones that need
 // the correction, then by rank.
 func (a *advance) admitStage(stage int) {
-	s, c := &a.spec.Stages[stage], &a.stages[stage].counts
+	s, c := &a.spec.Stages[stage], a.stages[stage].counts
 	concurrency := cmp.Or(scaled(s.MaxConcurrency, int(c.InScope), true),
 		share(defaultConcurrency, int(c.InScope), true))
-	slots := min(max(1, concurrency)-int(c.Updating), MaxAdmitted-len(a.admitted))
+	slots := min(max(1, concurrency)-int(c.Updating)+a.stages[stage].idle, MaxAdmitted-len(a.admitted))
 	if a.Slots >= 0 {
-		slots = min(slots, a.Slots-len(a.inFlight))
+		slots = min(slots, a.Slots-int(a.total.counts.Updating)+a.total.idle)
 	}
-	if stage == a.current() && s.MaxStartsPerMinute > 0 {
-		slots = min(slots, int(s.MaxStartsPerMinute)-a.recentStarts())
+	if s.MaxStartsPerMinute > 0 {
+		slots = min(slots, int(s.MaxStartsPerMinute)-a.recentStarts(s.Name))
 	}
 	if slots <= 0 {
 		return
@@ -315,7 +350,8 @@ func (a *advance) admitStage(stage int) {
 			if slots <= 0 {
 				break
 			}
-			if m.Stage != stage || m.verdict != Waiting || m.isAdmitted || (m.Ordered != a.spec.From) != hurt ||
+			if m.Stage != stage || m.verdict != Waiting || m.isAdmitted ||
+				m.isCorrected(a.spec.From) != hurt ||
 				!a.canBegin(m) {
 				continue
 			}
@@ -331,22 +367,34 @@ func (a *advance) admitStage(stage int) {
 			admitted++
 		}
 	}
-	if admitted > 0 && stage == a.current() && s.MaxStartsPerMinute > 0 {
-		a.status.Starts = append(a.status.Starts, v1beta2.RolloutStarts{At: metav1.NewTime(a.Now),
+	if admitted > 0 && s.MaxStartsPerMinute > 0 {
+		a.status.Starts = append(a.status.Starts, v1beta2.RolloutStarts{Stage: s.Name, At: metav1.NewTime(a.Now),
 			Count: int32(admitted)})
 	}
 }
 
-// recentStarts returns the number of runtimes that were admitted in the last minute, and drops older records.
-func (a *advance) recentStarts() int {
-	n := 0
+// forgetStarts drops the records of admissions that no limit per minute needs any more. API servers store times without
+// fractions of a second, so a record is kept for a second longer. A time in the future means that the clock was put
+// back: the minute begins now.
+func (a *advance) forgetStarts() {
 	a.status.Starts = slices.DeleteFunc(a.status.Starts, func(s v1beta2.RolloutStarts) bool {
-		age := a.Now.Sub(s.At.Time)
-		return age > time.Minute // a clock that was put back makes the limit stricter, never weaker
+		return a.Now.Sub(s.At.Time) > time.Minute+time.Second
 	})
+	for i := range a.status.Starts {
+		if s := &a.status.Starts[i]; s.At.After(a.Now) {
+			s.At = metav1.NewTime(a.Now)
+		}
+	}
+}
+
+// recentStarts returns the number of runtimes of a stage that were admitted in the last minute.
+func (a *advance) recentStarts(stage string) int {
+	n := 0
 	for _, s := range a.status.Starts {
-		n += int(s.Count)
-		a.after(time.Minute - a.Now.Sub(s.At.Time) + time.Second)
+		if s.Stage == stage {
+			n += int(s.Count)
+			a.after(time.Minute + 2*time.Second - a.Now.Sub(s.At.Time))
+		}
 	}
 	return n
 }
@@ -359,7 +407,7 @@ func (a *advance) spreadOf(stage, concurrency int) (underWay map[string]int, lim
 	}
 	underWay = map[string]int{}
 	for i := range a.members {
-		if m := &a.members[i]; m.Stage == stage && (m.verdict == Updating || m.isAdmitted) {
+		if m := &a.members[i]; m.Stage == stage && (m.verdict == Updating && !m.isIdle || m.isAdmitted) {
 			underWay[m.Labels[s.Label]]++
 		}
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -19,8 +20,11 @@ func (a *advance) passGates() bool {
 	passed := true
 	for i := range gates {
 		is := a.judgeGate(&gates[i])
+		if is.State != v1beta2.GatePass && is.State != v1beta2.GateFail {
+			is.State = v1beta2.GateUnknown
+		}
 		is.Name, is.Since = gates[i].Name, metav1.NewTime(a.Now)
-		is.Message = text.Clip(is.Message, 256)
+		is.Message = text.Clip(cmp.Or(is.Message, "the result is "+string(is.State)), 256)
 		for _, b := range before {
 			if b.Name == is.Name && b.State == is.State {
 				is.Since = b.Since
@@ -39,6 +43,8 @@ func (a *advance) passGates() bool {
 				a.status.Stage.Name)
 		case is.State == v1beta2.GateFail && a.Now.Sub(is.Since.Time) >= failFor(&gates[i]):
 			b.Code = v1beta2.ReasonGateFailed
+			b.Remedy = "correct what the gate measures; then " + a.command("resume") + " --reason=…, or " +
+				a.command("abort")
 			a.status.HaltedAt = metav1.NewTime(a.Now)
 		case is.State == v1beta2.GateFail:
 			a.after(failFor(&gates[i]) - a.Now.Sub(is.Since.Time))

@@ -15,7 +15,7 @@ import (
 
 // Limits of what the status lists.
 const (
-	maxWorst    = 20
+	maxWorst    = 10
 	maxBlockers = 8
 )
 
@@ -77,9 +77,10 @@ func (a *advance) reportStages() {
 	for i := range a.spec.Stages {
 		c := a.stages[i].counts
 		is := v1beta2.RolloutStageResult{Name: a.spec.Stages[i].Name, RolloutCounts: c}
-		if j := slices.IndexFunc(before, func(b v1beta2.RolloutStageResult) bool { return b.Name == is.Name }); j >= 0 {
-			is.ProvenAt = before[j].ProvenAt
+		if was := stageResult(before, is.Name); was != nil {
+			is.ProvenAt = was.ProvenAt
 		}
+		is.AcknowledgedFailed = a.acknowledged[i]
 		if i == a.current() {
 			is.ProvenAt = a.status.Stage.ProvenAt
 		}
@@ -90,12 +91,21 @@ func (a *advance) reportStages() {
 	}
 }
 
+// stageResult returns the result of a stage, or nil if there is none.
+func stageResult(results []v1beta2.RolloutStageResult, stage string) *v1beta2.RolloutStageResult {
+	i := slices.IndexFunc(results, func(s v1beta2.RolloutStageResult) bool { return s.Name == stage })
+	if i < 0 {
+		return nil
+	}
+	return &results[i]
+}
+
 // waitReasons returns a blocker for each reason why runtimes of the current stage or earlier ones cannot begin now.
 func (a *advance) waitReasons() []v1beta2.RolloutBlocker {
 	var all []v1beta2.RolloutBlocker
 	for i := range a.members {
 		m := &a.members[i]
-		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.current() || m.blocked == nil {
+		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.current() || a.canBegin(m) {
 			continue
 		}
 		j := slices.IndexFunc(all, func(b v1beta2.RolloutBlocker) bool { return b.Code == m.blocked.Code })
@@ -149,9 +159,6 @@ func SetConditions(conditions *[]metav1.Condition, generation int64, phase v1bet
 			status = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(conditions, metav1.Condition{Type: c.kind, Status: status, Reason: string(phase),
-			Message: message, ObservedGeneration: generation})
-		if found := meta.FindStatusCondition(*conditions, c.kind); found.LastTransitionTime.After(now) {
-			found.LastTransitionTime = metav1.NewTime(now)
-		}
+			Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now)})
 	}
 }

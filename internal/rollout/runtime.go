@@ -32,6 +32,8 @@ type Runtime struct {
 	UnreachableReason string
 	// Started is the time at which a rollout ordered Ordered, zero if no rollout did.
 	Started time.Time
+	// IsObserved means that State, Reason and Message are about Ordered, and not about a former version.
+	IsObserved bool
 	// IsExcused means that the module was broken before Ordered was ordered.
 	IsExcused bool
 	// Rollout is the name of the rollout that ordered Ordered, "" if no rollout did.
@@ -61,8 +63,8 @@ func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 			r.Reason, r.Message = c.Reason, c.Message
 		}
 	}
-	r.IsReady = (m.Status.State == v1beta2.StateReady || m.Status.State == v1beta2.StateWarning) &&
-		m.Status.Version == ordered && m.Status.ObservedGeneration == m.Generation
+	r.IsObserved = m.Status.ObservedGeneration == m.Generation
+	r.IsReady = isWell(m.Status.State) && m.Status.Version == ordered && r.IsObserved
 	if c := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue && CauseOf(c.Reason) == CauseRuntime {
 		r.UnreachableSince, r.UnreachableReason = c.LastTransitionTime.Time, c.Reason
@@ -90,48 +92,99 @@ const (
 	Excused
 )
 
-// judge returns the verdict on one runtime. heldBy is the reason if the control plane keeps an update from finishing,
-// otherwise "". next is the time until the verdict may change without a change of the runtime, 0 if it does not.
-func judge(r *Runtime, to string, deadline time.Duration, now time.Time) (v Verdict, heldBy string,
-	next time.Duration) {
-	switch {
-	case r.Ordered != to && channel.IsLower(to, r.Ordered):
-		return OutOfScope, "", 0
-	case r.Ordered != to:
-		return Waiting, "", 0
-	case r.IsExcused:
-		return Excused, "", 0
-	}
-	if !r.UnreachableSince.IsZero() && !r.UnreachableSince.Before(r.Started) {
-		if left := deadline - now.Sub(r.UnreachableSince); left > 0 {
-			if r.IsReady {
-				return Proven, "", left
-			}
-			return Updating, "", left
-		}
-		return Lost, "", 0
-	}
-	if r.IsReady {
-		return Proven, "", 0
-	}
-	left := deadline - now.Sub(laterOf(r.Started, r.Since))
-	if r.Started.IsZero() {
-		left = deadline // it was not ordered by this rollout, so nobody knows since when it is being updated
-	}
-	switch cause := CauseOf(r.Reason); {
-	case cause == CauseControlPlane:
-		return Updating, r.Reason, 0
-	case cause == CausePerson:
-		return Updating, "", 0
-	case r.State == v1beta2.StateError && cause == CauseVersion && !r.UnreachableSince.After(r.Started):
-		return Failed, "", 0
-	case left > 0:
-		return Updating, "", left
-	case cause == CauseRuntime:
-		return Lost, "", 0
-	}
-	return Failed, "", 0
+// judgement is the verdict on one runtime.
+type judgement struct {
+	verdict Verdict
+	// heldBy is the reason if the control plane keeps an update from finishing, otherwise "".
+	heldBy string
+	// isIdle means that the update uses no slot, and that no stage waits for it.
+	isIdle bool
+	// next is the time until the verdict may change without a change of the runtime, 0 if it does not.
+	next time.Duration
 }
+
+// judge returns the verdict on one runtime. The first row that fits decides:
+//
+//	1  the runtime has a higher version             OutOfScope
+//	2  another version is ordered                   Waiting
+//	3  the module is Ready                          Proven, also while the runtime is silent, until the deadline
+//	4  no rollout ordered the version               as below, but it uses no slot, is no evidence after the deadline, and
+//	                                                is Excused if it was broken before the rollout began
+//	5  the runtime is silent                        Updating, and Lost after the deadline
+//	6  a person keeps the module as it is           Updating, without a slot
+//	7  the control plane has failed                 Updating, and the rollout is held
+//	8  the version has failed in the runtime        Failed
+//	9  the deadline has not passed                  Updating
+//	10 nobody has looked at the new version yet     Updating, and the rollout is held
+//	11 otherwise                                    Lost or Failed, by the cause
+//
+// A module that was broken before its update is Excused instead of Proven, Lost or Failed.
+func (a *advance) judge(r *Runtime) judgement {
+	if r.Ordered != a.spec.To {
+		if channel.IsLower(a.spec.To, r.Ordered) {
+			return judgement{verdict: OutOfScope}
+		}
+		return judgement{verdict: Waiting}
+	}
+	is := a.judgeUpdate(r)
+	if r.IsExcused && (is.verdict == Proven || is.verdict == Lost || is.verdict == Failed) {
+		return judgement{verdict: Excused}
+	}
+	return is
+}
+
+// judgeUpdate is judge for a runtime that has the new version: rules 3 to 11.
+func (a *advance) judgeUpdate(r *Runtime) judgement {
+	isSilent := !r.UnreachableSince.IsZero()
+	if r.IsReady && (!isSilent || r.Started.IsZero() || r.UnreachableSince.Before(r.Started)) {
+		return judgement{verdict: Proven} // rule 3
+	}
+	cause, started, isOurs := CauseOf(r.Reason), r.Started, !r.Started.IsZero()
+	if !isOurs { // rule 4
+		if r.Since.IsZero() {
+			return judgement{verdict: Updating, isIdle: true}
+		}
+		if r.Since.Before(a.startedAt()) {
+			return judgement{verdict: Excused}
+		}
+		started = r.Since
+	}
+	is := judgement{verdict: Updating, next: a.deadline - a.Now.Sub(laterOf(started, r.Since)),
+		isIdle: !isOurs || cause == CausePerson}
+	if isSilent && !r.UnreachableSince.Before(started) {
+		cause, is.next = CauseRuntime, a.deadline-a.Now.Sub(r.UnreachableSince)
+		is.isIdle = !isOurs
+	}
+	if !r.IsObserved && (cause == CauseVersion || cause == CauseControlPlane) {
+		cause = CauseUnclear // the former version has failed
+	}
+	switch {
+	case cause == CausePerson: // rule 6
+		is.next = 0
+		return is
+	case cause == CauseControlPlane: // rule 7
+		is.next, is.heldBy = 0, r.Reason
+		return is
+	case cause == CauseVersion && r.State == v1beta2.StateError && !r.IsExcused: // rule 8
+		return judgement{verdict: Failed}
+	case is.next > 0: // rules 5 and 9
+		if r.IsReady {
+			is.verdict = Proven
+		}
+		return is
+	case !r.IsObserved && cause == CauseUnclear: // rule 10
+		is.next, is.heldBy = 0, v1beta2.ReasonControlPlaneFailing
+		return is
+	case !isOurs && a.isStaged():
+		return judgement{verdict: Excused}
+	case cause == CauseRuntime:
+		return judgement{verdict: Lost}
+	}
+	return judgement{verdict: Failed}
+}
+
+// isWell reports whether a module works.
+func isWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
 
 func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -73,24 +73,29 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 	spec, status := &active.Spec, &active.Status
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
 	if r.ManifestVersion == "" { // rule 3
-		if spec.NewInstallations != "Proven" && isRunning && status.Stage.Index > 0 {
+		isHeld := status.Phase == v1beta2.RolloutHeld || status.Phase == v1beta2.RolloutPending
+		hasPassed := status.Stage.Index > 0 || status.Phase == v1beta2.RolloutTail
+		if spec.NewInstallations != "Proven" && isRunning && !isHeld && hasPassed {
 			return channel.Turn{Version: spec.To}
 		}
 		return waiting(proven, module, spec.Channel, spec.To,
 			fmt.Sprintf("new installations get it when the first stage of ModuleRollout %s has passed", active.Name))
 	}
 	places, err := PlacesOf(active)
+	if err == nil && len(spec.Stages) == 0 {
+		err = fmt.Errorf("ModuleRollout %s has no stages", active.Name)
+	}
 	if err != nil {
 		return waiting(keep(r, proven), module, spec.Channel, spec.To,
 			err.Error()+": correct the RolloutPolicy, and move the channel again")
 	}
 	place := places.Of(r.Kyma, r.Labels)
 	turn := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[place.Stage].Name,
-		RuntimeDeadline: RuntimeDeadline(active)}
+		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion)}
 	if r.ManifestVersion == spec.To { // rule 4
 		return turn
 	}
-	if isRunning && isAdmitted(status.Admitted, place.Token) { // rule 5
+	if isRunning && place.Stage <= int(status.Stage.Index) && isAdmitted(status.Admitted, place.Token) { // rule 5
 		return turn
 	}
 	return waiting(keep(r, proven), module, spec.Channel, spec.To, waitsIn(active, place))
@@ -135,10 +140,10 @@ func RuntimeDeadline(r *v1beta2.ModuleRollout) time.Duration {
 	return cmp.Or(r.Spec.Defaults.RuntimeDeadline.Duration, DefaultRuntimeDeadline)
 }
 
-// IsBroken reports whether a Manifest was in state Error for as long as a runtime has to become Ready. An update of
-// such a module is no evidence about the version.
+// IsBroken reports whether a module has not been Ready for as long as a runtime has to become Ready. An update of such a
+// module is no evidence about the version.
 func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
-	if m == nil || m.Status.State != v1beta2.StateError {
+	if m == nil || isWell(m.Status.State) {
 		return false
 	}
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)

@@ -360,7 +360,8 @@ func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 	case turn.Rollout != "":
 		want.Annotations[v1beta2.AnnotationRollout] = turn.Rollout
 		want.Annotations[v1beta2.AnnotationRolloutStarted] = now.UTC().Format(time.RFC3339)
-		if rollout.IsBroken(is, turn.RuntimeDeadline, now) {
+		wasExcused := is.Annotations[v1beta2.AnnotationRolloutExcused] == v1beta2.ValueTrue
+		if rollout.IsBroken(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
 			want.Annotations[v1beta2.AnnotationRolloutExcused] = v1beta2.ValueTrue
 		}
 	}
