@@ -107,8 +107,8 @@ type Turn struct {
 	Rollout string
 	// RuntimeDeadline is the time that a runtime has to become Ready with Version. It is set if Rollout is set.
 	RuntimeDeadline time.Duration
-	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. That such a module
-	// does not work excuses it only if it did not work before that rollout either.
+	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. That such a
+	// module does not work excuses it only if it did not work before that rollout either.
 	IsCorrection bool
 }
 

@@ -117,8 +117,8 @@ type tally struct {
 	pending int
 	// idle is the number of updates that use no slot.
 	idle int
-	// control is the number of waiting runtimes that worked when the rollout began; failing and silent are those of them
-	// that have failed since, or cannot be used.
+	// control is the number of waiting runtimes that worked when the rollout began; failing and silent are those of
+	// them that have failed since, or cannot be used.
 	control, failing, silent int
 }
 
@@ -243,10 +243,13 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 
 // startedAt returns the time at which the rollout began.
 func (a *advance) startedAt() time.Time {
-	if !a.Rollout.CreationTimestamp.IsZero() {
+	switch {
+	case !a.Rollout.CreationTimestamp.IsZero():
 		return a.Rollout.CreationTimestamp.Time
+	case !a.status.Stage.StartedAt.IsZero():
+		return a.status.Stage.StartedAt.Time
 	}
-	return a.status.Stage.StartedAt.Time
+	return a.Now
 }
 
 // findPending finds the runtimes that were admitted and have not begun yet. A runtime that has begun keeps the version
@@ -312,8 +315,9 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 			a.after(left)
 		}
 		if left > 0 || a.current() < len(a.stages)-1 {
-			return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonInternalError), Message: "the module does not " +
-				"work without the new version, so an update would prove nothing: it follows in the last stage"}
+			return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonInternalError),
+				Message: "the module does not " +
+					"work without the new version, so an update would prove nothing: it follows in the last stage"}
 		}
 	}
 	if m.IsBusy {

@@ -48,8 +48,8 @@ func (a *advance) decide() {
 	}
 }
 
-// isHalted reports whether the rollout is halted. Then nobody begins any more, and the reason stays in the status until a
-// person resumes the rollout.
+// isHalted reports whether the rollout is halted. Then nobody begins any more, and the reason stays in the status until
+// a person resumes the rollout.
 func (a *advance) isHalted() bool {
 	if a.status.HaltedAt.IsZero() {
 		return false
@@ -117,8 +117,8 @@ func (a *advance) expire(deadline time.Time) {
 // resume lets a halted rollout go on after a person has asked for it. What was found so far is acknowledged: only
 // further failures count.
 func (a *advance) resume() {
-	// Acknowledged failures that are over are forgotten: the next one is a further one. An acknowledged one that is being
-	// tried again is not over.
+	// Acknowledged failures that are over are forgotten: the next one is a further one. An acknowledged one that is
+	// being tried again is not over.
 	for i := range a.stages {
 		c := &a.stages[i].counts
 		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32(a.stages[i].pending))
@@ -248,8 +248,8 @@ func (a *advance) progress(isHeld bool) {
 }
 
 // isProven reports whether the current stage has reached its quorum: enough of the runtimes that can be updated now are
-// proven. Failed and lost ones have limits of their own. A stage of which no runtime can be updated does not keep others
-// waiting for long; hasEvidence decides about it.
+// proven. Failed and lost ones have limits of their own. A stage of which no runtime can be updated does not keep
+// others waiting for long; hasEvidence decides about it.
 func (a *advance) isProven() bool {
 	t := &a.stages[a.current()]
 	isLast := a.current() == len(a.stages)-1
@@ -300,8 +300,8 @@ func (a *advance) keepResult() {
 		ProvenAt: a.status.Stage.ProvenAt})
 }
 
-// tail follows the last stage: runtimes that could not be updated so far are still admitted. A rollout that is held does
-// not end.
+// tail follows the last stage: runtimes that could not be updated so far are still admitted. A rollout that is held
+// does not end.
 func (a *advance) tail(isHeld bool) {
 	a.keepResult()
 	a.status.Phase = v1beta2.RolloutTail

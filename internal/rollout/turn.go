@@ -140,8 +140,8 @@ func RuntimeDeadline(r *v1beta2.ModuleRollout) time.Duration {
 	return cmp.Or(r.Spec.Defaults.RuntimeDeadline.Duration, DefaultRuntimeDeadline)
 }
 
-// IsBroken reports whether a module has not been Ready for as long as a runtime has to become Ready. An update of such a
-// module is no evidence about the version.
+// IsBroken reports whether a module has not been Ready for as long as a runtime has to become Ready. An update of such
+// a module is no evidence about the version.
 func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
 	if m == nil || isWell(m.Status.State) {
 		return false
