@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
 // Inputs are the inputs of Advance.
@@ -229,14 +230,14 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 		return
 	}
 	t.control++
-	cause := CauseOf(r.Reason)
+	cause := evidence.CauseOf(r.Reason)
 	switch {
 	case isSilent:
 		t.silent++
 	case isWell(r.State):
-	case cause == CauseVersion && r.State == v1beta2.StateError,
+	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
 		// Half the deadline, because an outage is not noticed everywhere at the same time.
-		cause == CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
+		cause == evidence.CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
 		t.failing++
 	}
 }
@@ -306,7 +307,7 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
 		return &channel.Blocker{Code: m.UnreachableReason, Message: "the runtime cannot be used"}
-	case m.State == v1beta2.StateUnmanaged, m.State == v1beta2.StateDeleting, CauseOf(m.Reason) == CausePerson:
+	case m.State == v1beta2.StateUnmanaged, m.State == v1beta2.StateDeleting, evidence.CauseOf(m.Reason) == evidence.CausePerson:
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
 			"the module is not updated in state "+string(m.State))}
 	case !isWell(m.State) && !m.isCorrected(a.spec.From):
@@ -349,7 +350,7 @@ func (a *advance) isAwaited(m *member) bool {
 		v1beta2.ReasonVersionNotFound, v1beta2.ReasonTemplateAmbiguous, v1beta2.ReasonInvalidRelease:
 		return true
 	}
-	return CauseOf(m.blocked.Code) == CauseControlPlane
+	return evidence.CauseOf(m.blocked.Code) == evidence.CauseControlPlane
 }
 
 func (t *tally) count(v Verdict) {

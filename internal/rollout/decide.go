@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
 // decide finds the next phase and admits runtimes.
@@ -143,7 +144,7 @@ func (a *advance) checkFailures() {
 	updated, others := int(c.Proven+c.Failed+c.Lost), a.total.control
 	if stage := a.stageOverBudget(); stage >= 0 {
 		s := &a.spec.Stages[stage]
-		a.haltIf(isWorse(int(c.Failed), updated, a.total.failing, others), v1beta2.ReasonTooManyFailures,
+		a.haltIf(evidence.IsWorse(int(c.Failed), updated, a.total.failing, others), v1beta2.ReasonTooManyFailures,
 			fmt.Sprintf("%d of %d updated runtimes have failed, and stage %s allows %d of its %d", c.Failed, updated,
 				s.Name, scaled(s.MaxFailures, int(a.stages[stage].counts.InScope), false),
 				a.stages[stage].counts.InScope),
@@ -151,7 +152,7 @@ func (a *advance) checkFailures() {
 	}
 	allowed := int32(max(1, share(cmp.Or(a.spec.Defaults.MaxLost, defaultMaxLost), int(c.InScope), false)))
 	if c.Lost > allowed && c.Lost > a.status.AcknowledgedLost {
-		a.haltIf(isWorse(int(c.Lost), updated, a.total.silent, others), v1beta2.ReasonTooManyLost,
+		a.haltIf(evidence.IsWorse(int(c.Lost), updated, a.total.silent, others), v1beta2.ReasonTooManyLost,
 			fmt.Sprintf("%d of %d updated runtimes cannot be reached since their update, and %d are allowed", c.Lost, updated,
 				allowed),
 			fmt.Sprintf("%d of %d that are not updated cannot be reached either", a.total.silent, others))

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
@@ -85,7 +86,7 @@ func (a *advance) reportStages() {
 			is.ProvenAt = a.status.Stage.ProvenAt
 		}
 		if n := int(c.Proven + c.Failed); i <= a.current() && n > 0 {
-			is.Evidence = evidence(int(c.Failed), n)
+			is.Evidence = evidence.Of(int(c.Failed), n)
 		}
 		a.status.Stages = append(a.status.Stages, is)
 	}

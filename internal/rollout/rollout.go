@@ -24,8 +24,9 @@
 // have not begun yet, by 48 bits of the hash each. So its size depends on the number of slots, not on the fleet. Only
 // runtimes that can begin now are admitted, so windows, pauses and unreachable runtimes use no slot.
 //
-// Each runtime of the channel has one verdict, see [Verdict]. A failure is counted by its cause, see [CauseOf]: only
-// failures of the version halt a rollout, failures of the control plane hold it, and a pause by a person is neither.
+// Each runtime of the channel has one verdict, see [Verdict]. A failure is counted by its cause, see
+// [evidence.CauseOf]: only failures of the version halt a rollout, failures of the control plane hold it, and a pause
+// by a person is neither.
 //
 // # What it does not do
 //

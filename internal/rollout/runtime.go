@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
 // Runtime is what is known about one runtime that has the module in the channel.
@@ -66,7 +67,7 @@ func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	r.IsObserved = m.Status.ObservedGeneration == m.Generation
 	r.IsReady = isWell(m.Status.State) && m.Status.Version == ordered && r.IsObserved
 	if c := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); c != nil &&
-		c.Status != metav1.ConditionTrue && CauseOf(c.Reason) == CauseRuntime {
+		c.Status != metav1.ConditionTrue && evidence.CauseOf(c.Reason) == evidence.CauseRuntime {
 		r.UnreachableSince, r.UnreachableReason = c.LastTransitionTime.Time, c.Reason
 	}
 	return r
@@ -139,7 +140,7 @@ func (a *advance) judgeUpdate(r *Runtime) judgement {
 	if r.IsReady && (!isSilent || r.Started.IsZero() || r.UnreachableSince.Before(r.Started)) {
 		return judgement{verdict: Proven} // rule 3
 	}
-	cause, started, isOurs := CauseOf(r.Reason), r.Started, !r.Started.IsZero()
+	cause, started, isOurs := evidence.CauseOf(r.Reason), r.Started, !r.Started.IsZero()
 	if !isOurs { // rule 4
 		if r.Since.IsZero() {
 			return judgement{verdict: Updating, isIdle: true}
@@ -150,34 +151,34 @@ func (a *advance) judgeUpdate(r *Runtime) judgement {
 		started = r.Since
 	}
 	is := judgement{verdict: Updating, next: a.deadline - a.Now.Sub(laterOf(started, r.Since)),
-		isIdle: !isOurs || cause == CausePerson}
+		isIdle: !isOurs || cause == evidence.CausePerson}
 	if isSilent && !r.UnreachableSince.Before(started) {
-		cause, is.next = CauseRuntime, a.deadline-a.Now.Sub(r.UnreachableSince)
+		cause, is.next = evidence.CauseRuntime, a.deadline-a.Now.Sub(r.UnreachableSince)
 		is.isIdle = !isOurs
 	}
-	if !r.IsObserved && (cause == CauseVersion || cause == CauseControlPlane) {
-		cause = CauseUnclear // the former version has failed
+	if !r.IsObserved && (cause == evidence.CauseVersion || cause == evidence.CauseControlPlane) {
+		cause = evidence.CauseUnclear // the former version has failed
 	}
 	switch {
-	case cause == CausePerson: // rule 6
+	case cause == evidence.CausePerson: // rule 6
 		is.next = 0
 		return is
-	case cause == CauseControlPlane: // rule 7
+	case cause == evidence.CauseControlPlane: // rule 7
 		is.next, is.heldBy = 0, r.Reason
 		return is
-	case cause == CauseVersion && r.State == v1beta2.StateError && !r.IsExcused: // rule 8
+	case cause == evidence.CauseVersion && r.State == v1beta2.StateError && !r.IsExcused: // rule 8
 		return judgement{verdict: Failed}
 	case is.next > 0: // rules 5 and 9
 		if r.IsReady {
 			is.verdict = Proven
 		}
 		return is
-	case !r.IsObserved && cause == CauseUnclear: // rule 10
+	case !r.IsObserved && cause == evidence.CauseUnclear: // rule 10
 		is.next, is.heldBy = 0, v1beta2.ReasonControlPlaneFailing
 		return is
 	case !isOurs && a.isStaged():
 		return judgement{verdict: Excused}
-	case cause == CauseRuntime:
+	case cause == evidence.CauseRuntime:
 		return judgement{verdict: Lost}
 	}
 	return judgement{verdict: Failed}

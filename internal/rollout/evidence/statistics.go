@@ -1,4 +1,4 @@
-package rollout
+package evidence
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 // significance is the probability below which a difference between two groups is not taken for chance.
 const significance = 0.05
 
-// isWorse reports whether the updated runtimes fail significantly more often than those that are not updated, by
+// IsWorse reports whether the updated runtimes fail significantly more often than those that are not updated, by
 // Fisher's exact test (one-sided). Without any failure among those that are not updated, every failure counts.
-func isWorse(failedUpdated, updated, failedOther, other int) bool {
+func IsWorse(failedUpdated, updated, failedOther, other int) bool {
 	if failedUpdated == 0 {
 		return false
 	}
@@ -43,8 +43,8 @@ func choose(n, k int) float64 {
 	return lgamma(n) - lgamma(k) - lgamma(n-k)
 }
 
-// evidence states what the results of n runtimes prove about the rate of failures in the whole fleet.
-func evidence(failed, n int) string {
+// Of states what the results of n runtimes prove about the rate of failures in the whole fleet.
+func Of(failed, n int) string {
 	switch {
 	case n == 0:
 		return "no evidence"

@@ -1,4 +1,19 @@
-package rollout
+// Package evidence decides what failures prove about a new version.
+//
+// # Use
+//
+//	if evidence.CauseOf(reason) == evidence.CauseVersion { … }
+//	if evidence.IsWorse(failed, updated, otherFailed, others) { … }
+//
+// # How it works
+//
+// A failure has a cause: the version, the runtime, the control plane or a person. Only failures of the version speak
+// against it, and only if the runtimes that do not have it fail less often.
+//
+// # What it does not do
+//
+// The package does not know rollouts, and decides nothing about them.
+package evidence
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
