@@ -610,10 +610,14 @@ func TestColumns(t *testing.T) {
 		object string
 		want   map[string]any
 	}{
-		"Kyma": {"Kyma", "{spec: {channel: fast}, status: {state: Ready, modulesReady: 3/4, lastOperation: " +
-			"{operation: kyma is ready}}}",
-			map[string]any{"Name": "sample", "State": "Ready", "Channel": "fast", "Modules": "3/4", "Age": nil,
-				"Message": "kyma is ready"}},
+		"Kyma": {"Kyma", "{metadata: {name: sample, annotations: {operator.kyma-project.io/paused: ask Kim}}, " +
+			"spec: {channel: fast}, status: {state: Error, modulesReady: 1/2, agent: {heard: true}, " +
+			"summary: 'keda@2.1.0 (fast), sample (fast, Error)', conditions: [{type: Modules, status: 'True', " +
+			"reason: Ready}, {type: Ready, status: 'False', reason: WorkloadFailed}], " +
+			"lastOperation: {operation: it fails, lastUpdateTime: '2026-08-01T12:00:00Z'}}}",
+			map[string]any{"Name": "sample", "State": "Error", "Channel": "fast", "Modules": "1/2", "Age": nil,
+				"Versions": "keda@2.1.0 (fast), sample (fast, Error)", "Reason": "WorkloadFailed",
+				"Message": "it fails", "Changed": "2026-08-01T12:00:00Z", "Agent": true, "Paused": "ask Kim"}},
 		"Manifest": {"Manifest",
 			"{metadata: {name: m, labels: {operator.kyma-project.io/kyma-name: runtime-a, " +
 				"operator.kyma-project.io/module-name: keda}}, spec: {version: 1.1.0}, status: {state: Processing, " +
@@ -626,11 +630,12 @@ func TestColumns(t *testing.T) {
 		"ModuleReleaseMeta": {"ModuleReleaseMeta",
 			"{spec: {moduleName: keda, channels: [{channel: fast, version: 1.1.0}, {channel: regular, version: " +
 				"1.0.0}]}}",
-			map[string]any{"Name": "sample", "Module": "keda", "Mandatory": nil,
+			map[string]any{"Name": "sample", "Module": "keda", "Mandatory": nil, "Regular": "1.0.0", "Fast": "1.1.0",
 				"Channels": `[{"channel":"fast","version":"1.1.0"},{"channel":"regular","version":"1.0.0"}]`,
 				"Age":      nil}},
 		"MandatoryModule": {"ModuleReleaseMeta", "{spec: {moduleName: warden, mandatory: {version: 1.0.0}}}",
-			map[string]any{"Name": "sample", "Module": "warden", "Mandatory": "1.0.0", "Channels": nil, "Age": nil}},
+			map[string]any{"Name": "sample", "Module": "warden", "Mandatory": "1.0.0", "Regular": nil, "Fast": nil,
+				"Channels": nil, "Age": nil}},
 		"OldKyma": {"Kyma/v1alpha1", "{spec: {channel: fast}, status: {state: Ready}}",
 			map[string]any{"Name": "sample", "State": "Ready", "Channel": "fast", "Age": nil}},
 		"OldManifest": {"Manifest/v1alpha1", "{status: {state: Ready}}",

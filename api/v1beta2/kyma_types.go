@@ -26,7 +26,12 @@ const NoChannel = "none"
 // +kubebuilder:printcolumn:name="Channel",type=string,JSONPath=`.spec.channel`
 // +kubebuilder:printcolumn:name="Modules",type=string,JSONPath=`.status.modulesReady`,description="Modules that are Ready or Unmanaged, of all modules"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Versions",type=string,JSONPath=`.status.summary`,description="Version, channel and problem of each module"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.lastOperation.operation`
+// +kubebuilder:printcolumn:name="Changed",type=string,priority=1,JSONPath=`.status.lastOperation.lastUpdateTime`,description="Time of the last change of the state or the message"
+// +kubebuilder:printcolumn:name="Agent",type=boolean,priority=1,JSONPath=`.status.agent.heard`,description="Whether the agent is connected"
+// +kubebuilder:printcolumn:name="Paused",type=string,priority=1,JSONPath=`.metadata.annotations.operator\.kyma-project\.io/paused`
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.size() <= 63",optionalOldSelf=true,fieldPath=".metadata",message="metadata.name must be at most 63 characters long, because it becomes the value of a label"
 type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -129,6 +134,15 @@ type KymaStatus struct {
 	// example 3/4. It is a column in lists of Kymas. Empty: the Kyma was not reconciled yet. Not in Kyma's own API.
 	// +optional
 	ModulesReady string `json:"modulesReady,omitempty"`
+
+	// summary lists the modules with their version, their channel, their state if it is not Ready, and the code of
+	// their problem, for example "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)". It is a column in
+	// lists of Kymas. It has at most 1,024 characters; "and 3 more" then stands for the other modules. It is written
+	// together with other changes of the status. Empty: there are no modules, or the status has not changed since the
+	// manager knows this field. Not in Kyma's own API.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=1024
+	Summary string `json:"summary,omitempty"`
 
 	// conditions report the result of each part of the reconciliation, one of each type.
 	// +optional

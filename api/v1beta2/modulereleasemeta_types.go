@@ -11,8 +11,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:path=modulereleasemetas,singular=modulereleasemeta,scope=Namespaced,shortName=mrm,categories=klm
 // +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.spec.moduleName`
 // +kubebuilder:printcolumn:name="Mandatory",type=string,JSONPath=`.spec.mandatory.version`,description="Version that is installed on every runtime"
-// +kubebuilder:printcolumn:name="Channels",type=string,JSONPath=`.spec.channels`,description="Version of each release channel"
+// +kubebuilder:printcolumn:name="Regular",type=string,JSONPath=`.spec.channels[?(@.channel=="regular")].version`,description="Version of the release channel regular"
+// +kubebuilder:printcolumn:name="Fast",type=string,JSONPath=`.spec.channels[?(@.channel=="fast")].version`,description="Version of the release channel fast"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Channels",type=string,priority=1,JSONPath=`.spec.channels`,description="Version of each release channel"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec)",optionalOldSelf=true,fieldPath=".spec",reason=FieldValueRequired,message="spec is required"
 type ModuleReleaseMeta struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -92,6 +92,10 @@ type Options struct {
 	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
 	Saves   *budget.Budget
 	Runtime string
+	// BeforeSave, if set, is called each time before a status that has changed is saved. BeforeSave sets the fields of
+	// the status that follow from others, and that are not worth a patch of their own. So a new version of the manager
+	// that sets a new field does not patch all objects.
+	BeforeSave func()
 	// AfterSave, if set, is called each time after the status was saved, with the object as it was saved before.
 	// AfterSave is also called if the object no longer exists. This is then the last call.
 	AfterSave func(before client.Object)
@@ -255,6 +259,9 @@ func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (
 func (r *runner) save(ctx context.Context) error {
 	if Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
 		return nil
+	}
+	if r.BeforeSave != nil {
+		r.BeforeSave()
 	}
 	patch, err := r.patch()
 	if err != nil || patch == nil {

@@ -132,6 +132,33 @@ func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	}
 }
 
+// TestBeforeSave: what follows from the rest of the status is saved with it, and is not worth a patch of its own.
+func TestBeforeSave(t *testing.T) {
+	b := newBench(t)
+	state := v1beta2.State("")
+	options := Options{Client: b, Controller: "test", Object: b.kyma,
+		Report:     func(Outcome) { b.kyma.Status.State = state },
+		BeforeSave: func() { b.kyma.Status.Summary = "sample@1.0.0" }}
+	for _, want := range []struct {
+		state   v1beta2.State
+		patches int
+		summary string
+	}{{"", 0, ""}, {v1beta2.StateReady, 1, "sample@1.0.0"}} {
+		state = want.state
+		if _, err := Run(t.Context(), options); err != nil {
+			t.Fatal(err)
+		}
+		saved := &v1beta2.Kyma{}
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), saved); err != nil {
+			t.Fatal(err)
+		}
+		if b.patches != want.patches || saved.Status.Summary != want.summary {
+			t.Errorf("state %q: %d patches, summary %q, want %d, %q", state, b.patches, saved.Status.Summary,
+				want.patches, want.summary)
+		}
+	}
+}
+
 func TestSaveComesBeforeTheNextStep(t *testing.T) {
 	b := newBench(t)
 	var seen v1beta2.State

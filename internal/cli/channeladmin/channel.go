@@ -94,7 +94,7 @@ func readChannels(ctx context.Context, c *connection.Cluster, module, selector s
 		return nil, err
 	}
 	followers := map[fleetlist.ModuleVersion]int{}
-	if _, err := fleetlist.List(ctx, c, selector, func(m *fleetlist.Member) {
+	if err := fleetlist.ListBrief(ctx, c, selector, func(m *fleetlist.Member) {
 		for _, e := range m.Status.Modules {
 			if e.Name == module {
 				followers[fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}]++

@@ -285,7 +285,7 @@ func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 // GetJSONDated does the same as GetJSON, and returns the time of the response by the clock of the API server, in
 // seconds. GetJSONDated returns the time of this computer if the response has no time.
 func (c *Cluster) GetJSONDated(ctx context.Context, path string, into any) (time.Time, error) {
-	response, err := c.get(ctx, path)
+	response, err := c.get(ctx, path, "application/json")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -300,20 +300,30 @@ func (c *Cluster) GetJSONDated(ctx context.Context, path string, into any) (time
 // OpenPath requests a path of the API server and returns the body of the response. The caller must close the body.
 // Errors of the API server have the types of package apierrors.
 func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
-	response, err := c.get(ctx, path)
+	return c.openAs(ctx, path, "application/json")
+}
+
+// OpenTable does the same as OpenPath for the path of a list. The body has the list as a Table, or in its usual form if
+// the API server knows no Tables.
+func (c *Cluster) OpenTable(ctx context.Context, path string) (io.ReadCloser, error) {
+	return c.openAs(ctx, path, "application/json;as=Table;g=meta.k8s.io;v=v1,application/json")
+}
+
+func (c *Cluster) openAs(ctx context.Context, path, accept string) (io.ReadCloser, error) {
+	response, err := c.get(ctx, path, accept)
 	if err != nil {
 		return nil, err
 	}
 	return response.Body, nil
 }
 
-// get requests a path of the API server and returns the response if its status is 200.
-func (c *Cluster) get(ctx context.Context, path string) (*http.Response, error) {
+// get requests a path of the API server and returns the response if its status is 200. accept has the media types.
+func (c *Cluster) get(ctx context.Context, path, accept string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL.String(), "/")+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Accept", accept)
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, err

@@ -54,14 +54,10 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 		slices.SortFunc(all, func(a, b runtimeRow) int { return strings.Compare(a.Name, b.Name) })
 		return console.Arrange[runtimeRow](l, all, nil)
 	}
-	all, selector := runtimeList{}, l.Value(console.FilterLabels)
-	add := func(m *fleetlist.Member) {
-		if m.Matches(l) {
-			all = append(all, rowOf(m))
-		}
-	}
+	all := runtimeList{}
 	if !l.Watch {
-		if _, err := fleetlist.List(ctx, c, selector, add); err != nil {
+		add := func(m *fleetlist.Member) { all = append(all, rowOf(m)) }
+		if err := fleetlist.ListFor(ctx, c, l, true, add); err != nil {
 			return err
 		}
 		all, err := arrange(all)
@@ -72,10 +68,13 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 	}
 	screen := console.Screen{App: a}
 	const interval = 10 * time.Second // for the column with the age
+	selector := l.Value(console.FilterLabels)
 	return fleetlist.Live(ctx, c, selector, interval, a.IsForPeople, func(fleet map[string]*fleetlist.Member) error {
 		all = nil
 		for _, m := range fleet {
-			add(m)
+			if m.Matches(l) {
+				all = append(all, rowOf(m))
+			}
 		}
 		rows, err := arrange(all)
 		if err != nil {

@@ -40,13 +40,15 @@ klm status --watch`,
 			}
 			heard := make(chan *liveness.Heard, 1)
 			go func() { heard <- liveness.Read(cmd.Context(), c) }()
-			t := tally{}
-			if _, err := fleetlist.List(cmd.Context(), c, l.Value(console.FilterLabels), func(m *fleetlist.Member) {
-				if m.Matches(&l) {
-					t.add(m)
-				}
-			}); err != nil {
+			var t tally
+			const manyWorst = 100
+			if err := fleetlist.ListFor(cmd.Context(), c, &l, worst > manyWorst, t.add); err != nil {
 				return err
+			}
+			if worst <= manyWorst {
+				if err := fleetlist.Refresh(cmd.Context(), c, t.sorted(worst)); err != nil {
+					return err
+				}
 			}
 			r := t.report(c, worst)
 			r.Manager = (<-heard).Report(t.changed)
@@ -115,7 +117,7 @@ type tally struct {
 	states, channels map[string]int
 	reasons          map[string]int
 	modules          map[fleetlist.ModuleVersion]*moduleCount
-	worst            []worstRuntime
+	worst            []*fleetlist.Member
 	changed          time.Time // the newest change of a state
 }
 
@@ -139,8 +141,7 @@ func (t *tally) add(m *fleetlist.Member) {
 	} else if agent != nil {
 		t.agents.Silent++
 	}
-	reason, message := m.Blocker()
-	if reason != "" {
+	if reason, _ := m.Blocker(); reason != "" {
 		t.reasons[reason]++
 	}
 	for i := range m.Status.Modules {
@@ -161,9 +162,17 @@ func (t *tally) add(m *fleetlist.Member) {
 		}
 	}
 	if m.State() != v1beta2.StateReady {
-		t.worst = append(t.worst, worstRuntime{m.Metadata.Name, m.State(), m.Since(), reason,
-			cmp.Or(message, m.Status.LastOperation.Operation)})
+		t.worst = append(t.worst, m)
 	}
+}
+
+// sorted returns the worst runtimes, of which there are at most n. The worst is the first.
+func (t *tally) sorted(n int) []*fleetlist.Member {
+	slices.SortFunc(t.worst, func(a, b *fleetlist.Member) int {
+		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State()), fleetlist.Severity(a.State())),
+			a.Since().Compare(b.Since()), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+	})
+	return t.worst[:min(len(t.worst), max(n, 0))]
 }
 
 // report returns the report with the counts and the worst runtimes. worst is the maximum number of these runtimes.
@@ -186,11 +195,11 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 		return cmp.Or(strings.Compare(a.Module, b.Module), connection.CompareVersions(b.Version, a.Version),
 			strings.Compare(b.Version, a.Version), strings.Compare(a.Channel, b.Channel))
 	})
-	slices.SortFunc(t.worst, func(a, b worstRuntime) int {
-		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State), fleetlist.Severity(a.State)), a.Since.Compare(b.Since),
-			strings.Compare(a.Name, b.Name))
-	})
-	r.Worst = append(r.Worst, t.worst[:min(len(t.worst), max(worst, 0))]...)
+	for _, m := range t.sorted(worst) {
+		reason, message := m.Blocker()
+		r.Worst = append(r.Worst, worstRuntime{m.Metadata.Name, m.State(), m.Since(), reason,
+			cmp.Or(message, m.Status.LastOperation.Operation)})
+	}
 	return r
 }
 

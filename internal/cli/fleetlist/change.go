@@ -69,7 +69,8 @@ func (v *Verb) Args(_ *cobra.Command, args []string) error {
 func (v *Verb) Run(ctx context.Context, a *console.App, c *connection.Cluster, names []string) error {
 	isOne := len(names) == 1
 	if len(names) == 0 {
-		if _, err := List(ctx, c, v.Selector, func(m *Member) { names = append(names, m.Metadata.Name) }); err != nil {
+		add := func(m *Member) { names = append(names, m.Metadata.Name) }
+		if err := ListBrief(ctx, c, v.Selector, add); err != nil {
 			return err
 		}
 	}

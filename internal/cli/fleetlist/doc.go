@@ -11,6 +11,9 @@
 // are not needed are removed. The remaining fields are decoded on all processors into [Member], which has only the
 // fields that are shown. While one page is decoded, the next one is requested.
 //
+// [ListBrief] reads the columns of kubectl get instead (table.go). The API server then sends 2 MB instead of 60 MB for
+// 10,000 Kymas.
+//
 // A [Verb] checks the changes of all selected runtimes, asks once, and then makes the changes, several at a time.
 //
 // # What it does not do

@@ -16,6 +16,8 @@ type listPage struct {
 	version string   // resource version of the list
 }
 
+func (p listPage) following() string { return p.next }
+
 var errNotAList = errors.New("the API server did not return a list in JSON")
 
 // splitList splits a page of a list into its objects.

@@ -140,16 +140,35 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 	version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	err = readPages(c, resource, func(next string) (listPage, error) {
+		return readPage(ctx, c, pathOf(c, resource, listQuery(next, selector)))
+	}, func(p listPage) error {
+		version = p.version
+		if err := decodeAll(p.items, each); err != nil {
+			return console.Fail(console.ExitFailed, "listing %s: %v", resource, err)
+		}
+		return nil
+	})
+	return version, err
+}
+
+// page is one page of a list.
+type page interface {
+	following() string // the continue token of the next page; "" if this page is the last one
+}
+
+// readPages calls take for each page of a list, in their order, until take fails. The next page is read meanwhile.
+func readPages[P page](c *connection.Cluster, resource string, read func(next string) (P, error),
+	take func(P) error) error {
 	type answer struct {
-		listPage
-		err error
+		page P
+		err  error
 	}
 	request := func(next string) <-chan answer {
 		answers := make(chan answer, 1)
-		path := pathOf(c, resource, listQuery(next, selector))
 		go func() {
-			s, err := readPage(ctx, c, path)
-			answers <- answer{s, err}
+			p, err := read(next)
+			answers <- answer{p, err}
 		}()
 		return answers
 	}
@@ -157,34 +176,38 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 		a := <-answers
 		switch {
 		case apierrors.IsResourceExpired(a.err):
-			return "", console.Fail(console.ExitFailed,
+			return console.Fail(console.ExitFailed,
 				"listing %s: they changed too much while they were read: try again", resource)
 		case a.err != nil:
-			return "", c.Explain(a.err, "listing "+resource)
+			return c.Explain(a.err, "listing "+resource)
 		}
-		version, answers = a.version, nil
-		if a.next != "" {
-			answers = request(a.next)
+		answers = nil
+		if next := a.page.following(); next != "" {
+			answers = request(next)
 		}
-		if err := decodeAll(a.items, each); err != nil {
-			return "", console.Fail(console.ExitFailed, "listing %s: %v", resource, err)
+		if err := take(a.page); err != nil {
+			return err
 		}
 	}
-	return version, nil
+	return nil
 }
 
 // readPage requests one page of a list.
 func readPage(ctx context.Context, c *connection.Cluster, path string) (listPage, error) {
-	body, err := c.OpenPath(ctx, path)
-	if err != nil {
-		return listPage{}, err
-	}
-	defer body.Close()
-	data, err := io.ReadAll(body)
+	data, err := readAll(c.OpenPath(ctx, path))
 	if err != nil {
 		return listPage{}, err
 	}
 	return splitList(data)
+}
+
+// readAll returns the body of an answer, and closes the body.
+func readAll(body io.ReadCloser, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(body)
 }
 
 // decodeAll decodes the objects of a page on all processors. The calls of each are one after the other, in any order.

@@ -335,8 +335,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep, Saves: r.Saves, Runtime: req.Name,
 		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
 		DeferSave: func() bool { return n.found.isTransient },
-		AfterSave: n.recordChanges,
-		Publish:   n.publish,
+		// A missing summary is not worth a patch: the next change of the status sets it.
+		BeforeSave: func() { kyma.Status.Summary = v1beta2.Summarize(kyma.Status.Modules) },
+		AfterSave:  n.recordChanges,
+		Publish:    n.publish,
 	}
 	defer func() {
 		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {

@@ -1,0 +1,228 @@
+package fleetlist
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// maxIncomplete is the maximum number of Kymas that ListBrief reads one by one because their columns are incomplete.
+const maxIncomplete = 200
+
+// ListFor calls each for the Kymas that the filters of a listing accept, as [ListBrief] does if the filters allow it.
+// full demands the members of [List].
+func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, full bool, each func(*Member)) error {
+	accepted := func(m *Member) {
+		if m.Matches(l) {
+			each(m)
+		}
+	}
+	selector := l.Value(console.FilterLabels)
+	if full || l.Value(console.FilterReason) != "" { // the reason of any condition is accepted
+		_, err := List(ctx, c, selector, accepted)
+		return err
+	}
+	return ListBrief(ctx, c, selector, accepted)
+}
+
+// ListBrief does the same as [List], but reads the columns of kubectl get, for which an API server needs a fraction of
+// the time. The members have no time of their creation and no condition except Ready, and their modules have no
+// messages. ListBrief reads the Kymas as List does if their CRD has no such columns, or if many summaries are missing.
+func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
+	all, incomplete, err := readTables(ctx, c, selector)
+	if errors.Is(err, errNoColumns) || err == nil && len(incomplete) > maxIncomplete {
+		_, err := List(ctx, c, selector, each)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	read, err := Read(ctx, c, incomplete)
+	if err != nil {
+		return err
+	}
+	for _, m := range append(all, read...) {
+		each(m)
+	}
+	return nil
+}
+
+// Refresh reads members of [ListBrief] again, with all fields, unless they have changed their state meanwhile.
+func Refresh(ctx context.Context, c *connection.Cluster, members []*Member) error {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Metadata.Name)
+	}
+	full, err := Read(ctx, c, names)
+	for _, m := range full {
+		i := slices.Index(names, m.Metadata.Name)
+		if members[i].State() == m.State() {
+			*members[i] = *m
+		}
+	}
+	return err
+}
+
+// Read reads the Kymas with these names, several at the same time. Kymas that no longer exist are omitted.
+func Read(ctx context.Context, c *connection.Cluster, names []string) ([]*Member, error) {
+	const parallel = 8
+	var mu sync.Mutex
+	var all []*Member
+	requests, ctx := errgroup.WithContext(ctx)
+	requests.SetLimit(parallel)
+	for _, name := range names {
+		requests.Go(func() error {
+			m := &Member{}
+			err := c.GetJSON(ctx, pathOf(c, "kymas/"+name, nil), m)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			if err != nil {
+				return c.Explain(err, "reading Kyma "+name)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, m)
+			return nil
+		})
+	}
+	return all, requests.Wait()
+}
+
+// table is one page of a list of Kymas as a Table.
+type table struct {
+	Metadata struct {
+		Continue string `json:"continue"`
+	} `json:"metadata"`
+	ColumnDefinitions []columnDefinition `json:"columnDefinitions"`
+	Rows              []struct {
+		Cells []any `json:"cells"`
+	} `json:"rows"`
+}
+
+type columnDefinition struct {
+	Name string `json:"name"`
+}
+
+func (t *table) following() string { return t.Metadata.Continue }
+
+// The columns of Kymas that are read.
+const (
+	columnName = iota
+	columnState
+	columnChannel
+	columnModules
+	columnVersions
+	columnReason
+	columnMessage
+	columnChanged
+	columnAgent
+	columnPaused
+)
+
+// columnNames has the names of the columns in the CRD.
+var columnNames = []string{columnName: "Name", columnState: "State", columnChannel: "Channel", columnModules: "Modules",
+	columnVersions: "Versions", columnReason: "Reason", columnMessage: "Message", columnChanged: "Changed",
+	columnAgent: "Agent", columnPaused: "Paused"}
+
+// errNoColumns reports that the API server does not return the columns of columnNames.
+var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
+
+// readTables returns the Kymas whose columns are complete, and the names of the others.
+func readTables(ctx context.Context, c *connection.Cluster, selector string) (
+	all []*Member, incomplete []string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = readPages(c, "kymas", func(next string) (*table, error) {
+		query := listQuery(next, selector)
+		query.Set("includeObject", "None")
+		data, err := readAll(c.OpenTable(ctx, pathOf(c, "kymas", query)))
+		if err != nil {
+			return nil, err
+		}
+		t := &table{}
+		if json.Unmarshal(data, t) != nil {
+			return nil, errNotAList
+		}
+		return t, nil
+	}, func(t *table) error {
+		at, err := t.columns()
+		if err != nil {
+			return err
+		}
+		for _, row := range t.Rows {
+			if len(row.Cells) < len(t.ColumnDefinitions) {
+				return c.Explain(errNotAList, "listing kymas")
+			}
+			m, ok := memberOf(func(column int) any { return row.Cells[at[column]] })
+			if !ok {
+				incomplete = append(incomplete, m.Metadata.Name)
+				continue
+			}
+			all = append(all, m)
+		}
+		return nil
+	})
+	return all, incomplete, err
+}
+
+// columns returns the index of each column of columnNames.
+func (t *table) columns() ([]int, error) {
+	var at []int
+	for _, name := range columnNames {
+		i := slices.IndexFunc(t.ColumnDefinitions, func(d columnDefinition) bool { return d.Name == name })
+		if i < 0 {
+			return nil, errNoColumns
+		}
+		at = append(at, i)
+	}
+	return at, nil
+}
+
+// memberOf returns the Kyma with these cells. ok is false if the cells do not have all of its modules.
+func memberOf(cell func(column int) any) (m *Member, ok bool) {
+	text := func(column int) string {
+		s, _ := cell(column).(string)
+		return s
+	}
+	m = &Member{}
+	m.Metadata.Name, m.Spec.Channel = text(columnName), text(columnChannel)
+	if paused, isSet := cell(columnPaused).(string); isSet {
+		m.Metadata.Annotations.Paused = &paused
+	}
+	s := &m.Status
+	s.State, s.ModulesReady = v1beta2.State(text(columnState)), text(columnModules)
+	s.LastOperation.Operation, s.LastOperation.LastUpdateTime = text(columnMessage), text(columnChanged)
+	if heard, isSet := cell(columnAgent).(bool); isSet {
+		s.Agent = &struct {
+			Heard  bool   `json:"heard"`
+			Reason string `json:"reason"`
+		}{Heard: heard}
+	}
+	if reason := text(columnReason); reason != "" && s.State != v1beta2.StateReady {
+		s.Conditions = []MemberCondition{{Type: v1beta2.ConditionReady, Status: "False", Reason: reason,
+			Message: s.LastOperation.Operation}}
+	}
+	modules, ok := v1beta2.ParseSummary(text(columnVersions))
+	ready := 0
+	for _, e := range modules {
+		s.Modules = append(s.Modules, MemberModule{Name: e.Name, Version: e.Version, Channel: e.Channel,
+			State: e.State, Reason: e.Reason, Maintenance: e.Reason == v1beta2.ReasonWaitingForWindow})
+		if e.State == v1beta2.StateReady || e.State == v1beta2.StateUnmanaged {
+			ready++
+		}
+	}
+	// A manager that does not know the summary leaves an old one behind.
+	return m, ok && (s.ModulesReady == "" && ready == 0 ||
+		s.ModulesReady == fmt.Sprintf("%d/%d", ready, len(modules)))
+}

@@ -1,0 +1,172 @@
+package fleetlist
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// TestListBrief: Kymas are read from the columns of a Table, and completely only if the columns do not suffice.
+func TestListBrief(t *testing.T) {
+	columns := slices.Clone(columnNames)
+	row := func(name, versions string) []any {
+		return []any{name, "Error", "regular", "1/2", versions, "WorkloadFailed", "it fails", "2026-08-01T12:00:00Z",
+			true, nil}
+	}
+	const summary = "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)"
+	page := func(columns []string, next string, rows ...[]any) string {
+		text := fmt.Sprintf(`{"kind":"Table","metadata":{"continue":%q},"columnDefinitions":[`, next)
+		for i, name := range columns {
+			text += strings.Repeat(",", min(i, 1)) + fmt.Sprintf(`{"name":%q}`, name)
+		}
+		text += `],"rows":[`
+		for i, cells := range rows {
+			data, err := json.Marshal(cells)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += strings.Repeat(",", min(i, 1)) + `{"cells":` + string(data) + `,"object":null}`
+		}
+		return text + "]}"
+	}
+	var many [][]any
+	for i := range maxIncomplete + 1 {
+		many = append(many, row(fmt.Sprintf("r%d", i), ""))
+	}
+	cases := map[string]struct {
+		reason string
+		tables map[string]string // by continue token
+		want   string            // the names, with * if the whole Kyma was read
+		lists  int               // lists of whole Kymas
+		text   string            // of the error
+	}{
+		"Pages": {
+			reason: "two pages",
+			tables: map[string]string{"": page(columns, "x", row("a", summary)),
+				"x": page(columns, "", row("b", summary))},
+			want: "a b",
+		},
+		"Incomplete": {
+			reason: "a summary that is missing, cut or of another status; a Kyma that was deleted meanwhile",
+			tables: map[string]string{"": page(columns, "", row("a", ""), row("b", "keda@2.1.0, and 1 more"),
+				row("c", "keda@2.1.0"), row("d", summary), row("deleted", ""))},
+			want: "a* b* c* d",
+		},
+		"New": {
+			reason: "a Kyma without a status",
+			tables: map[string]string{"": page(columns, "", append([]any{"a"}, make([]any, len(columns)-1)...))},
+			want:   "a",
+		},
+		"Upgraded": {
+			reason: "many summaries are missing after an upgrade",
+			tables: map[string]string{"": page(columns, "", many...)},
+			want:   "whole*",
+			lists:  1,
+		},
+		"OldCRD": {
+			reason: "a CRD without the columns",
+			tables: map[string]string{"": page(columns[:4], "x", row("a", ""))},
+			want:   "whole*",
+			lists:  1,
+		},
+		"NoTable": {
+			reason: "an API server that returns the list in its usual form",
+			tables: map[string]string{"": `{"items":[],"metadata":{}}`},
+			want:   "whole*",
+			lists:  1,
+		},
+		"Cells": {
+			reason: "a proxy that drops cells",
+			tables: map[string]string{"": page(columns, "", row("a", summary)[:3])},
+			text:   "did not return a list",
+		},
+		"Page": {
+			reason: "a proxy that returns something else",
+			tables: map[string]string{"": "<html>"},
+			text:   "did not return a list",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			lists := 0
+			whole := func(name string) string {
+				return fmt.Sprintf(`{"metadata":{"name":%q,"creationTimestamp":"2026-08-01T12:00:00Z"}}`, name)
+			}
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				q := r.URL.Query()
+				switch name := path.Base(r.URL.Path); {
+				case name == "deleted":
+					fixture.Fail(w, apierrors.NewNotFound(schema.GroupResource{}, name))
+				case name != "kymas":
+					fmt.Fprint(w, whole(name))
+				case q.Get("labelSelector") != "team=blue":
+					t.Errorf("unexpected request %s", r.URL)
+				case strings.Contains(r.Header.Get("Accept"), "as=Table") && q.Get("includeObject") == "None":
+					fmt.Fprint(w, c.tables[q.Get("continue")])
+				default:
+					lists++
+					fmt.Fprintf(w, `{"items":[%s],"metadata":{}}`, whole("whole"))
+				}
+			}))
+			defer server.Close()
+			cluster, err := connection.New(&rest.Config{Host: server.URL}, "test", "kcp-system")
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string]bool{}
+			err = ListBrief(t.Context(), cluster, "team=blue", func(m *Member) {
+				if m.Metadata.CreationTimestamp != "" {
+					m.Metadata.Name += "*"
+				}
+				found[m.Metadata.Name] = true
+			})
+			if names := strings.Join(slices.Sorted(maps.Keys(found)), " "); names != c.want || lists != c.lists {
+				t.Errorf("%s: %q, %d lists, want %q, %d", c.reason, names, lists, c.want, c.lists)
+			}
+			if (err != nil) != (c.text != "") || err != nil && !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%s: %v, want %q", c.reason, err, c.text)
+			}
+		})
+	}
+	m, ok := memberOf(func(i int) any { return row("a", summary)[i] })
+	reason, message := m.Blocker()
+	want := []MemberModule{{Name: "keda", Version: "2.1.0", Channel: "fast", State: "Ready"},
+		{Name: "sample", Version: "1.0.0", Channel: "regular", State: "Error", Reason: "WorkloadFailed"}}
+	if diff := cmp.Diff(want, m.Status.Modules); diff != "" || !ok || reason != "WorkloadFailed" || message == "" ||
+		m.IsPaused() || !m.Status.Agent.Heard || !m.Since().Equal(fixture.Noon) {
+		t.Errorf("member %+v, %t, %q, %q: modules (-want +got):\n%s", m, ok, reason, message, diff)
+	}
+}
+
+// TestRefresh: members are replaced by whole Kymas, unless their state has changed.
+func TestRefresh(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"metadata":{"name":%q},"status":{"state":"Error","modulesReady":"1/2"}}`, path.Base(r.URL.Path))
+	}))
+	defer server.Close()
+	cluster, err := connection.New(&rest.Config{Host: server.URL}, "test", "kcp-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, changed := &Member{}, &Member{}
+	same.Metadata.Name, same.Status.State = "same", "Error"
+	changed.Metadata.Name, changed.Status.State = "changed", "Warning"
+	if err := Refresh(t.Context(), cluster, []*Member{changed, same}); err != nil ||
+		same.Status.ModulesReady == "" || changed.Status.ModulesReady != "" {
+		t.Errorf("%+v, %+v, %v", same.Status, changed.Status, err)
+	}
+}
