@@ -241,8 +241,8 @@ const (
 
 // Reasons about rollouts. They are codes of status.blockers of a ModuleRollout.
 const (
-	// ReasonPolicyConflict: two RolloutPolicies are equally exact for the module and channel. Nothing moves. Exclude
-	// the module or the channel from all but one.
+	// ReasonPolicyConflict: two RolloutPolicies are equally exact for the module and channel, so nothing moves. Correct
+	// the policies: exclude the module or the channel from all but one.
 	ReasonPolicyConflict = "PolicyConflict"
 	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
 	// moves. Correct it.
@@ -252,7 +252,7 @@ const (
 	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
 	ReasonRolloutPaused = "RolloutPaused"
 	// ReasonTooManyFailures: more runtimes have failed because of the version than the policy allows, so no further
-	// runtime begins. Abort the rollout, or resume it with a reason.
+	// runtime begins. Check the failed runtimes; then abort the rollout, or resume it with a reason.
 	ReasonTooManyFailures = "TooManyFailures"
 	// ReasonTooManyLost: more runtimes cannot be reached since their update began than the policy allows, so no further
 	// runtime begins. Find out why; then abort the rollout, or resume it with a reason.
@@ -272,8 +272,8 @@ const (
 	ReasonGateFailed = "GateFailed"
 	// ReasonPreflightFailed: the version cannot be installed anywhere, so no runtime begins. The message has the cause.
 	ReasonPreflightFailed = "PreflightFailed"
-	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. The
-	// rollout goes on when it works again.
+	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. Wait: the
+	// rollout goes on when it works again; if the reason persists, check what the message names.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
 	// so it was made again, and is paused. Resume it: klm rollout resume.
