@@ -272,8 +272,8 @@ const (
 	ReasonGateFailed = "GateFailed"
 	// ReasonPreflightFailed: the version cannot be installed anywhere, so no runtime begins. The message has the cause.
 	ReasonPreflightFailed = "PreflightFailed"
-	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. Wait: the
-	// rollout goes on when it works again; if the reason persists, check what the message names.
+	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. Wait:
+	// the rollout goes on when it works again; if the reason persists, check what the message names.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
 	// so it was made again, and is paused. Resume it: klm rollout resume.

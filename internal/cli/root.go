@@ -10,6 +10,7 @@
 // This package has the root command. The commands of each audience are a package below it, with one file for each
 // command:
 //
+//	rolloutadmin               platform team: rollouts
 //	fleetadmin, channeladmin   platform team: runtimes; catalog and channels
 //	runtimeadmin               admin of a runtime: klm module list, enable, …
 //	moduleauthor               author of a module: klm module build, push, …
@@ -56,6 +57,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/installer"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/recovery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/rolloutadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/supportdump"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
@@ -130,7 +132,8 @@ klm status                                   # the fleet at a glance
 klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
-		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a), checkup.Commands(a),
+		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), rolloutadmin.Commands(a),
+			installer.Commands(a), checkup.Commands(a),
 			recovery.Commands(a),
 			[]*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
 	)

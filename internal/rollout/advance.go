@@ -307,7 +307,8 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
 		return &channel.Blocker{Code: m.UnreachableReason, Message: "the runtime cannot be used"}
-	case m.State == v1beta2.StateUnmanaged, m.State == v1beta2.StateDeleting, evidence.CauseOf(m.Reason) == evidence.CausePerson:
+	case m.State == v1beta2.StateUnmanaged, m.State == v1beta2.StateDeleting,
+		evidence.CauseOf(m.Reason) == evidence.CausePerson:
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
 			"the module is not updated in state "+string(m.State))}
 	case !isWell(m.State) && !m.isCorrected(a.spec.From):

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -198,7 +199,8 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 // clientKinds returns the kinds that klm uses. With these, klm needs no discovery requests.
 func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	kinds := runtime.NewScheme()
-	err := errors.Join(corev1.AddToScheme(kinds), authorizationv1.AddToScheme(kinds), v1beta2.AddToScheme(kinds))
+	err := errors.Join(corev1.AddToScheme(kinds), authenticationv1.AddToScheme(kinds),
+		authorizationv1.AddToScheme(kinds), v1beta2.AddToScheme(kinds))
 	if err != nil {
 		return nil, nil, fmt.Errorf("registering kinds: %w", err)
 	}
@@ -209,6 +211,8 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 			v1beta2.GroupVersion.WithKind("Watcher"),
 			v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(
 				v1beta2.KindModuleReleaseMeta),
+			v1beta2.GroupVersion.WithKind(v1beta2.KindModuleRollout),
+			v1beta2.GroupVersion.WithKind(v1beta2.KindRolloutPolicy),
 			corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("Event"),
 			corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 			corev1.SchemeGroupVersion.WithKind("Pod"), {Group: "apps", Version: "v1", Kind: "Deployment"},
@@ -216,6 +220,7 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 		},
 		meta.RESTScopeRoot: {
 			corev1.SchemeGroupVersion.WithKind("Namespace"),
+			authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
 			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
 			{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 		},

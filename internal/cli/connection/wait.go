@@ -28,19 +28,27 @@ type Progress struct {
 // text of the progress each time the text has changed.
 func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	check func(*v1beta2.Kyma) Progress) error {
+	return waitFor(ctx, a, c, name, timeout, c.KymaChanges, func() *v1beta2.Kyma { return &v1beta2.Kyma{} }, check)
+}
+
+// waitFor is WaitForKyma for objects of any kind. changes reports changes of the object with a name, and empty returns
+// an object into which it is read.
+func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
+	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	printed := ""
-	changed := c.KymaChanges(ctx, name)
+	changed := changes(ctx, name)
 	for {
-		k := &v1beta2.Kyma{}
-		err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, k)
+		o := empty()
+		err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, o)
 		if apierrors.IsNotFound(err) {
-			k, err = nil, nil
+			var none T
+			o, err = none, nil
 		}
 		if err == nil {
-			p := check(k)
+			p := check(o)
 			if p.Done || p.Blocked != nil {
 				return p.Blocked
 			}
@@ -49,7 +57,7 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 				printed = p.Text
 			}
 		} else if ctx.Err() == nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
-			return c.Explain(err, "reading Kyma "+name)
+			return c.Explain(err, fmt.Sprintf("reading %s %s", kindOf(empty()), name))
 		}
 		timer := time.NewTimer(readInterval)
 		select {
@@ -99,4 +107,12 @@ func (c *Cluster) notify(ctx context.Context, changed chan<- struct{}, list clie
 			return
 		}
 	}
+}
+
+// kindOf returns the kind of an object, for messages.
+func kindOf(o client.Object) string {
+	if _, is := o.(*v1beta2.ModuleRollout); is {
+		return v1beta2.KindModuleRollout
+	}
+	return v1beta2.KindKyma
 }

@@ -1,0 +1,95 @@
+package rolloutadmin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// rolloutIn returns a rollout with two stages, of which the first one needs an approval.
+func rolloutIn(phase v1beta2.RolloutPhase, state v1beta2.RolloutState) *v1beta2.ModuleRollout {
+	gate := v1beta2.RolloutGate{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}
+	stage := func(name string, gates ...v1beta2.RolloutGate) v1beta2.ModuleRolloutStage {
+		return v1beta2.ModuleRolloutStage{RolloutStage: v1beta2.RolloutStage{Name: name, Gates: gates}}
+	}
+	return &v1beta2.ModuleRollout{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindModuleRollout},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "sample-regular-r2",
+			CreationTimestamp: fixture.Ago(time.Hour)},
+		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", From: "1.0.0", To: "2.0.0", Revision: 2,
+			Lineage: "x", Policy: "standard", State: state,
+			Stages: []v1beta2.ModuleRolloutStage{stage("own"), stage("canary", gate), stage("rest")}},
+		Status: v1beta2.ModuleRolloutStatus{Phase: phase, Plan: "sha256:plan", Message: "3 of 20 have failed",
+			Stage:    v1beta2.RolloutStageStatus{Index: 1, Name: "canary"},
+			Runtimes: v1beta2.RolloutCounts{InScope: 100, Waiting: 80, Proven: 17, Failed: 3}},
+	}
+}
+
+// TestVerbs: what each verb writes, and what it refuses.
+func TestVerbs(t *testing.T) {
+	const path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulerollouts/sample-regular-r2"
+	running := rolloutIn(v1beta2.RolloutWaitingForGate, v1beta2.RolloutRunning)
+	halted := rolloutIn(v1beta2.RolloutHalted, v1beta2.RolloutRunning)
+	held, atOnce := rolloutIn(v1beta2.RolloutHeld, v1beta2.RolloutRunning), running.DeepCopy()
+	held.Status.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonControlPlaneFailing,
+		Message: "the registry is down"}}
+	atOnce.Spec.Stages = nil
+	ended := rolloutIn(v1beta2.RolloutCompleted, v1beta2.RolloutRunning)
+	for name, c := range map[string]struct {
+		fixture.Case
+		of   *v1beta2.ModuleRollout
+		want map[string]any // fields of spec afterwards; nil: nothing is written
+	}{
+		"Pause": {fixture.Case{Reason: "it is written", Args: "rollout pause sample-regular-r2 --reason=alert",
+			Want: []string{"nobody begins any more"}}, running, map[string]any{"state": "Paused", "reason": "alert"}},
+		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "rollout pause sample-regular-r2 --dry-run",
+			Want: []string{"would do: rollout sample-regular-r2 is paused"}}, running, nil},
+		"ResumeRunning": {fixture.Case{Reason: "there is nothing to resume", Args: "rollout resume sample-regular-r2",
+			Code: console.ExitFailed, Want: []string{"neither paused nor halted nor held"}}, running, nil},
+		"ResumeWithoutReason": {fixture.Case{Reason: "others read it", Args: "rollout resume sample-regular-r2 --yes",
+			Code: console.ExitUsage, Want: []string{"3 of 20 have failed", "--reason"}}, halted, nil},
+		"ResumeHeld": {fixture.Case{Reason: "a resumption does not mend the registry",
+			Args: "rollout resume sample-regular-r2 --reason=x --yes", Code: console.ExitNotReady,
+			Want: []string{"does not wait for a person: the registry is down"}}, held, nil},
+		"NoStages": {fixture.Case{Reason: "nobody waits in it", Args: "rollout pause sample-regular-r2",
+			Code: console.ExitFailed, Want: []string{"klm channel set sample regular 1.0.0"}}, atOnce, nil},
+		"Resume": {fixture.Case{Reason: "with a reason", Args: "rollout resume sample-regular-r2 --reason=disk --yes",
+			Want: []string{"goes on"}}, halted, map[string]any{"state": "Running"}},
+		"AbortNo": {fixture.Case{Reason: "it asks", Args: "rollout abort sample-regular-r2", Input: "n\n",
+			Code: console.ExitFailed, Want: []string{"20 runtimes have begun"}}, running, nil},
+		"Abort": {fixture.Case{Reason: "it is confirmed", Args: "rollout abort sample-regular-r2 --yes",
+			Want: []string{"is aborted"}}, running, map[string]any{"state": "Aborted"}},
+		"AbortEnded": {fixture.Case{Reason: "it has ended", Args: "rollout abort sample-regular-r2 --yes",
+			Code: console.ExitFailed, Want: []string{"has ended: it is Completed"}}, ended, nil},
+		"Approve": {fixture.Case{Reason: "with the name of the user",
+			Args: "rollout approve sample-regular-r2 --stage=canary --yes",
+			Want: []string{"approved by " + fixture.User}}, running, map[string]any{"state": "Running"}},
+		"ApproveOver": {fixture.Case{Reason: "the stage is over", Args: "rollout approve sample-regular-r2 --stage=own",
+			Code: console.ExitFailed, Want: []string{"is over: its current stage is canary"}}, running, nil},
+		"ApproveUnknown": {fixture.Case{Reason: "there is no such stage",
+			Args: "rollout approve sample-regular-r2 --stage=x",
+			Code: console.ExitNotFound, Want: []string{`has no stage "x"`}}, running, nil},
+		"ApproveNoGate": {fixture.Case{Reason: "it needs none", Args: "rollout approve sample-regular-r2 --stage=rest",
+			Code: console.ExitFailed, Want: []string{"needs no approval"}}, running, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.NewServer(t, c.of.DeepCopy())
+			c.Check(t, Commands, s.Kubeconfig)
+			spec, _ := s.Object(path).Object["spec"].(map[string]any)
+			for key, value := range c.want {
+				if diff := cmp.Diff(value, spec[key]); diff != "" {
+					t.Errorf("%s: spec.%s (-want +got):\n%s", c.Reason, key, diff)
+				}
+			}
+			if writes := len(s.Writes()); (writes > 0) != (c.want != nil) {
+				t.Errorf("%s: %d writes", c.Reason, writes)
+			}
+		})
+	}
+}

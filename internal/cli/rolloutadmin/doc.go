@@ -1,0 +1,36 @@
+// Package rolloutadmin has the commands of klm for the people who release modules to a fleet in stages: they show
+// rollouts, and stop, approve and end them.
+//
+// # Use
+//
+//	a.Group("rollout", …, rolloutadmin.Commands(a)...)
+//
+// # How it works
+//
+// Everything that is shown is read from the ModuleRollout and from the status of the ModuleReleaseMeta: the manager
+// counts and judges, and klm never contradicts it. A verb reads the ModuleRollout, checks whether the verb makes sense
+// now, and writes only state, reason, approvals or resumptions of its spec, with the resource version that was checked.
+// Then it waits until the manager has observed the change.
+//
+// # What it does not do
+//
+// The package makes no rollouts: the manager does, when the version of a channel changes.
+package rolloutadmin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{a.Group("rollout",
+		"the moves of channels over the fleet: list, show, pause, resume, approve, "+
+			"abort", "", `
+klm rollout list
+klm rollout show sample-regular-r3
+klm rollout approve sample-regular-r3 --stage=canary`,
+		listCommand(a), showCommand(a), watchCommand(a), historyCommand(a),
+		pauseCommand(a), resumeCommand(a), approveCommand(a), abortCommand(a))}
+}
