@@ -180,25 +180,26 @@ type RolloutResumption struct {
 type RolloutPhase string
 
 const (
-	// RolloutPending: nobody was updated yet, because something is missing: see status.blockers.
+	// RolloutPending means: nobody was updated yet, because something is missing: see status.blockers.
 	RolloutPending RolloutPhase = "Pending"
-	// RolloutUpdating: runtimes of the current stage are updated.
+	// RolloutUpdating means: runtimes of the current stage are updated.
 	RolloutUpdating RolloutPhase = "Running"
-	// RolloutSoaking: the quorum of the current stage is reached, and its runtimes are observed.
+	// RolloutSoaking means: the quorum of the current stage is reached, and its runtimes are observed.
 	RolloutSoaking RolloutPhase = "Soaking"
-	// RolloutWaitingForGate: the soak of the current stage is over, and a gate has not passed.
+	// RolloutWaitingForGate means: the soak of the current stage is over, and a gate has not passed.
 	RolloutWaitingForGate RolloutPhase = "WaitingForGate"
-	// RolloutHeld: nothing begins, because of something that is not the fault of the version: see status.blockers.
+	// RolloutHeld means: nothing begins, because of something that is not the fault of the version: see
+	// status.blockers.
 	RolloutHeld RolloutPhase = "Held"
-	// RolloutHalted: more runtimes have failed than the policy allows. A person has to resume or abort.
+	// RolloutHalted means: more runtimes have failed than the policy allows. A person has to resume or abort.
 	RolloutHalted RolloutPhase = "Halted"
-	// RolloutTail: the last stage is proven; runtimes that could not be updated so far follow one by one.
+	// RolloutTail means: the last stage is proven; runtimes that could not be updated so far follow one by one.
 	RolloutTail RolloutPhase = "Tail"
-	// RolloutEndedAborted: a person has aborted the rollout, or has set the channel back.
+	// RolloutEndedAborted means: a person has aborted the rollout, or has set the channel back.
 	RolloutEndedAborted RolloutPhase = "Aborted"
-	// RolloutSuperseded: the channel was moved on before this rollout was completed.
+	// RolloutSuperseded means: the channel was moved on before this rollout was completed.
 	RolloutSuperseded RolloutPhase = "Superseded"
-	// RolloutCompleted: the version is the proven version of the channel.
+	// RolloutCompleted means: the version is the proven version of the channel.
 	RolloutCompleted RolloutPhase = "Completed"
 )
 

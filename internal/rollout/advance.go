@@ -141,13 +141,13 @@ func newAdvance(in Inputs) (*advance, error) {
 	a.status.ObservedGeneration = in.Rollout.Generation
 	a.status.Plan = PlanDigest(in.Rollout)
 	if a.status.Phase == "" { // it is new, or its status was lost: then it acknowledges nothing
-		a.status.Resumptions = int32(len(a.spec.Resumptions))
+		a.status.Resumptions = int32Of(len(a.spec.Resumptions))
 	}
 	if a.status.Stage.Name == "" && len(a.spec.Stages) > 0 {
 		a.enter(0)
 	}
 	if int(a.status.Stage.Index) >= len(a.stages) {
-		a.status.Stage.Index = int32(len(a.stages) - 1)
+		a.status.Stage.Index = int32Of(len(a.stages) - 1)
 	}
 	return a, nil
 }
@@ -171,7 +171,7 @@ func (a *advance) current() int { return int(a.status.Stage.Index) }
 
 // enter begins a stage.
 func (a *advance) enter(stage int) {
-	a.status.Stage = v1beta2.RolloutStageStatus{Index: int32(stage), Name: a.spec.Stages[stage].Name,
+	a.status.Stage = v1beta2.RolloutStageStatus{Index: int32Of(stage), Name: a.spec.Stages[stage].Name,
 		StartedAt: metav1.NewTime(a.Now)}
 	for i := range a.members {
 		a.members[i].asked = false // the last stage is also for modules that do not work

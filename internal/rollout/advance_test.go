@@ -152,17 +152,16 @@ func (w *world) of(stage int) []*Runtime {
 }
 
 // run steps every minute, with all updates becoming Ready between the steps, until the phase is one of those given.
-func (w *world) run(limit time.Duration, until ...v1beta2.RolloutPhase) v1beta2.RolloutPhase {
+func (w *world) run(limit time.Duration, until ...v1beta2.RolloutPhase) {
 	w.t.Helper()
 	for end := w.now.Add(limit); w.now.Before(end); w.now = w.now.Add(time.Minute) {
 		if got := w.step(); slices.Contains(until, got.Status.Phase) {
-			return got.Status.Phase
+			return
 		}
 		w.finish()
 	}
 	w.t.Fatalf("after %s the rollout is %s in stage %s, want %v: %s %+v", limit, w.rollout.Status.Phase,
 		w.rollout.Status.Stage.Name, until, w.rollout.Status.Message, w.rollout.Status.Blockers)
-	return ""
 }
 
 func (w *world) mustHave(what string, code string) {

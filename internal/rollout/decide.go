@@ -122,13 +122,13 @@ func (a *advance) resume() {
 	// being tried again is not over.
 	for i := range a.stages {
 		c := &a.stages[i].counts
-		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32(a.stages[i].pending))
+		a.acknowledged[i] = min(a.acknowledged[i], c.Failed+c.Updating-int32Of(a.stages[i].pending))
 	}
 	a.status.AcknowledgedLost = min(a.status.AcknowledgedLost, a.total.counts.Lost)
 	if len(a.spec.Resumptions) <= int(a.status.Resumptions) {
 		return
 	}
-	a.status.Resumptions = int32(len(a.spec.Resumptions))
+	a.status.Resumptions = int32Of(len(a.spec.Resumptions))
 	a.status.HaltedAt = metav1.Time{}
 	for i := range a.stages {
 		a.acknowledged[i] = a.stages[i].counts.Failed
@@ -150,7 +150,7 @@ func (a *advance) checkFailures() {
 				a.stages[stage].counts.InScope),
 			fmt.Sprintf("%d of %d that are not updated fail too", a.total.failing, others))
 	}
-	allowed := int32(max(1, share(cmp.Or(a.spec.Defaults.MaxLost, defaultMaxLost), int(c.InScope), false)))
+	allowed := int32Of(max(1, share(cmp.Or(a.spec.Defaults.MaxLost, defaultMaxLost), int(c.InScope), false)))
 	if c.Lost > allowed && c.Lost > a.status.AcknowledgedLost {
 		a.haltIf(evidence.IsWorse(int(c.Lost), updated, a.total.silent, others), v1beta2.ReasonTooManyLost,
 			fmt.Sprintf("%d of %d updated runtimes cannot be reached since their update, and %d are allowed", c.Lost, updated,
@@ -199,7 +199,7 @@ func (a *advance) hold() bool {
 		}
 	}
 	for reason, n := range a.heldBy {
-		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonControlPlaneFailing, Runtimes: int32(n),
+		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonControlPlaneFailing, Runtimes: int32Of(n),
 			Message: "updates cannot go on because of " + reason,
 			Remedy:  "see the reason in docs/reference/reasons.md"})
 	}

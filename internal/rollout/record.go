@@ -184,7 +184,7 @@ func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.Rollou
 func movedBy(release *v1beta2.ModuleReleaseMeta) string {
 	by, at := "", time.Time{}
 	for _, m := range release.ManagedFields {
-		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(string(m.FieldsV1.Raw), `"f:spec"`) && m.Time != nil &&
+		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`) && m.Time != nil &&
 			m.Time.After(at) {
 			by, at = m.Manager, m.Time.Time
 		}

@@ -130,3 +130,8 @@ func share(percent string, total int, roundUp bool) int {
 	}
 	return int(math.Floor(n + 1e-9))
 }
+
+// int32Of converts a number of runtimes or stages.
+func int32Of(n int) int32 {
+	return int32(min(n, math.MaxInt32)) //nolint:gosec // it is limited
+}

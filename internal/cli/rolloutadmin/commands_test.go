@@ -13,7 +13,7 @@ import (
 )
 
 // rolloutIn returns a rollout with two stages, of which the first one needs an approval.
-func rolloutIn(phase v1beta2.RolloutPhase, state v1beta2.RolloutState) *v1beta2.ModuleRollout {
+func rolloutIn(phase v1beta2.RolloutPhase) *v1beta2.ModuleRollout {
 	gate := v1beta2.RolloutGate{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}
 	stage := func(name string, gates ...v1beta2.RolloutGate) v1beta2.ModuleRolloutStage {
 		return v1beta2.ModuleRolloutStage{RolloutStage: v1beta2.RolloutStage{Name: name, Gates: gates}}
@@ -23,7 +23,7 @@ func rolloutIn(phase v1beta2.RolloutPhase, state v1beta2.RolloutState) *v1beta2.
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "sample-regular-r2",
 			CreationTimestamp: fixture.Ago(time.Hour)},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", From: "1.0.0", To: "2.0.0", Revision: 2,
-			Lineage: "x", Policy: "standard", State: state,
+			Lineage: "x", Policy: "standard", State: v1beta2.RolloutRunning,
 			Stages: []v1beta2.ModuleRolloutStage{stage("own"), stage("canary", gate), stage("rest")}},
 		Status: v1beta2.ModuleRolloutStatus{Phase: phase, Plan: "sha256:plan", Message: "3 of 20 have failed",
 			Stage:    v1beta2.RolloutStageStatus{Index: 1, Name: "canary"},
@@ -34,13 +34,13 @@ func rolloutIn(phase v1beta2.RolloutPhase, state v1beta2.RolloutState) *v1beta2.
 // TestVerbs: what each verb writes, and what it refuses.
 func TestVerbs(t *testing.T) {
 	const path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulerollouts/sample-regular-r2"
-	running := rolloutIn(v1beta2.RolloutWaitingForGate, v1beta2.RolloutRunning)
-	halted := rolloutIn(v1beta2.RolloutHalted, v1beta2.RolloutRunning)
-	held, atOnce := rolloutIn(v1beta2.RolloutHeld, v1beta2.RolloutRunning), running.DeepCopy()
+	running := rolloutIn(v1beta2.RolloutWaitingForGate)
+	halted := rolloutIn(v1beta2.RolloutHalted)
+	held, atOnce := rolloutIn(v1beta2.RolloutHeld), running.DeepCopy()
 	held.Status.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonControlPlaneFailing,
 		Message: "the registry is down"}}
 	atOnce.Spec.Stages = nil
-	ended := rolloutIn(v1beta2.RolloutCompleted, v1beta2.RolloutRunning)
+	ended := rolloutIn(v1beta2.RolloutCompleted)
 	for name, c := range map[string]struct {
 		fixture.Case
 		of   *v1beta2.ModuleRollout

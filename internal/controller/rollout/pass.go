@@ -468,10 +468,9 @@ func (p *pass) eventsOf(r *v1beta2.ModuleRollout, before *v1beta2.ModuleRolloutS
 	}
 	if !s.Stage.ProvenAt.IsZero() && before.Stage.ProvenAt.IsZero() {
 		note := "stage " + s.Stage.Name + " has reached its quorum"
-		for _, is := range s.Stages {
-			if is.Name == s.Stage.Name && is.Evidence != "" {
-				note += ": " + is.Evidence
-			}
+		i := slices.IndexFunc(s.Stages, func(is v1beta2.RolloutStageResult) bool { return is.Name == s.Stage.Name })
+		if i >= 0 && s.Stages[i].Evidence != "" {
+			note += ": " + s.Stages[i].Evidence
 		}
 		p.event(r, corev1.EventTypeNormal, v1beta2.EventStageProven, note)
 	}

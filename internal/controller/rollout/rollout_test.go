@@ -25,7 +25,7 @@ const namespace = "kcp-system"
 // fleet is a control plane with Kymas that have the module keda in channel regular.
 type fleet struct {
 	*testing.T
-	client.Client
+	control client.Client
 	*Reconciler
 }
 
@@ -48,12 +48,12 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 	objects = append(objects, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 		Name: "keda-2.0.0"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda", Version: "2.0.0"}})
 	f := &fleet{T: t}
-	f.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	f.control = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1beta2.ModuleReleaseMeta{}, &v1beta2.ModuleRollout{}, &v1beta2.Manifest{}).
 		WithIndex(&v1beta2.Manifest{}, moduleIndex, func(o client.Object) []string {
 			return []string{o.(*v1beta2.Manifest).ModuleName()}
 		}).Build()
-	r, err := New(Options{Client: f.Client, Fleet: fleetCache{reader: f.Client}, Namespace: namespace,
+	r, err := New(Options{Client: f.control, Fleet: fleetCache{reader: f.control}, Namespace: namespace,
 		Catalog: f.catalog, SettleDelay: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func (f *fleet) catalog(ctx context.Context) (channel.Catalog, func() error) {
 
 func (f *fleet) release(ctx context.Context) *v1beta2.ModuleReleaseMeta {
 	r := &v1beta2.ModuleReleaseMeta{}
-	if err := f.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "keda"}, r); err != nil {
+	if err := f.control.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "keda"}, r); err != nil {
 		f.Fatal(err)
 	}
 	return r
@@ -95,7 +95,7 @@ func (f *fleet) status() v1beta2.ChannelStatus {
 func (f *fleet) rollout(name string) *v1beta2.ModuleRollout {
 	f.Helper()
 	r := &v1beta2.ModuleRollout{}
-	if err := f.Client.Get(f.Context(), types.NamespacedName{Namespace: namespace, Name: name}, r); err != nil {
+	if err := f.control.Get(f.Context(), types.NamespacedName{Namespace: namespace, Name: name}, r); err != nil {
 		f.Fatal(err)
 	}
 	return r
@@ -119,7 +119,7 @@ func (f *fleet) move(version string) {
 	f.Helper()
 	r := f.release(f.Context())
 	r.Spec.Channels[0].Version = version
-	if err := f.Client.Update(f.Context(), r); err != nil {
+	if err := f.control.Update(f.Context(), r); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -129,18 +129,18 @@ func (f *fleet) order(kyma, version string, state v1beta2.State) {
 	f.Helper()
 	m := &v1beta2.Manifest{}
 	key := types.NamespacedName{Namespace: namespace, Name: kyma + "-keda"}
-	if err := f.Client.Get(f.Context(), key, m); err != nil {
+	if err := f.control.Get(f.Context(), key, m); err != nil {
 		f.Fatal(err)
 	}
 	m.Spec.Version = version
 	m.Annotations = map[string]string{v1beta2.AnnotationRequestedVersion: version,
 		v1beta2.AnnotationRollout:        "keda-regular-r2/all",
 		v1beta2.AnnotationRolloutStarted: time.Now().UTC().Format(time.RFC3339)}
-	if err := f.Client.Update(f.Context(), m); err != nil {
+	if err := f.control.Update(f.Context(), m); err != nil {
 		f.Fatal(err)
 	}
 	m.Status = manifestStatus(version, state)
-	if err := f.Client.Status().Update(f.Context(), m); err != nil {
+	if err := f.control.Status().Update(f.Context(), m); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -254,14 +254,14 @@ func TestMaxUpdating(t *testing.T) {
 func TestRemade(t *testing.T) {
 	for name, lose := range map[string]func(*fleet){
 		"Rollout": func(f *fleet) {
-			if err := f.Client.Delete(f.Context(), f.rollout("keda-regular-r2")); err != nil {
+			if err := f.control.Delete(f.Context(), f.rollout("keda-regular-r2")); err != nil {
 				f.Fatal(err)
 			}
 		},
 		"Status": func(f *fleet) {
 			r := f.release(f.Context())
 			r.Status = v1beta2.ModuleReleaseMetaStatus{}
-			if err := f.Client.Status().Update(f.Context(), r); err != nil {
+			if err := f.control.Status().Update(f.Context(), r); err != nil {
 				f.Fatal(err)
 			}
 		},
@@ -345,7 +345,7 @@ func TestReleaseDeleted(t *testing.T) {
 	f.pass()
 	f.move("2.0.0")
 	f.pass()
-	if err := f.Client.Delete(t.Context(), f.release(t.Context())); err != nil {
+	if err := f.control.Delete(t.Context(), f.release(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	f.pass()
