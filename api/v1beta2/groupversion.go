@@ -1,6 +1,10 @@
 package v1beta2
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +26,27 @@ const (
 	KindRolloutPolicy     = "RolloutPolicy"
 	KindModuleRollout     = "ModuleRollout"
 )
+
+// resources are the plurals of the kinds of this package.
+var resources = map[string]string{
+	KindKyma:              "kymas",
+	KindManifest:          "manifests",
+	KindModuleTemplate:    "moduletemplates",
+	KindModuleReleaseMeta: "modulereleasemetas",
+	KindWatcher:           "watchers",
+	KindRolloutPolicy:     "rolloutpolicies",
+	KindModuleRollout:     "modulerollouts",
+}
+
+// ResourceOf returns the plural of a kind of this package, as in URLs and names of CRDs, or "" for another kind. The
+// API group has kinds of modules, too, so the group does not say whose an object is.
+func ResourceOf(kind string) string { return resources[kind] }
+
+// IsCRD reports whether a name is that of the CRD of a kind of this package.
+func IsCRD(name string) bool {
+	resource, group, _ := strings.Cut(name, ".")
+	return group == Group && slices.Contains(slices.Collect(maps.Values(resources)), resource)
+}
 
 var (
 	// GroupVersion is the group and version of all kinds of this package.

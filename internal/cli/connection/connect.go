@@ -55,7 +55,7 @@ func (c *Cluster) String() string {
 func (c *Cluster) IsControlPlane() bool { return c.Serves["manifests"] }
 
 // ServesKind reports whether the cluster serves a kind of our API group.
-func (c *Cluster) ServesKind(kind string) bool { return c.Serves[strings.ToLower(kind)+"s"] }
+func (c *Cluster) ServesKind(kind string) bool { return c.Serves[v1beta2.ResourceOf(kind)] }
 
 // ControlPlane connects to a control plane.
 func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {

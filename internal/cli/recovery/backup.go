@@ -119,7 +119,7 @@ func write(ctx context.Context, a *console.App, c *connection.Cluster, to io.Wri
 	total := 0
 	for _, kind := range kinds {
 		if kind.Group == v1beta2.GroupVersion.Group && !c.ServesKind(kind.Kind) {
-			continue // only Watchers may be missing
+			continue // Watchers may be missing, and kinds that are newer than the manager
 		}
 		err := list(ctx, c, kind, func(o *unstructured.Unstructured) error {
 			if !isSaved(o) {

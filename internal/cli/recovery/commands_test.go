@@ -50,11 +50,14 @@ func controlPlane() []client.Object {
 		kyma, leaving, &manifest, byUser, secret("runtime-a-access", corev1.SecretTypeOpaque),
 		secret("token", corev1.SecretTypeServiceAccountToken), settings("policy"), settings("kube-root-ca.crt"),
 		&v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "sample-1.0.0", Namespace: "kcp-system"}},
+		&v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"}},
+		&v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2", Namespace: "kcp-system"}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-others", Namespace: "default"}},
 	}
 }
 
-const all = "1 Namespace, 1 Secret, 1 ConfigMap, 1 ModuleTemplate, 2 Kymas, 2 Manifests"
+const all = "1 Namespace, 1 Secret, 1 ConfigMap, 1 ModuleTemplate, 1 RolloutPolicy, 1 ModuleRollout, 2 Kymas, " +
+	"2 Manifests"
 
 // saved returns the file of a backup of controlPlane.
 func saved(t *testing.T) string {
@@ -97,6 +100,7 @@ func TestBackup(t *testing.T) {
 	}
 	want := []string{"Namespace kcp-system false 0 ", "Secret kcp-system/runtime-a-access false 0 ",
 		"ConfigMap kcp-system/policy false 0 ", "ModuleTemplate kcp-system/sample-1.0.0 false 0 ",
+		"RolloutPolicy kcp-system/standard false 0 ", "ModuleRollout kcp-system/sample-regular-r2 false 0 ",
 		"Kyma kcp-system/runtime-a false 1 ", "Kyma kcp-system/runtime-b true 1 ",
 		"Manifest kcp-system/of-a-user false 0 ", "Manifest kcp-system/runtime-a-sample-1 false 0 lifecycle-manager"}
 	if diff := cmp.Diff(want, docs); diff != "" {
@@ -111,7 +115,7 @@ func TestBackupFile(t *testing.T) {
 		t.Helper()
 		fixture.Case{Reason: reason, Args: "backup " + args, Code: code, Want: want}.Check(t, Commands, s.Kubeconfig)
 	}
-	check("the output", "-", 0, "kind: Kyma", lastLine+"8 objects", "the output has "+all)
+	check("the output", "-", 0, "kind: Kyma", lastLine+"10 objects", "the output has "+all)
 	check("a new file", file, 0, all)
 	check("a file that exists", file, console.ExitUsage, "exists already", "--force")
 	check("replaced", file+" --force", 0, all)

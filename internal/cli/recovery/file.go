@@ -28,8 +28,10 @@ var kinds = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Secret"),
 	corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindRolloutPolicy),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
-	v1beta2.GroupVersion.WithKind("Watcher"),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleRollout),
+	v1beta2.GroupVersion.WithKind(v1beta2.KindWatcher),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindKyma),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindManifest),
 }

@@ -71,6 +71,8 @@ var dumpedKinds = []struct {
 	{"manifests", v1beta2.GroupVersion.WithKind("Manifest"), 0},
 	{"moduletemplates", v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), 0},
 	{"modulereleasemetas", v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta), 0},
+	{"rolloutpolicies", v1beta2.GroupVersion.WithKind(v1beta2.KindRolloutPolicy), 0},
+	{"modulerollouts", v1beta2.GroupVersion.WithKind(v1beta2.KindModuleRollout), 0},
 	{"watchers", v1beta2.GroupVersion.WithKind("Watcher"), 0},
 	{"secrets", corev1.SchemeGroupVersion.WithKind("Secret"), 0},
 	{"configmaps", corev1.SchemeGroupVersion.WithKind("ConfigMap"), 0},

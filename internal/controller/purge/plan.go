@@ -171,9 +171,7 @@ func kindsOf(targets []*target, skip []string) []*kind {
 // isOwn reports whether a kind belongs to Lifecycle Manager. In the mode in-cluster, the runtime is the control plane
 // and therefore has these kinds.
 func isOwn(gk schema.GroupKind) bool {
-	own := []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate,
-		v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
-	return gk.Group == v1beta2.GroupVersion.Group && slices.Contains(own, gk.Kind)
+	return gk.Group == v1beta2.Group && v1beta2.ResourceOf(gk.Kind) != ""
 }
 
 // isSkipped reports whether a pattern in skip matches plural.group or kind.group.

@@ -89,7 +89,7 @@ func TestKindsOf(t *testing.T) {
 		},
 		"Own": {
 			reason:    "kinds of Lifecycle Manager",
-			targets:   []*target{{crds: defined("", v1beta2.GroupVersion.WithKind("Kyma"))}},
+			targets:   []*target{{crds: defined("", v1beta2.GroupVersion.WithKind("RolloutPolicy"))}},
 			protected: "kind of Lifecycle Manager",
 		},
 		"NotOwn": {

@@ -13,7 +13,8 @@
 // reported once:
 //
 //	Kyma, Manifest                      condition Ready with reason NamespaceNotServed, state Error, and an event
-//	ModuleTemplate, ModuleReleaseMeta   an event; these kinds have no status. A new leader records the event again.
+//	ModuleTemplate, ModuleReleaseMeta,  an event, because nothing reads their status there. A new leader records the event
+//	RolloutPolicy                       again.
 //
 // These objects are not reported:
 //
@@ -90,6 +91,7 @@ type item struct {
 var kinds = []struct{ kind, resource string }{
 	{v1beta2.KindKyma, "kymas"}, {v1beta2.KindManifest, "manifests"},
 	{v1beta2.KindModuleTemplate, "moduletemplates"}, {v1beta2.KindModuleReleaseMeta, "modulereleasemetas"},
+	{v1beta2.KindRolloutPolicy, "rolloutpolicies"},
 }
 
 // The limits of the delay after a failed request. A missing right is the most likely failure, and lasts for long.

@@ -196,19 +196,12 @@ func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) e
 	return nil
 }
 
-// kindsOfManager are the kinds of the API of the manager. The plural of each kind, with which the name of its CRD
-// begins, is the kind in lower case with an s.
-var kindsOfManager = []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate,
-	v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
-
 // isOfManager reports whether an object is a CRD of this API, or of a kind of this API.
 func isOfManager(group, kind, name string) bool {
-	if group == v1beta2.GroupVersion.Group {
-		return slices.Contains(kindsOfManager, kind)
+	if group == v1beta2.Group {
+		return v1beta2.ResourceOf(kind) != ""
 	}
-	return kind == "CustomResourceDefinition" && slices.ContainsFunc(kindsOfManager, func(k string) bool {
-		return name == strings.ToLower(k)+"s."+v1beta2.GroupVersion.Group
-	})
+	return kind == "CustomResourceDefinition" && v1beta2.IsCRD(name)
 }
 
 // refusal is an error with a reason.

@@ -117,13 +117,18 @@ func TestCheckObjects(t *testing.T) {
 	}
 }
 
-// TestEveryCRDIsReserved compares the names with those of our CRDs.
+// TestEveryCRDIsReserved: a module may contain neither a CRD of ours nor an object of its kind.
 func TestEveryCRDIsReserved(t *testing.T) {
 	c := Cluster{Target: v1beta2.TargetControlPlane, reserved: &[]string{"kcp-system"}}
 	for _, crd := range crds.All() {
 		ref := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: crd.Name}
 		if err := c.CheckObjects([]apply.Ref{ref}, nil); loop.Reason(err) != v1beta2.ReasonReservedObject {
 			t.Errorf("a module may contain CRD %s: %v", crd.Name, err)
+		}
+		object := apply.Ref{Group: crd.Spec.Group, Version: "v1beta2", Kind: crd.Spec.Names.Kind, Namespace: "b",
+			Name: "a"}
+		if err := c.CheckObjects([]apply.Ref{object}, nil); loop.Reason(err) != v1beta2.ReasonReservedObject {
+			t.Errorf("a module may contain a %s: %v", crd.Spec.Names.Kind, err)
 		}
 	}
 }
