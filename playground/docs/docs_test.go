@@ -238,6 +238,7 @@ var elsewhere = map[string]string{
 	"author.md":    "where modules are built",
 	"clusters.md":  "needs Cluster API or Gardener; the scripts are tested in docs",
 	"releases.md":  "where images and deployments are tested",
+	"rollouts.md":  "needs a fleet and hours; the commands are tested in internal/cli/rolloutadmin",
 	"registry.md":  "needs a registry with logins; the commands are those of install.md and author.md",
 }
 
