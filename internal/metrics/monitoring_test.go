@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
 // libraryMetrics are metrics of libraries that dashboards and alerts use, with their labels. A test in playground/docs
@@ -85,12 +87,13 @@ var (
 	grouping    = regexp.MustCompile(`\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
 	word        = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
 	number      = regexp.MustCompile(`\b[0-9][0-9.a-z]*`)
+	phases      = regexp.MustCompile(`phase=~?"([^"]*)"`)
 	inTemplates = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
 // vocabulary contains the words of PromQL that the expressions use: functions, aggregations and operators.
 var vocabulary = strings.Fields(
-	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time and or unless offset bool`)
+	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time changes and or unless offset bool`)
 
 // wrong returns the problems of a PromQL expression: unknown metrics and labels, unknown words, and unbalanced
 // parentheses. It is not a full parser: it parses only the names in the expression.
@@ -238,6 +241,10 @@ type rules struct {
 	}
 }
 
+// rolloutPhases are the phases of a rollout that has not ended: only these have a metric.
+var rolloutPhases = []v1beta2.RolloutPhase{v1beta2.RolloutPending, v1beta2.RolloutUpdating, v1beta2.RolloutSoaking,
+	v1beta2.RolloutWaitingForGate, v1beta2.RolloutHeld, v1beta2.RolloutHalted, v1beta2.RolloutTail}
+
 func TestAlerts(t *testing.T) {
 	var r rules
 	data, err := os.ReadFile(monitoring + "alerts.yaml")
@@ -258,6 +265,13 @@ func TestAlerts(t *testing.T) {
 			problems, labels := wrong(a.Expr, metrics)
 			for _, problem := range problems {
 				t.Errorf("alert %s: %s", a.Alert, problem)
+			}
+			for _, m := range phases.FindAllStringSubmatch(a.Expr, -1) {
+				for phase := range strings.SplitSeq(m[1], "|") {
+					if !slices.Contains(rolloutPhases, v1beta2.RolloutPhase(phase)) {
+						t.Errorf("alert %s is about phase %s, which no rollout has", a.Alert, phase)
+					}
+				}
 			}
 			for _, text := range a.Annotations {
 				for _, m := range inTemplates.FindAllStringSubmatch(text, -1) {
