@@ -298,7 +298,7 @@ func (r *checker) checkRightsTo(ctx context.Context, do string, rights []right, 
 
 // checkManager checks the Deployment of the manager and its Leases.
 func (r *checker) checkManager(ctx context.Context) {
-	heard := liveness.Read(ctx, r.Cluster).Report(time.Time{})
+	manager := liveness.Read(ctx, r.Cluster).Report(time.Time{})
 	if d := r.deployment; d == nil {
 		r.add("manager", warning, "namespace %s has no Deployment %s: klm install creates it", r.Namespace,
 			deploymentName)
@@ -319,9 +319,9 @@ func (r *checker) checkManager(ctx context.Context) {
 		r.add("manager", is, "%s", text)
 	}
 	p := &console.Page{Now: r.now()}
-	heard.Show(p)
+	manager.Show(p)
 	text := strings.Join(strings.Fields(p.String()), " ")
-	switch heard.State {
+	switch manager.State {
 	case liveness.Working:
 		r.add("Lease", passed, "%s", text)
 	case liveness.NotWorking:

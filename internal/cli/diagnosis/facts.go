@@ -24,7 +24,7 @@ import (
 // note about them.
 type Facts struct {
 	Cluster   *connection.Cluster
-	Manager   *liveness.Heard // set by the caller of Read, and nil in a runtime, where there are no Leases
+	Manager   *liveness.Observation // set by the caller of Read, and nil in a runtime, where there are no Leases
 	Kyma      *v1beta2.Kyma
 	Manifests []v1beta2.Manifest // empty in a runtime, which has no Manifests
 	Catalog   *connection.Catalog

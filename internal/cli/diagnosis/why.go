@@ -33,18 +33,18 @@ func Why(ctx context.Context, a *console.App, c *connection.Cluster, name, modul
 
 // readReport reads the facts about a runtime and returns their report. In a control plane, the report has the managers.
 func readReport(ctx context.Context, a *console.App, c *connection.Cluster, name, module string) (*Report, error) {
-	heard := make(chan *liveness.Heard, 1)
+	observed := make(chan *liveness.Observation, 1)
 	go func() {
 		if c.OwnKyma != "" {
-			heard <- nil
+			observed <- nil
 			return
 		}
-		heard <- liveness.Read(ctx, c)
+		observed <- liveness.Read(ctx, c)
 	}()
 	facts, err := Read(ctx, c, name, module)
 	if err != nil {
 		return nil, err
 	}
-	facts.Now, facts.Manager = a.Now(), <-heard
+	facts.Now, facts.Manager = a.Now(), <-observed
 	return facts.Report(module), nil
 }

@@ -170,7 +170,7 @@ func TestNoManager(t *testing.T) {
 	objects[1].(*v1beta2.Manifest).Status.LastOperation.LastUpdateTime = fixture.Ago(time.Hour)
 	s := fixture.NewServer(t, objects...)
 	for args, want := range map[string][]string{
-		"status":        {"NO MANAGER WORKS in namespace kcp-system: leader pod-1 was last heard 4m ago", "1 Ready (as of 4m ago)"},
+		"status":        {"NO MANAGER WORKS in namespace kcp-system: leader pod-1 last renewed its Lease 4m ago", "1 Ready (as of 4m ago)"},
 		"why runtime-a": {"NO MANAGER WORKS in namespace kcp-system", "runtime-a is Ready as of 4m ago", "STATE AS OF 4M AGO"},
 		"status -o json": {`"state": "NotWorking"`, `"lastHeard": "2026-08-01T11:56:00Z"`,
 			"no manager works in namespace kcp-system: the states are as of 4m ago"},
@@ -183,7 +183,7 @@ func TestNoManager(t *testing.T) {
 		}
 	}
 	s.Put(decoded(t, leaderLease(time.Second)))
-	fixture.Case{Reason: "it works again", Args: "status", Want: []string{"manager works: leader pod-1, heard 1s ago\n"}}.Check(
+	fixture.Case{Reason: "it works again", Args: "status", Want: []string{"manager works: leader pod-1, Lease renewed 1s ago\n"}}.Check(
 		t, Commands, s.Kubeconfig)
 }
 

@@ -22,8 +22,8 @@ func statusCommand(a *console.App) *cobra.Command {
 	var worst int
 	c := a.Command("status [-l SELECTOR] [--module MODULE] [--state STATE]… [--watch]",
 		"the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", `
-The first line is about the manager: its version, the leader or the replicas, and when it was last heard. If no manager works, the exit code
-is 7, and all states are as old as the first line says. Only runtimes that the filters accept are counted; --channel, --state and --reason are
+The first line is about the manager: its version, the leader or the replicas, and when it last renewed its Lease. If no manager works, the exit
+code is 7, and all states are as old as the first line says. Only runtimes that the filters accept are counted; --channel, --state and --reason are
 those of the runtime, or with --module those of the module.`, `
 klm status
 klm status --module sample --version 2.0.0
@@ -38,8 +38,8 @@ klm status --watch`,
 			if l.Watch {
 				return watchStatus(cmd.Context(), a, c, &l, worst)
 			}
-			heard := make(chan *liveness.Heard, 1)
-			go func() { heard <- liveness.Read(cmd.Context(), c) }()
+			observed := make(chan *liveness.Observation, 1)
+			go func() { observed <- liveness.Read(cmd.Context(), c) }()
 			var t tally
 			const manyWorst = 100
 			if err := fleetlist.ListFor(cmd.Context(), c, &l, worst > manyWorst, t.add); err != nil {
@@ -51,7 +51,7 @@ klm status --watch`,
 				}
 			}
 			r := t.report(c, worst)
-			r.Manager = (<-heard).Report(t.changed)
+			r.Manager = (<-observed).Report(t.changed)
 			if err := a.Print(r); err != nil {
 				return err
 			}
@@ -312,12 +312,12 @@ func (r *fleetReport) showModules(p *console.Page) {
 // at an interval, because a fleet without a manager has no changes.
 func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, worst int) error {
 	const leaseInterval = 10 * time.Second
-	heard := liveness.Read(ctx, c)
+	observed := liveness.Read(ctx, c)
 	screen := console.Screen{App: a}
 	return fleetlist.Live(ctx, c, l.Value(console.FilterLabels), leaseInterval, func() bool {
-		before := heard
-		heard = liveness.Read(ctx, c)
-		return heard.Differs(before)
+		before := observed
+		observed = liveness.Read(ctx, c)
+		return observed.Differs(before)
 	}, func(fleet map[string]*fleetlist.Member) error {
 		t := tally{}
 		for _, m := range fleet {
@@ -326,7 +326,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *
 			}
 		}
 		r := t.report(c, worst)
-		r.Manager = heard.Report(t.changed)
+		r.Manager = observed.Report(t.changed)
 		return screen.Show(r)
 	})
 }

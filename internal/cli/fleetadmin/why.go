@@ -13,7 +13,7 @@ func whyCommand(a *console.App) *cobra.Command {
 	c := a.Command("why RUNTIME [MODULE] [--watch]",
 		"the desired and the installed modules of a runtime, what comes next, and what is in the way",
 		`
-The first line is about the manager: its version, the leader or the replicas, and when it was last heard. For each blocker it shows since
+The first line is about the manager: its version, the leader or the replicas, and when it last renewed its Lease. For each blocker it shows since
 when, and what to do. With MODULE it shows more about that module. The exit code is 0 if nothing is in the way, and 3 if something is; if no
 manager works, it is 7, and all states are as old as the first line says.`, `
 klm why runtime-a

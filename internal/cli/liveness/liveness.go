@@ -2,21 +2,22 @@
 //
 // # Use
 //
-//	heard := liveness.Read(ctx, c)
-//	report := heard.Report(newestChange)
+//	observed := liveness.Read(ctx, c)
+//	report := observed.Report(newestChange)
 //	report.Show(page)
 //
 // # How it works
 //
 // Every manager renews a Lease: the leader renews the Lease of leader election, and with --shards each replica also
 // renews a Lease of its own. The version of a replica is a label of its Lease. [Read] lists the Leases of the namespace
-// in one request, and reads the Deployment in another. [Heard.Report] is a pure function of these objects. Times are
-// compared with the clock of the API server, which its response contains, because the clock of the user may be wrong.
+// in one request, and reads the Deployment in another. [Observation.Report] is a pure function of these objects. Times
+// are compared with the clock of the API server, which its response contains, because the clock of the user may be
+// wrong.
 //
 // # What it does not do
 //
 // The package connects to no manager. A manager with --leader-elect=false has no Lease, so it is reported as unknown
-// and never as not working: see the table at [Heard.Report].
+// and never as not working: see the table at [Observation.Report].
 package liveness
 
 import (
@@ -57,8 +58,8 @@ const (
 	tolerance = 2 * time.Second
 )
 
-// Heard has the objects that show whether a manager works on a control plane.
-type Heard struct {
+// Observation has the objects that show whether a manager works on a control plane.
+type Observation struct {
 	namespace  string
 	leases     []coordinationv1.Lease
 	deployment *appsv1.Deployment // nil if there is none, or if it may not be read
@@ -68,21 +69,21 @@ type Heard struct {
 
 // Read reads the Leases and the Deployment in the namespace of the Kymas, where the manager runs. Read does not fail: a
 // problem becomes part of the report.
-func Read(ctx context.Context, c *connection.Cluster) *Heard {
-	h := &Heard{namespace: c.Namespace}
+func Read(ctx context.Context, c *connection.Cluster) *Observation {
+	o := &Observation{namespace: c.Namespace}
 	list := &coordinationv1.LeaseList{}
 	now, err := c.GetJSONDated(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+c.Namespace+"/leases?limit=500", list)
 	if err != nil {
-		h.problem = c.Explain(err, "reading the Leases of the manager").Error()
-		return h
+		o.problem = c.Explain(err, "reading the Leases of the manager").Error()
+		return o
 	}
-	h.leases, h.now = list.Items, now
+	o.leases, o.now = list.Items, now
 	d := &appsv1.Deployment{}
 	path := "/apis/apps/v1/namespaces/" + c.Namespace + "/deployments/" + deploymentName
 	if c.GetJSON(ctx, path, d) == nil { // the Deployment only adds to the report
-		h.deployment = d
+		o.deployment = d
 	}
-	return h
+	return o
 }
 
 // Report is the report about the managers.
@@ -92,8 +93,8 @@ type Report struct {
 	Version string `json:"version,omitempty"`
 	// Leader is the pod that holds the Lease of leader election, or that held it last.
 	Leader string `json:"leader,omitempty"`
-	// LastHeard is the time of the last renewal of a Lease.
-	LastHeard time.Time `json:"lastHeard,omitzero"`
+	// LastRenewal is the time of the last renewal of a Lease.
+	LastRenewal time.Time `json:"lastHeard,omitzero"`
 	// Replicas are the replicas that share the runtimes. Replicas is empty without --shards.
 	Replicas []Replica `json:"replicas,omitempty"`
 	// UnheldShards is the number of shards that no live replica holds. UnheldShards is 0 without --shards.
@@ -109,10 +110,10 @@ type Report struct {
 
 // Replica is a replica that shares the runtimes with others.
 type Replica struct {
-	Name      string    `json:"name"`
-	Version   string    `json:"version,omitempty"`
-	Shards    int       `json:"shards"`
-	LastHeard time.Time `json:"lastHeard,omitzero"`
+	Name        string    `json:"name"`
+	Version     string    `json:"version,omitempty"`
+	Shards      int       `json:"shards"`
+	LastRenewal time.Time `json:"lastHeard,omitzero"`
 }
 
 // Pods are the numbers of ready and desired pods of a Deployment.
@@ -129,29 +130,29 @@ type Pods struct {
 //	3  the Lease of the leader or of a replica is valid                   Working
 //	4  a status has changed after the last Lease ended                    Unknown: a manager without Lease works
 //	5  otherwise                                                          NotWorking
-func (h *Heard) Report(changed time.Time) *Report {
-	r := &Report{State: Unknown, namespace: h.namespace, now: h.now}
-	if h.problem != "" {
-		r.Message = h.problem
+func (o *Observation) Report(changed time.Time) *Report {
+	r := &Report{State: Unknown, namespace: o.namespace, now: o.now}
+	if o.problem != "" {
+		r.Message = o.problem
 		return r
 	}
-	if d := h.deployment; d != nil {
+	if d := o.deployment; d != nil {
 		r.Pods = &Pods{Ready: int(d.Status.ReadyReplicas), Desired: 1}
 		if d.Spec.Replicas != nil {
 			r.Pods.Desired = int(*d.Spec.Replicas)
 		}
 	}
-	ended, live := h.leader(r), false
-	live = h.now.Before(ended.Add(tolerance))
-	if lastOfReplicas, alive := h.replicas(r); alive {
+	ended, live := o.leader(r), false
+	live = o.now.Before(ended.Add(tolerance))
+	if lastOfReplicas, alive := o.replicas(r); alive {
 		live = true
 	} else if lastOfReplicas.After(ended) {
 		ended = lastOfReplicas
 	}
 	switch {
-	case r.LastHeard.IsZero():
+	case r.LastRenewal.IsZero():
 		r.Message = fmt.Sprintf("namespace %s has no Lease %s: no manager has run there, or one with "+
-			"--leader-elect=false, which writes no Lease", h.namespace, v1beta2.LeaderLease)
+			"--leader-elect=false, which writes no Lease", o.namespace, v1beta2.LeaderLease)
 	case live:
 		r.State = Working
 	case changed.After(ended.Add(tolerance)):
@@ -161,35 +162,35 @@ func (h *Heard) Report(changed time.Time) *Report {
 		r.State = NotWorking
 		r.Message = fmt.Sprintf("check the manager: kubectl -n %s get deployments,pods -l "+
 			"app.kubernetes.io/name=lifecycle-manager; a manager with --leader-elect=false writes no Lease and is not "+
-			"seen here", h.namespace)
+			"seen here", o.namespace)
 	}
 	return r
 }
 
 // Differs reports whether the report differs from an earlier one in any value that is not a time.
-func (h *Heard) Differs(before *Heard) bool {
-	timeless := func(h *Heard) Report {
-		r := *h.Report(time.Time{})
-		r.LastHeard, r.now, r.Message, r.Replicas = time.Time{}, time.Time{}, "", slices.Clone(r.Replicas)
+func (o *Observation) Differs(before *Observation) bool {
+	timeless := func(o *Observation) Report {
+		r := *o.Report(time.Time{})
+		r.LastRenewal, r.now, r.Message, r.Replicas = time.Time{}, time.Time{}, "", slices.Clone(r.Replicas)
 		for i := range r.Replicas {
-			r.Replicas[i].LastHeard = time.Time{}
+			r.Replicas[i].LastRenewal = time.Time{}
 		}
 		return r
 	}
-	return !reflect.DeepEqual(timeless(h), timeless(before))
+	return !reflect.DeepEqual(timeless(o), timeless(before))
 }
 
 // leader sets the fields about the leader, and returns the time at which its Lease ends. The time is zero if there is
 // no such Lease.
-func (h *Heard) leader(r *Report) (ended time.Time) {
-	i := slices.IndexFunc(h.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
+func (o *Observation) leader(r *Report) (ended time.Time) {
+	i := slices.IndexFunc(o.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
 	if i < 0 {
 		return time.Time{}
 	}
-	l := &h.leases[i]
-	r.LastHeard = renewedAt(l)
+	l := &o.leases[i]
+	r.LastRenewal = renewedAt(l)
 	if r.Leader = podOf(holderOf(l)); r.Leader == "" {
-		return r.LastHeard // the leader has released its Lease
+		return r.LastRenewal // the leader has released its Lease
 	}
 	r.Version = l.Labels[v1beta2.LabelVersion]
 	return endOf(l)
@@ -197,26 +198,26 @@ func (h *Heard) leader(r *Report) (ended time.Time) {
 
 // replicas sets the fields about the replicas that share the runtimes. replicas returns the time at which the last of
 // their Leases ends, and whether one is still valid.
-func (h *Heard) replicas(r *Report) (ended time.Time, live bool) {
+func (o *Observation) replicas(r *Report) (ended time.Time, live bool) {
 	held := map[string]int{}
-	for i := range h.leases {
-		if l := &h.leases[i]; l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfShard {
+	for i := range o.leases {
+		if l := &o.leases[i]; l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfShard {
 			held[holderOf(l)]++
 		}
 	}
 	inUse := 0
-	for i := range h.leases {
-		l := &h.leases[i]
+	for i := range o.leases {
+		l := &o.leases[i]
 		if l.Labels[v1beta2.LabelLease] != v1beta2.LeaseOfReplica {
 			continue
 		}
-		if r.LastHeard.Before(renewedAt(l)) {
-			r.LastHeard = renewedAt(l)
+		if r.LastRenewal.Before(renewedAt(l)) {
+			r.LastRenewal = renewedAt(l)
 		}
 		if ended.Before(endOf(l)) {
 			ended = endOf(l)
 		}
-		if h.now.Before(endOf(l).Add(tolerance)) {
+		if o.now.Before(endOf(l).Add(tolerance)) {
 			live = true
 			inUse += held[holderOf(l)]
 			r.Replicas = append(r.Replicas, Replica{podOf(holderOf(l)), l.Labels[v1beta2.LabelVersion],
@@ -267,7 +268,7 @@ func (r *Report) AsOf() string {
 	if r == nil || r.State != NotWorking {
 		return ""
 	}
-	return "as of " + r.ago(r.LastHeard) + " ago"
+	return "as of " + r.ago(r.LastRenewal) + " ago"
 }
 
 // Err returns an error with its own exit code if no manager works. The command returns this error after it has printed
@@ -293,8 +294,8 @@ func (r *Report) Show(p *console.Page) {
 		if r.Version != "" {
 			who += " (version " + r.Version + ")"
 		}
-		p.Line("%s", p.Red(fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s was last heard %s ago; all states are %s",
-			r.namespace, who, r.ago(r.LastHeard), r.AsOf())))
+		p.Line("%s", p.Red(fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s last renewed its Lease %s ago; all "+
+			"states are %s", r.namespace, who, r.ago(r.LastRenewal), r.AsOf())))
 		p.Wrap("  ", r.Message+r.pods("; "))
 	default:
 		p.Wrap("", "whether a manager works is unknown: "+r.Message+r.pods("; "))
@@ -319,7 +320,7 @@ func (r *Report) working() string {
 	if r.Leader != "" {
 		parts = append(parts, "leader "+r.Leader)
 	}
-	parts = append(parts, "heard "+r.ago(r.LastHeard)+" ago")
+	parts = append(parts, "Lease renewed "+r.ago(r.LastRenewal)+" ago")
 	text := who + " works: " + strings.Join(parts, ", ") + r.pods(", ")
 	if r.UnheldShards > 0 {
 		text += fmt.Sprintf("; %d shards are held by no live replica: their runtimes wait", r.UnheldShards)

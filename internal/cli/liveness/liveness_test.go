@@ -55,7 +55,7 @@ func deployment(ready, desired int64) client.Object {
 	}}
 }
 
-// TestReport: each row of the table at Heard.Report, and what people read.
+// TestReport: each row of the table at Observation.Report, and what people read.
 func TestReport(t *testing.T) {
 	sharded := append(append(shards("a_1", 0, 40), shards("b_2", 40, 64)...), leader("shards_a_9", time.Second),
 		replica("a_1", "0.2.0", time.Second), replica("b_2", "0.1.0", 3*time.Second))
@@ -72,20 +72,20 @@ func TestReport(t *testing.T) {
 			reason:  "the leader renews its Lease",
 			objects: []client.Object{leader("pod-1_abc", 2*time.Second), deployment(2, 2)},
 			state:   liveness.Working,
-			text:    "manager 0.2.0 works: leader pod-1, heard 2s ago, 2 of 2 pods ready\n",
+			text:    "manager 0.2.0 works: leader pod-1, Lease renewed 2s ago, 2 of 2 pods ready\n",
 		},
 		"Before": {
 			reason: "a manager without the label: the version is not known",
 			objects: []client.Object{lease(v1beta2.LeaderLease, "pod-1", time.Second, nil),
 				deployment(1, 1)},
 			state: liveness.Working,
-			text:  "manager works: leader pod-1, heard 1s ago, 1 of 1 pod ready\n",
+			text:  "manager works: leader pod-1, Lease renewed 1s ago, 1 of 1 pod ready\n",
 		},
 		"Shards": {
 			reason:  "replicas that share the runtimes, in the middle of an upgrade",
 			objects: sharded,
 			state:   liveness.Working,
-			text: "manager 0.1.0 and 0.2.0 works: 2 replicas with shards (a 40, b 24), leader a, heard 1s ago" +
+			text: "manager 0.1.0 and 0.2.0 works: 2 replicas with shards (a 40, b 24), leader a, Lease renewed 1s ago" +
 				"\n",
 		},
 		"Unheld": {
@@ -94,14 +94,14 @@ func TestReport(t *testing.T) {
 				leader("shards_a_9", time.Second), replica("a_1", "0.2.0", time.Second),
 				replica("b_2", "0.2.0", time.Minute)),
 			state: liveness.Working,
-			text: "manager 0.2.0 works: 1 replica with shards (a 40), leader a, heard 1s ago; 24 shards are held by no " +
-				"live replica: their runtimes wait\n",
+			text: "manager 0.2.0 works: 1 replica with shards (a 40), leader a, Lease renewed 1s ago; 24 shards are " +
+				"held by no live replica: their runtimes wait\n",
 		},
 		"NoLeader": {
 			reason:  "the leader of the replicas is gone, and its successor not elected yet: runtimes are reconciled",
 			objects: append(shards("a_1", 0, 64), replica("a_1", "0.2.0", time.Second)),
 			state:   liveness.Working,
-			text:    "manager 0.2.0 works: 1 replica with shards (a 64), heard 1s ago\n",
+			text:    "manager 0.2.0 works: 1 replica with shards (a 64), Lease renewed 1s ago\n",
 		},
 		"Killed": {
 			reason:  "the Lease was not renewed",
@@ -109,7 +109,7 @@ func TestReport(t *testing.T) {
 			changed: fixture.Ago(5 * time.Minute).Time,
 			state:   liveness.NotWorking,
 			asOf:    "as of 4m ago",
-			text: "NO MANAGER WORKS in namespace kcp-system: leader pod-1 (version 0.2.0) was last heard 4m ago; all " +
+			text: "NO MANAGER WORKS in namespace kcp-system: leader pod-1 (version 0.2.0) last renewed its Lease 4m ago; all " +
 				"states are as of 4m ago\n" +
 				"  check the manager: kubectl -n kcp-system get deployments,pods -l app.kubernetes.io/name=lifecycle-manager" +
 				"; a manager\n  with --leader-elect=false writes no Lease and is not seen here; 0 of 1 pod ready\n",
@@ -119,7 +119,8 @@ func TestReport(t *testing.T) {
 			objects: []client.Object{leader("", time.Minute)},
 			state:   liveness.NotWorking,
 			asOf:    "as of 60s ago",
-			text:    "NO MANAGER WORKS in namespace kcp-system: the leader was last heard 60s ago; all states are as of 60s ago\n",
+			text: "NO MANAGER WORKS in namespace kcp-system: the leader last renewed its Lease 60s ago; all " +
+				"states are as of 60s ago\n",
 		},
 		"AllReplicas": {
 			reason: "all replicas were killed",
@@ -127,7 +128,7 @@ func TestReport(t *testing.T) {
 				replica("a_1", "0.2.0", 8*time.Minute)),
 			state: liveness.NotWorking,
 			asOf:  "as of 8m ago",
-			text:  "NO MANAGER WORKS in namespace kcp-system: leader a (version 0.2.0) was last heard 8m ago",
+			text:  "NO MANAGER WORKS in namespace kcp-system: leader a (version 0.2.0) last renewed its Lease 8m ago",
 		},
 		"Fresh": {
 			reason: "no Lease: nobody knows",
@@ -185,7 +186,7 @@ func TestReport(t *testing.T) {
 
 // TestDiffers: klm status --watch shows the fleet again if a manager starts or stops, and not for each renewal.
 func TestDiffers(t *testing.T) {
-	read := func(objects ...client.Object) *liveness.Heard {
+	read := func(objects ...client.Object) *liveness.Observation {
 		control, err := connection.ControlPlane(t.Context(), fixture.App(fixture.NewServer(t, objects...).Kubeconfig))
 		if err != nil {
 			t.Fatal(err)
