@@ -258,8 +258,6 @@ func (r *Reconciler) endAll(ctx context.Context, module string) error {
 		if err := p.endRollout(ctx, o, v1beta2.RolloutEndedAborted, "the ModuleReleaseMeta was deleted"); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		p.dropFlight(o.Name)
-		count(o)
 	}
 	return nil
 }

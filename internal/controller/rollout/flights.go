@@ -23,10 +23,13 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 	p.flights[r.Name] = f
 }
 
-func (p *pass) dropFlight(rollout string) {
+// forget removes the flight and the metrics of a rollout that has ended. Its updates that are still under way use no
+// slot of other rollouts.
+func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.flights, rollout)
+	delete(p.flights, r.Name)
+	count(r)
 }
 
 // isBlind reports whether this process has not yet seen what another active rollout is updating.

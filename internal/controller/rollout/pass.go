@@ -320,6 +320,7 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 	if err := p.saveRollout(ctx, r, next); err != nil {
 		return err
 	}
+	p.forget(r)
 	reason := v1beta2.EventRolloutSuperseded
 	if phase == v1beta2.RolloutEndedAborted {
 		reason = v1beta2.EventRolloutAborted
@@ -332,8 +333,7 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes []rollout.Runtime) (
 	*v1beta2.ModuleRolloutStatus, error) {
 	if r.Status.Phase.IsOver() {
-		p.dropFlight(r.Name)
-		count(r)
+		p.forget(r)
 		return &r.Status, nil
 	}
 	policy := p.policyNamed(r.Spec.Policy)
@@ -372,7 +372,11 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		return nil, err
 	}
 	p.eventsOf(r, before)
-	count(r)
+	if r.Status.Phase.IsOver() { // the next pass may not see it any more
+		p.forget(r)
+	} else {
+		count(r)
+	}
 	return &r.Status, nil
 }
 

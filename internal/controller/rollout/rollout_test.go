@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
 const namespace = "kcp-system"
@@ -319,6 +321,53 @@ func TestSuperseded(t *testing.T) {
 		second.Status.Blockers[0].Code != v1beta2.ReasonPreflightFailed {
 		t.Errorf("version 3.0.0 has no template, and the rollout is %+v", second.Status)
 	}
+}
+
+// TestEndedUsesNoSlot checks that a rollout that has ended uses no slot of the policy, keeps no runtime busy for the next
+// one, and has no metric.
+func TestEndedUsesNoSlot(t *testing.T) {
+	begin := func(t *testing.T) *fleet {
+		f := newFleet(t, append(objects(1), onePolicy(), &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "keda-3.0.0"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda",
+			Version: "3.0.0"}})...)
+		f.pass()
+		f.move("2.0.0")
+		f.pass()
+		f.order("runtime-0", "2.0.0", v1beta2.StateProcessing)
+		f.pass()
+		if r := f.rollout("keda-regular-r2"); r.Status.Runtimes.Updating != 1 || len(f.flights) != 1 {
+			t.Fatalf("one runtime is being updated: %+v, %v", r.Status, f.flights)
+		}
+		return f
+	}
+	t.Run("Superseded", func(t *testing.T) {
+		f := begin(t)
+		f.move("3.0.0")
+		f.pass()
+		r := f.rollout("keda-regular-r3")
+		if r.Status.Runtimes.Updating != 1 || len(r.Status.Admitted) != 8 {
+			t.Errorf("the runtime gets the correction: %+v", r.Status)
+		}
+		f.order("runtime-0", "3.0.0", v1beta2.StateReady)
+		f.pass()
+		if s := f.status(); s.Version != "3.0.0" || len(f.flights) != 0 {
+			t.Errorf("completed: %+v, %v", s, f.flights)
+		}
+	})
+	t.Run("SetBack", func(t *testing.T) {
+		f := begin(t)
+		f.move("1.0.0")
+		f.pass()
+		if len(f.flights) != 0 {
+			t.Errorf("runtimes are still counted: %v", f.flights)
+		}
+		series := make(chan prometheus.Metric, 100)
+		metrics.RolloutPhase.Collect(series)
+		metrics.RolloutRuntimes.Collect(series)
+		if len(series) != 0 {
+			t.Errorf("an ended rollout has %d series of metrics", len(series))
+		}
+	})
 }
 
 // TestPolicyConflict checks that nothing moves while two policies are equally exact.
