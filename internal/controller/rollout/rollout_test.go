@@ -323,8 +323,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// TestEndedUsesNoSlot checks that a rollout that has ended uses no slot of the policy, keeps no runtime busy for the next
-// one, and has no metric.
+// TestEndedUsesNoSlot checks that a rollout that has ended uses no slot of the policy, keeps no runtime busy for the
+// next one, and has no metric.
 func TestEndedUsesNoSlot(t *testing.T) {
 	begin := func(t *testing.T) *fleet {
 		f := newFleet(t, append(objects(1), onePolicy(), &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{
