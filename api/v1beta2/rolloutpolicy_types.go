@@ -14,8 +14,8 @@ import (
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=rolloutpolicies,singular=rolloutpolicy,scope=Namespaced,categories=klm
-// +kubebuilder:printcolumn:name="Modules",type=string,JSONPath=`.spec.modules.names[*]`
-// +kubebuilder:printcolumn:name="Stages",type=string,JSONPath=`.spec.stages[*].name`
+// +kubebuilder:printcolumn:name="Modules",type=string,JSONPath=`.spec.modules.names`
+// +kubebuilder:printcolumn:name="Max Updating",type=integer,JSONPath=`.spec.maxUpdating`
 // +kubebuilder:printcolumn:name="Suspended",type=boolean,JSONPath=`.spec.suspend`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type RolloutPolicy struct {

@@ -82,9 +82,9 @@ func (a *advance) judgeGate(g *v1beta2.RolloutGate) v1beta2.RolloutGateStatus {
 			return v1beta2.RolloutGateStatus{State: v1beta2.GatePass,
 				Message: fmt.Sprintf("%d of %d approved", len(by), need)}
 		}
-		message := fmt.Sprintf("%d of %d persons have approved stage %s", len(by), need, a.status.Stage.Name)
+		message := fmt.Sprintf("stage %s has %d of %d approvals", a.status.Stage.Name, len(by), need)
 		if other > 0 {
-			message += fmt.Sprintf("; %d approvals are for another plan and do not count", other)
+			message += fmt.Sprintf("; approvals for another plan that do not count: %d", other)
 		}
 		return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: message}
 	case g.NotBefore != nil:

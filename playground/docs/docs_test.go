@@ -180,11 +180,12 @@ var tour = []stop{
 	{"landscape.md", "", []string{"DowngradeRefused", "sample-v2-only"}},
 	{"channels.md", "bin/klm module enable sample --kubeconfig .landscape/runtime-a.kubeconfig",
 		[]string{"2.0.0", "ModulePaused"}},
+	{"rollouts.md", "", []string{"stage own has 0 of 1 approvals", "ApprovalNeeded", "Completed"}},
 	{"runtimes.md", "", []string{"team=blue"}},
 	{"backchannel.md", "export PATH=$PWD/bin:$PATH KUBECONFIG=.landscape/control-plane.kubeconfig",
 		[]string{"skrwebhook is synchronized"}},
 	{"deletion.md", "bin/klm module set-channel sample fast --kubeconfig .landscape/runtime-a.kubeconfig", nil},
-	{"operate.md", tourAgain, []string{"sample 1.0.0 Ready"}},
+	{"operate.md", tourAgain, []string{"sample 2.0.0 Ready"}},
 }
 
 // tourAgain brings back the runtime that deletion.md has removed, and the shorthands of landscape.md.
@@ -238,7 +239,6 @@ var elsewhere = map[string]string{
 	"author.md":    "where modules are built",
 	"clusters.md":  "needs Cluster API or Gardener; the scripts are tested in docs",
 	"releases.md":  "where images and deployments are tested",
-	"rollouts.md":  "needs a fleet and hours; the commands are tested in internal/cli/rolloutadmin",
 	"registry.md":  "needs a registry with logins; the commands are those of install.md and author.md",
 }
 
