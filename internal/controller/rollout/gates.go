@@ -173,7 +173,7 @@ func (g *Gates) do(ctx context.Context, method, address string, body []byte, int
 	return nil
 }
 
-// isAllowed reports whether an address has an allowed scheme and host, and begins with an allowed path.
+// isAllowed reports whether an address has an allowed scheme and host, and an allowed path or one below it.
 func (g *Gates) isAllowed(address string) bool {
 	is, err := url.Parse(address)
 	if err != nil || is.User != nil {
@@ -181,9 +181,11 @@ func (g *Gates) isAllowed(address string) bool {
 	}
 	for _, prefix := range g.Allow {
 		allowed, err := url.Parse(prefix)
-		if err == nil && allowed.Scheme == is.Scheme && allowed.Host == is.Host &&
-			strings.HasPrefix(is.EscapedPath(), strings.TrimSuffix(allowed.EscapedPath(), "/")) &&
-			!strings.Contains(is.Path, "..") {
+		if err != nil || allowed.Scheme != is.Scheme || allowed.Host != is.Host || strings.Contains(is.Path, "..") {
+			continue
+		}
+		path := strings.TrimSuffix(allowed.EscapedPath(), "/")
+		if is.EscapedPath() == path || strings.HasPrefix(is.EscapedPath(), path+"/") {
 			return true
 		}
 	}

@@ -450,6 +450,12 @@ func TestGates(t *testing.T) {
 			gate: webhook, answer: `{"result":"pass"}`, allow: "https://example.com/",
 			want: v1beta2.GateUnknown,
 		},
+		"LongerName": {
+			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/ga",
+			want: v1beta2.GateUnknown,
+		},
+		"Below": {gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/", want: v1beta2.GatePass},
+		"Same":  {gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/gate", want: v1beta2.GatePass},
 		"OtherPath": {
 			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/other",
 			want: v1beta2.GateUnknown,
