@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ var glossary = []struct {
 }
 
 // TestGlossary holds the words of the glossary: in names of identifiers and files everywhere, in comments of the
-// product.
+// product and of scenarios, and in pages.
 func TestGlossary(t *testing.T) {
 	old := map[string]string{}
 	for _, g := range glossary {
@@ -69,7 +70,22 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
-	err := walk(".md", func(page string) error {
+	scripts, err := filepath.Glob("playground/*/testdata/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("found no scenarios: %v", err)
+	}
+	comment := regexp.MustCompile(`(?m)^#.*$`)
+	for _, script := range scripts {
+		commands, _, _ := strings.Cut(readAll(t, script), "\n-- ")
+		for _, line := range comment.FindAllString(commands, -1) {
+			for _, word := range plainWords(line) {
+				if use := old[word]; use != "" {
+					t.Errorf("%s: a comment has %q: use %q", script, word, use)
+				}
+			}
+		}
+	}
+	err = walk(".md", func(page string) error {
 		data, err := os.ReadFile(page)
 		if err != nil {
 			return err
