@@ -388,7 +388,11 @@ func (p *pass) refuse(ctx context.Context, r *v1beta2.ModuleRollout, why error) 
 	next.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonPolicyInvalid, Message: why.Error(),
 		Remedy: "correct the RolloutPolicy, and move the channel again"}}
 	rollout.SetConditions(&next.Conditions, r.Generation, next.Phase, next.Message, p.now)
-	return next, p.saveRollout(ctx, r, next)
+	if err := p.saveRollout(ctx, r, next); err != nil {
+		return nil, err
+	}
+	count(r)
+	return next, nil
 }
 
 func (p *pass) policyNamed(name string) *v1beta2.RolloutPolicy {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -368,6 +369,26 @@ func TestEndedUsesNoSlot(t *testing.T) {
 			t.Errorf("an ended rollout has %d series of metrics", len(series))
 		}
 	})
+}
+
+// TestPolicyInvalid checks that a rollout that cannot be planned is held, in its status and in the metrics.
+func TestPolicyInvalid(t *testing.T) {
+	policy := onePolicy()
+	policy.Spec.Stages = append([]v1beta2.RolloutStage{{Name: "own", Selector: &v1beta2.StageSelector{
+		MatchLabels: map[string]string{"not a key": "x"}}}}, policy.Spec.Stages...)
+	f := newFleet(t, append(objects(1), policy)...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	r := f.rollout("keda-regular-r2")
+	if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Blockers[0].Code != v1beta2.ReasonPolicyInvalid {
+		t.Errorf("the rollout: %+v", r.Status)
+	}
+	var is dto.Metric
+	held := metrics.RolloutPhase.WithLabelValues("keda", "regular", string(v1beta2.RolloutHeld))
+	if err := held.Write(&is); err != nil || is.GetGauge().GetValue() != 1 {
+		t.Errorf("the metric of phase Held: %v, %v", &is, err)
+	}
 }
 
 // TestPolicyConflict checks that nothing moves while two policies are equally exact.
