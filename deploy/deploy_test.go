@@ -379,6 +379,7 @@ func TestRolesOfPeople(t *testing.T) {
 		want["view"][kind], want["edit"][kind], want["admin"][kind] = read, read, read+write
 	}
 	want["edit"]["kymas"] = read + write
+	want["admin"]["modulerollouts"] += "[approve override]"
 	if diff := cmp.Diff(want, rights); len(kinds) != 7 || diff != "" {
 		t.Errorf("kinds %v, rights -want +got:\n%s", kinds, diff)
 	}

@@ -16,9 +16,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -198,6 +200,7 @@ func TestDeploy(t *testing.T) {
 		publish(t, l)
 		enable(t, l, "runtime-a")
 	})
+	t.Run("Approvals", func(t *testing.T) { approvals(t, l) })
 	t.Run("Upgrade", func(t *testing.T) { // two replicas, which share the work, and conversions through the Service
 		install(t, l, "--set=replicas=2,shards=64,webhooks.enabled=true")
 		old := &unstructured.Unstructured{}
@@ -233,6 +236,91 @@ func TestDeploy(t *testing.T) {
 		uninstall(t, l)
 	})
 	t.Run("InCluster", func(t *testing.T) { inCluster(t) })
+}
+
+// approvals: the API server verifies the names in approvals and resumptions, and the verb approve.
+func approvals(t *testing.T, l *landscape.Landscape) {
+	kcp := l.Clients[landscape.ControlPlane]
+	rule := func(verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{v1beta2.Group}, Resources: []string{"modulerollouts"},
+			Verbs: verbs}
+	}
+	as := func(user string, rules ...rbacv1.PolicyRule) client.Client {
+		t.Helper()
+		meta := metav1.ObjectMeta{Name: user, Namespace: l.Namespace()}
+		for _, o := range []client.Object{
+			&rbacv1.Role{ObjectMeta: meta, Rules: rules},
+			&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role",
+				Name: user}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}},
+		} {
+			if err := kcp.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config := l.Clusters[landscape.ControlPlane].Config()
+		config.Impersonate.UserName = user
+		c, err := client.New(config, client.Options{Scheme: kcp.Scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	usual := rule("get", "create", "patch")
+	editor, approver := as("editor", usual), as("approver", usual, rule("approve"))
+	restorer := as("restorer", usual, rule("override"))
+	rollout := func(by string) *v1beta2.ModuleRollout {
+		r := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "mod-regular-r9", Namespace: l.Namespace()},
+			Spec: v1beta2.ModuleRolloutSpec{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0", Revision: 9,
+				Lineage: "mod", State: v1beta2.RolloutPaused}}
+		if by != "" {
+			r.Spec.Approvals = []v1beta2.RolloutApproval{{Stage: "own", By: by, At: metav1.Now(), Plan: "sha256:1"}}
+		}
+		return r
+	}
+	await(t, "the policy to be in force", func(ctx context.Context) (bool, string) {
+		err := editor.Create(ctx, rollout("editor"), client.DryRunAll)
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "the verb approve"), fmt.Sprint(err)
+	})
+	if err := restorer.Create(t.Context(), rollout("somebody"), client.DryRunAll); err != nil {
+		t.Errorf("a rollout cannot be restored: %v", err)
+	}
+	if err := editor.Create(t.Context(), rollout("")); err != nil {
+		t.Fatalf("a rollout without approvals is refused: %v", err)
+	}
+	cases := map[string]struct {
+		reason string
+		client client.Client
+		change string
+		want   string
+	}{
+		"Approves": {"it is their name, and they have the verb", approver,
+			`{"approvals":[{"stage":"own","by":"approver","at":"2026-01-01T00:00:00Z","plan":"p"}]}`, ""},
+		"Other": {"another name", approver,
+			`{"approvals":[{"stage":"own","by":"editor","at":"2026-01-01T00:00:00Z","plan":"p"}]}`, "must have the name"},
+		"NoVerb": {"the right to update is not enough", editor,
+			`{"approvals":[{"stage":"own","by":"editor","at":"2026-01-01T00:00:00Z","plan":"p"}]}`,
+			"the verb approve"},
+		"Resumes":  {"likewise", approver, `{"resumptions":[{"by":"approver","reason":"r"}]}`, ""},
+		"Nameless": {"nobody can be asked", approver, `{"resumptions":[{"reason":"r"}]}`, "must have the name"},
+		"NoResume": {"a halt stays without the verb", editor, `{"resumptions":[{"by":"editor","reason":"r"}]}`,
+			"the verb approve"},
+		"Aborts": {"nobody is updated by it", editor, `{"state":"Aborted"}`, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := c.client.Patch(t.Context(), rollout(""), client.RawPatch(types.MergePatchType,
+				[]byte(`{"spec":`+c.change+`}`)), client.DryRunAll)
+			if c.want == "" && err != nil {
+				t.Errorf("%s: refused: %v", c.reason, err)
+			}
+			if c.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: %v, want %q", c.reason, err, c.want)
+			}
+		})
+	}
+	if err := kcp.Delete(t.Context(), rollout("")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // refused: what cannot work changes nothing, and says why.
@@ -425,6 +513,8 @@ func ours(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
 		{"networking.k8s.io/v1", "NetworkPolicy"}, {"policy/v1", "PodDisruptionBudget"},
 		{"rbac.authorization.k8s.io/v1", "Role"}, {"rbac.authorization.k8s.io/v1", "RoleBinding"},
 		{"rbac.authorization.k8s.io/v1", "ClusterRole"}, {"rbac.authorization.k8s.io/v1", "ClusterRoleBinding"},
+		{"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"},
+		{"admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"},
 	} {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion(gvk[0])

@@ -239,6 +239,8 @@ var toInstall = []right{
 	{"create", "rbac.authorization.k8s.io", "clusterrolebindings", true},
 	{"create", "rbac.authorization.k8s.io", "roles", false},
 	{"create", "rbac.authorization.k8s.io", "rolebindings", false},
+	{"create", "admissionregistration.k8s.io", "validatingadmissionpolicies", true},
+	{"create", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", true},
 	{"create", "", "namespaces", true},
 	{"create", "", "serviceaccounts", false},
 	{"create", "", "services", false},

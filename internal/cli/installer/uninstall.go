@@ -59,7 +59,7 @@ var allParts = []string{
 	"crds.install=false", "webhooks.enabled=true", "agents.address=any:1", "metrics.serviceMonitor.enabled=true",
 	"metrics.readers[0].kind=Group",
 	"metrics.readers[0].name=any", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true",
-	"podDisruptionBudget.enabled=true", "networkPolicy.enabled=true",
+	"approvals.verify=true", "podDisruptionBudget.enabled=true", "networkPolicy.enabled=true",
 }
 
 func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
