@@ -138,6 +138,12 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	o.EndpointReconcilerType = "none" // Kubernetes refuses 127.0.0.1 as an endpoint
 	o.AllowPrivileged = true
 
+	life, cancelLife := context.WithCancel(life)
+	defer func() {
+		if err != nil {
+			cancelLife()
+		}
+	}()
 	run, err := s.build(life, c, o)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the API server: %w", err)
@@ -151,7 +157,10 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	}
 	// the server must run longer than its users, so only stop ends it
 	serving, cancel := context.WithCancel(context.WithoutCancel(life))
-	s.cancel = cancel
+	s.cancel = func() {
+		cancelLife()
+		cancel()
+	}
 	go func() {
 		defer close(s.ended)
 		s.err = run(serving)

@@ -75,6 +75,13 @@ func (a *auditLog) since(mark Mark) []Request {
 	return append([]Request(nil), a.requests[from:]...)
 }
 
+// clear deletes the recorded requests.
+func (a *auditLog) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.first, a.requests = 0, nil
+}
+
 // EvaluatePolicyRule implements audit.PolicyRuleEvaluator.
 func (a *auditLog) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditConfig {
 	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata,

@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -56,6 +58,8 @@ type Options struct {
 	// so Cut and Slow have no effect. The etcd of a bare host may grow to 16 GiB. Use Bare for measurements in which no
 	// other component should use processor time.
 	Bare bool
+	// Reusable makes Host.Reset possible: the host stores the state of each cluster after its first start.
+	Reusable bool
 	// Log receives the log of the servers. Default: the file servers.log in Dir. Kubernetes has one log for the whole
 	// process.
 	Log io.Writer
@@ -263,6 +267,10 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 	return c, nil
 }
 
+// starting is locked while an API server starts. An API server uses two processors while it starts, and ends the
+// process if it is not ready within half a minute, so several must not start at a time.
+var starting = make(chan struct{}, 1)
+
 // Close stops all clusters and etcd. It returns when all processes and listeners have ended. If Dir was empty, all
 // files are removed, too. Close may be called more than once.
 func (h *Host) Close() error {
@@ -313,6 +321,13 @@ func (h *Host) Close() error {
 	return nil
 }
 
+// Names returns the names of all clusters of the host, sorted.
+func (h *Host) Names() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.clusters))
+}
+
 // Dir returns the folder of the host. The logs of pods are in its subfolder "logs".
 func (h *Host) Dir() string { return h.dir }
 
@@ -323,13 +338,15 @@ type Cluster struct {
 	dir   string
 	audit *auditLog // nil without Options.Audit
 
-	turn sync.Mutex // locked during start and stop, so that they never run at the same time
+	turn   sync.Mutex // locked during start, stop and reset, so that they never run at the same time
+	origin *origin    // guarded by turn; nil without Options.Reusable
 
 	mu    sync.Mutex // guards what follows
 	proxy *proxy     // set from the first start until the host closes
 	pki   *pki       // set as long as proxy
 	admin *rest.Config
-	run   *running // nil while the cluster is stopped
+	run   *running // nil while the cluster is stopped or idle
+	idle  *running // an API server without other parts, from a reset to the next start
 
 	subnet int       // second octet of the pods' addresses
 	hold   io.Closer // reserves subnet; set as long as proxy
@@ -338,7 +355,7 @@ type Cluster struct {
 // running has the parts of a cluster that exist only while the cluster runs.
 type running struct {
 	server *apiServer
-	stop   context.CancelFunc // stops controllers, scheduler and node
+	stop   context.CancelFunc // stops controllers, scheduler and node; nil while they do not run
 	wg     sync.WaitGroup     // waits for the goroutines of these parts
 	node   *node
 }
@@ -363,19 +380,37 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	run := &running{}
-	var life context.Context
-	life, run.stop = context.WithCancel(c.host.life)
+	c.mu.Lock()
+	run := c.idle
+	c.idle = nil
+	c.mu.Unlock()
 	defer func() {
-		if err != nil {
+		if err != nil && run != nil {
 			run.halt()
 		}
 	}()
-	if run.server, err = startAPIServer(ctx, life, c); err != nil {
-		return err
+	if run == nil {
+		select {
+		case starting <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the start of another API server: %w", ctx.Err())
+		}
+		server, err := startAPIServer(ctx, c.host.life, c)
+		<-starting
+		if err != nil {
+			return err
+		}
+		run = &running{server: server}
+	} else if c.audit != nil {
+		c.audit.clear()
 	}
 	if !c.host.options.Bare {
-		if err := c.animate(ctx, life, run, kept.Subnet); err != nil {
+		if err := c.animate(ctx, run, kept.Subnet); err != nil {
+			return err
+		}
+	}
+	if c.host.options.Reusable && c.origin == nil {
+		if err := c.remember(ctx, run.server); err != nil {
 			return err
 		}
 	}
@@ -390,7 +425,9 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 }
 
 // animate starts the parts of a cluster other than the API server: controllers, scheduler and node.
-func (c *Cluster) animate(ctx, life context.Context, run *running, subnet int) error {
+func (c *Cluster) animate(ctx context.Context, run *running, subnet int) error {
+	var life context.Context
+	life, run.stop = context.WithCancel(c.host.life)
 	construction.Lock()
 	err := startControllers(life, &run.wg, run.server, c.pki)
 	if err == nil {
@@ -511,8 +548,8 @@ func (c *Cluster) stop() {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	c.mu.Lock()
-	run := c.run
-	c.run = nil
+	run := cmp.Or(c.run, c.idle)
+	c.run, c.idle = nil, nil
 	c.mu.Unlock()
 	if run == nil {
 		return
@@ -523,14 +560,21 @@ func (c *Cluster) stop() {
 
 // halt stops all parts that run. It is also used after a start that has failed before its end.
 func (r *running) halt() {
+	r.haltParts()
+	r.server.stop()
+}
+
+// haltParts stops all parts that run, except the API server.
+func (r *running) haltParts() {
 	if r.node != nil {
 		r.node.shutDown()
+		r.node = nil
 	}
-	r.stop()
+	if r.stop != nil {
+		r.stop()
+		r.stop = nil
+	}
 	r.wg.Wait()
-	if r.server != nil {
-		r.server.stop()
-	}
 }
 
 // release releases the address of the cluster when the host closes.

@@ -70,13 +70,15 @@ type Options struct {
 	ManagerEnv []string
 	// Say is called with a message about each step. nil discards the messages.
 	Say func(format string, args ...any)
+	// Host runs the clusters. If it is nil, Up opens a host in Dir, and Close closes it. A host of the caller, from
+	// OpenHost, must have no clusters with changes; Close does not close it, and leaves its clusters as they are.
+	Host *cluster.Host
 }
 
 // Landscape is a running landscape.
 type Landscape struct {
 	Options
-	// Host runs the clusters. Clusters has the clusters by name.
-	Host     *cluster.Host
+	// Clusters has the clusters by name.
 	Clusters map[string]*cluster.Cluster
 	// Clients has a client with all permissions for each cluster, by the name of the cluster.
 	Clients map[string]client.WithWatch
@@ -98,6 +100,7 @@ type Landscape struct {
 	// Replica is the process of a second replica of the manager; nil if there is none.
 	Replica *Process
 
+	ownsHost    bool               // Close closes the host
 	servers     []*httptest.Server // servers of registry, charts and gates
 	images      front              // proxy in front of the registry
 	charts      *chartRepository   // the chart repository
@@ -145,16 +148,11 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 		return l, fmt.Errorf("finding the binaries: %w", err)
 	}
 	l.Bin = bin
-	l.Host, err = cluster.Open(ctx, cluster.Options{
-		Dir: filepath.Join(o.Dir, "data"), Audit: true,
-		Images: map[string]cluster.Image{
-			"sample-operator": {Command: filepath.Join(bin, "sample-operator")},
-			"runtime-watcher": {Command: filepath.Join(bin, "runtime-watcher")},
-			ManagerImage:      {Command: filepath.Join(bin, "lifecycle-manager")},
-		},
-	})
-	if err != nil {
-		return l, err
+	if l.Host == nil {
+		l.ownsHost = true
+		if l.Host, err = OpenHost(ctx, bin, cluster.Options{Dir: filepath.Join(o.Dir, "data")}); err != nil {
+			return l, err
+		}
 	}
 	for _, name := range append([]string{ControlPlane}, o.Runtimes...) {
 		if err := l.startCluster(ctx, name); err != nil {
@@ -170,6 +168,17 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	return l, l.StartManager(ctx)
 }
 
+// OpenHost opens a host for landscapes. The processes of its pods are the binaries in the folder bin.
+func OpenHost(ctx context.Context, bin string, o cluster.Options) (*cluster.Host, error) {
+	o.Audit = true
+	o.Images = map[string]cluster.Image{
+		"sample-operator": {Command: filepath.Join(bin, "sample-operator")},
+		"runtime-watcher": {Command: filepath.Join(bin, "runtime-watcher")},
+		ManagerImage:      {Command: filepath.Join(bin, "lifecycle-manager")},
+	}
+	return cluster.Open(ctx, o)
+}
+
 // Close stops all parts that were started and removes all files that were created.
 func (l *Landscape) Close() error {
 	var errs []error
@@ -181,7 +190,7 @@ func (l *Landscape) Close() error {
 	if l.relay != nil {
 		l.relay.close()
 	}
-	if l.Host != nil {
+	if l.Host != nil && l.ownsHost {
 		errs = append(errs, l.Host.Close())
 	}
 	if l.metrics != nil {

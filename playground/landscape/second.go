@@ -16,8 +16,9 @@ func (l *Landscape) StartControlPlane(ctx context.Context, name string, args ...
 		return nil, err
 	}
 	o := &Landscape{
-		Options: Options{Dir: filepath.Join(l.Dir, name), Bin: l.Bin, ManagerArgs: args, Say: l.Say},
-		Host:    l.Host, Clusters: maps.Clone(l.Clusters), Clients: maps.Clone(l.Clients),
+		Options: Options{Dir: filepath.Join(l.Dir, name), Bin: l.Bin, ManagerArgs: args, Say: l.Say,
+			Host: l.Host},
+		Clusters: maps.Clone(l.Clusters), Clients: maps.Clone(l.Clients),
 		Registry: l.Registry, RegistryHost: l.RegistryHost,
 	}
 	o.Clusters[ControlPlane], o.Clients[ControlPlane] = l.Clusters[name], l.Clients[name]

@@ -27,6 +27,7 @@ type scenario struct {
 	ctx  context.Context
 	dir  string
 	land *landscape.Landscape // set by up
+	host *cluster.Host        // set by up: runs the clusters of land
 
 	failed string // the command that failed, and why
 

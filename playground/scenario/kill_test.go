@@ -149,15 +149,13 @@ func bringUpWith(t testing.TB, o landscape.Options) *scenario {
 		if err := s.close(); err != nil {
 			t.Errorf("stopping the landscape: %v", err)
 		}
+		if err := s.end(t.Failed()); err != nil {
+			t.Error(err)
+		}
 		cancel()
 		<-slots
 	})
-	starting <- struct{}{}
-	defer func() { <-starting }()
-	o.Dir, o.Bin = s.dir, bin
-	var err error
-	if s.land, err = landscape.Up(ctx, o); err != nil {
-		s.land = nil // it was stopped again
+	if err := s.bringUp(o); err != nil {
 		t.Fatal(err)
 	}
 	return s

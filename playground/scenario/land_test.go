@@ -31,15 +31,8 @@ import (
 )
 
 func (s *scenario) up(c *call) error {
-	starting <- struct{}{}
-	defer func() { <-starting }()
-	var err error
-	s.land, err = landscape.Up(s.ctx, landscape.Options{
-		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), Ingress: c.has("ingress"),
-		ManagerArgs: c.flags["manager"],
-	})
-	if err != nil {
-		s.land = nil // it was stopped again
+	if err := s.bringUp(landscape.Options{Runtimes: c.args, InCluster: c.has("in-cluster"), Ingress: c.has("ingress"),
+		ManagerArgs: c.flags["manager"]}); err != nil {
 		return err
 	}
 	s.setAddresses(c)

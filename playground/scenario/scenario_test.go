@@ -26,13 +26,8 @@ var failures struct {
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots limits the number of landscapes to four, because each needs about 1 GiB. They mostly wait. starting makes the
-// landscapes start one after the other: each has two or three API servers, and these use two cores while they start. An
-// API server that does not start within half a minute ends the process.
-var (
-	slots    = make(chan struct{}, 4)
-	starting = make(chan struct{}, 1)
-)
+// slots limits the number of landscapes to four, because each needs about 1 GiB. They mostly wait.
+var slots = make(chan struct{}, 4)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -62,6 +57,10 @@ func run(m *testing.M) int {
 		}
 	}
 	code := m.Run()
+	if err := closeHosts(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	for _, failure := range failures.said {
 		fmt.Fprintln(os.Stderr, failure)
 	}
@@ -93,6 +92,9 @@ func TestScenarios(t *testing.T) {
 					t.Errorf("stopping the landscape: %v", err)
 				}
 				if err := s.recordRights(); err != nil { // the audit log has a request only after its effect is visible
+					t.Error(err)
+				}
+				if err := s.end(t.Failed()); err != nil {
 					t.Error(err)
 				}
 				cancel()
