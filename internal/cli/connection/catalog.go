@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // ChannelName matches valid names of channels.
@@ -23,6 +24,10 @@ var ChannelName = regexp.MustCompile(`^[a-z]{3,32}$`)
 type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
+	// Rollouts are the ModuleRollouts of channels that move, by name, and Policies all RolloutPolicies. Only ForTurns
+	// needs them; both are empty if no channel moves.
+	Rollouts map[string]*v1beta2.ModuleRollout
+	Policies []v1beta2.RolloutPolicy
 }
 
 // Catalog reads the whole catalog of the cluster.
@@ -70,6 +75,20 @@ func (s *Catalog) ForResolve() channel.Catalog {
 			c.Restricted = append(c.Restricted, name)
 		}
 	}
+	return c
+}
+
+// ForTurns is ForResolve for a runtime that takes part in rollouts: a channel with a RolloutPolicy means the version
+// whose turn it is.
+func (s *Catalog) ForTurns() channel.Catalog {
+	c := s.ForResolve()
+	c.Turn = rollout.Turns(rollout.Lookups{
+		Rollout: func(name string) *v1beta2.ModuleRollout { return s.Rollouts[name] },
+		HasPolicy: func(module, of string) bool {
+			policy, err := rollout.PolicyFor(s.Policies, module, of)
+			return policy != nil || err != nil
+		},
+	})
 	return c
 }
 

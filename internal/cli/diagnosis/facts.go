@@ -149,13 +149,14 @@ func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]core
 }
 
 // readCatalogFor reads the part of the catalog that a Kyma requests. For each module, this is the ModuleReleaseMeta and
-// the ModuleTemplate of the requested version. If a module has no ModuleReleaseMeta, readCatalogFor reads the whole
-// catalog.
+// the ModuleTemplate of the requested version, and while its channel moves, the rollout and the ModuleTemplate of the
+// former version. If a module has no ModuleReleaseMeta, readCatalogFor reads the whole catalog.
 func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1beta2.Kyma) (*connection.Catalog, error) {
 	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{},
 		Templates: map[string]*v1beta2.ModuleTemplate{}}
 	var mu sync.Mutex
 	incomplete := false
+	var moving []string // guarded by mu: the rollouts of channels that move, "" for one that does not exist yet
 	all, parallel := errgroup.WithContext(ctx)
 	all.SetLimit(16)
 	for _, m := range requested.Spec.Modules {
@@ -175,20 +176,61 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 			if version == "" {
 				version, _ = r.ChannelVersion(requested.ModuleChannel(m.Name))
 			}
-			t := &v1beta2.ModuleTemplate{}
-			name := channel.TemplateName(m.Name, version)
-			err = c.Get(parallel, client.ObjectKey{Namespace: c.Namespace, Name: name}, t)
 			mu.Lock()
-			defer mu.Unlock()
 			s.Releases[m.Name] = r
-			if err == nil {
-				s.Templates[name] = t
+			mu.Unlock()
+			versions := []string{version}
+			if of := r.ChannelStatus(requested.ModuleChannel(m.Name)); m.Version == "" && of != nil &&
+				of.Version != version { // the channel moves, and a runtime may keep the version of before
+				versions = append(versions, of.Version)
+				mu.Lock()
+				moving = append(moving, of.Rollout)
+				mu.Unlock()
 			}
-			return c.Explain(client.IgnoreNotFound(err), "reading ModuleTemplate "+name)
+			for _, version := range versions {
+				t := &v1beta2.ModuleTemplate{}
+				name := channel.TemplateName(m.Name, version)
+				err := c.Get(parallel, client.ObjectKey{Namespace: c.Namespace, Name: name}, t)
+				if client.IgnoreNotFound(err) != nil {
+					return c.Explain(err, "reading ModuleTemplate "+name)
+				}
+				if err == nil {
+					mu.Lock()
+					s.Templates[name] = t
+					mu.Unlock()
+				}
+			}
+			return nil
 		})
 	}
-	if err := all.Wait(); err != nil || !incomplete {
+	err := all.Wait()
+	if err == nil && incomplete {
+		s, err = c.Catalog(ctx)
+	}
+	if err != nil || len(moving) == 0 {
 		return s, err
 	}
-	return c.Catalog(ctx)
+	return s, readRollouts(ctx, c, s, moving)
+}
+
+// readRollouts reads policies and rollouts into a catalog. A rollout that does not exist is left out.
+func readRollouts(ctx context.Context, c *connection.Cluster, s *connection.Catalog, names []string) (err error) {
+	if s.Policies, err = c.Policies(ctx); err != nil {
+		return err
+	}
+	s.Rollouts = map[string]*v1beta2.ModuleRollout{}
+	for _, name := range names {
+		if name == "" || !c.Serves[connection.ResourceRollouts] {
+			continue
+		}
+		r := &v1beta2.ModuleRollout{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, r)
+		if client.IgnoreNotFound(err) != nil {
+			return c.Explain(err, "reading ModuleRollout "+name)
+		}
+		if err == nil {
+			s.Rollouts[name] = r
+		}
+	}
+	return nil
 }

@@ -48,6 +48,8 @@ type Module struct {
 	Kind      string        `json:"sort,omitempty"` // mandatory, pinned, unmanaged, removing
 	// Target is control-plane if the objects of the module are on the control plane. Empty: they are in the runtime.
 	Target v1beta2.Target `json:"target,omitempty"`
+	// Rollout states what the runtime waits for while its channel moves to another version; "" if it does not wait.
+	Rollout string `json:"rollout,omitempty"`
 }
 
 // blocker is one reason why a runtime or a module does not reach its desired state.
@@ -185,7 +187,14 @@ func versionInRuntime(entry *v1beta2.ModuleStatus) string {
 
 // resolve sets the desired and the next version of a requested module, as package channel decides. entry may be nil.
 func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
-	d := channel.Resolve(f.Catalog.ForResolve(), f.Request(requested, spec, m.Installed))
+	request := f.Request(requested, spec, m.Installed)
+	if is := f.Manifest(m.Name); is != nil { // a turn depends on the version that was ordered last
+		request.ManifestVersion = cmp.Or(is.Annotations[v1beta2.AnnotationRequestedVersion], is.Spec.Version)
+	}
+	d := channel.Resolve(f.Catalog.ForTurns(), request)
+	if w := d.Turn.Waiting; w != nil {
+		m.Rollout = w.Message
+	}
 	m.Desired, m.Next, m.Channel, m.Kind = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
 	// the manager has more information than klm, such as the maintenance windows
 	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning
@@ -463,6 +472,12 @@ func (r *Report) Show(p *console.Page) {
 				console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), remark})
 		}
 		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", column, ""}, rows)
+		for _, m := range r.Modules {
+			if m.Rollout != "" {
+				p.Line("")
+				p.Wrap("  ", m.Rollout)
+			}
+		}
 	}
 	if d := r.Detail; d != nil {
 		r.showDetail(p, d)

@@ -1,8 +1,13 @@
 package diagnosis_test
 
 import (
+	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
@@ -22,4 +27,62 @@ func TestWhy(t *testing.T) {
 func TestModuleList(t *testing.T) {
 	fixture.GoldenFormats(t, "module_list.txt", diagnosis.ListModules(fixture.Facts()["downgrade"].Kyma))
 	fixture.GoldenFormats(t, "module_none.txt", diagnosis.ModuleList{})
+}
+
+// TestWaitsForTurn: while a channel moves in stages, a runtime keeps its version, and klm why states what it waits for.
+func TestWaitsForTurn(t *testing.T) {
+	rollout := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2"},
+		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", From: "1.0.0", To: "2.0.0", Policy: "p",
+			State: v1beta2.RolloutRunning, Lineage: "sample/regular/2.0.0", Stages: []v1beta2.ModuleRolloutStage{
+				{RolloutStage: v1beta2.RolloutStage{Name: "own", Selector: &v1beta2.StageSelector{
+					MatchLabels: map[string]string{"stage": "own"}}}},
+				{RolloutStage: v1beta2.RolloutStage{Name: "rest"}, Ranks: 1 << 16},
+			}},
+		Status: v1beta2.ModuleRolloutStatus{Stage: v1beta2.RolloutStageStatus{Name: "own"}}}
+	moved := func(catalog *connection.Catalog, target string) {
+		r := catalog.Releases["sample"]
+		r.Spec.Channels[0].Version = "2.0.0"
+		r.Status.Channels = []v1beta2.ChannelStatus{{Channel: "regular", Version: "1.0.0", Target: target,
+			Rollout: rollout.Name, Policy: "p"}}
+	}
+	policy := v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"*"}}}}
+	cases := map[string]struct {
+		reason        string
+		prepare       func(f *diagnosis.Facts)
+		desired, next string
+		rollout       string // part of what it waits for
+	}{
+		"Waits": {"its stage has not begun", func(f *diagnosis.Facts) { moved(f.Catalog, "2.0.0") }, "1.0.0", "",
+			"in stage rest of ModuleRollout sample-regular-r2"},
+		"Settles": {"the rollout is not made yet", func(f *diagnosis.Facts) {
+			moved(f.Catalog, "1.0.0")
+			f.Catalog.Rollouts, f.Catalog.Policies = nil, []v1beta2.RolloutPolicy{policy}
+		}, "1.0.0", "", "the manager is planning the rollout"},
+		"Ordered": {"its turn has come", func(f *diagnosis.Facts) {
+			moved(f.Catalog, "2.0.0")
+			f.Manifests[0].Spec.Version = "2.0.0"
+		}, "2.0.0", "2.0.0", ""},
+		"NoPolicy": {"all follow at once", func(f *diagnosis.Facts) {
+			moved(f.Catalog, "2.0.0")
+			f.Catalog.Rollouts = nil
+		}, "2.0.0", "2.0.0", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.Facts()["healthy"]
+			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
+			f.Catalog.Rollouts = map[string]*v1beta2.ModuleRollout{rollout.Name: rollout}
+			c.prepare(f)
+			m := f.Report("").Modules[0]
+			if m.Desired != c.desired || m.Next != c.next || !strings.Contains(m.Rollout, c.rollout) ||
+				(c.rollout == "") != (m.Rollout == "") {
+				t.Errorf("%s: desired %s, next %q, rollout %q", c.reason, m.Desired, m.Next, m.Rollout)
+			}
+			if text := fixture.Text(t, f.Report(""), config.FormatTable); !strings.Contains(
+				strings.Join(strings.Fields(text), " "), m.Rollout) {
+				t.Errorf("klm why shows:\n%s", text)
+			}
+		})
+	}
 }
