@@ -146,7 +146,7 @@ func (a *advance) checkFailures() {
 		s := &a.spec.Stages[stage]
 		a.haltIf(evidence.IsWorse(int(c.Failed), updated, a.total.failing, others), v1beta2.ReasonTooManyFailures,
 			fmt.Sprintf("%d of %d updated runtimes have failed, and stage %s allows %d of its %d", c.Failed, updated,
-				s.Name, scaled(s.MaxFailures, int(a.stages[stage].counts.InScope), false),
+				s.Name, AllowedFailures(&s.RolloutStage, int(a.stages[stage].counts.InScope)),
 				a.stages[stage].counts.InScope),
 			fmt.Sprintf("%d of %d that are not updated fail too", a.total.failing, others))
 	}
@@ -164,7 +164,7 @@ func (a *advance) stageOverBudget() int {
 	for i := range a.stages {
 		c := &a.stages[i].counts
 		if c.Failed > a.acknowledged[i] &&
-			int(c.Failed) > scaled(a.spec.Stages[i].MaxFailures, int(c.InScope), false) {
+			int(c.Failed) > AllowedFailures(&a.spec.Stages[i].RolloutStage, int(c.InScope)) {
 			return i
 		}
 	}
@@ -331,9 +331,8 @@ func (a *advance) admit() {
 // the correction, then by rank.
 func (a *advance) admitStage(stage int) {
 	s, c := &a.spec.Stages[stage], a.stages[stage].counts
-	concurrency := cmp.Or(scaled(s.MaxConcurrency, int(c.InScope), true),
-		share(defaultConcurrency, int(c.InScope), true))
-	slots := min(max(1, concurrency)-int(c.Updating)+a.stages[stage].idle, MaxAdmitted-len(a.admitted))
+	concurrency := Concurrency(&s.RolloutStage, int(c.InScope))
+	slots := min(concurrency-int(c.Updating)+a.stages[stage].idle, MaxAdmitted-len(a.admitted))
 	if a.Slots >= 0 {
 		slots = min(slots, a.Slots-int(a.total.counts.Updating)+a.total.idle)
 	}
@@ -343,7 +342,7 @@ func (a *advance) admitStage(stage int) {
 	if slots <= 0 {
 		return
 	}
-	underWay, limit := a.spreadOf(stage, max(1, concurrency))
+	underWay, limit := a.spreadOf(stage, concurrency)
 	admitted := 0
 	for _, hurt := range []bool{true, false} {
 		for i := range a.members {

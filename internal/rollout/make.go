@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,4 +133,15 @@ func ranksFor(percent, minCount int32, fleet int) int32 {
 		ranks = RankCount
 	}
 	return int32(max(1, min(ranks, RankCount)))
+}
+
+// Concurrency returns the number of runtimes of a stage that may be updated at the same time, at least 1. runtimes is
+// the number of runtimes of the stage.
+func Concurrency(s *v1beta2.RolloutStage, runtimes int) int {
+	return max(1, cmp.Or(scaled(s.MaxConcurrency, runtimes, true), share(defaultConcurrency, runtimes, true)))
+}
+
+// AllowedFailures returns the number of runtimes of a stage that may fail before the rollout is halted.
+func AllowedFailures(s *v1beta2.RolloutStage, runtimes int) int {
+	return scaled(s.MaxFailures, runtimes, false)
 }

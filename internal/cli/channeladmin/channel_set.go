@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
 func channelSetCommand(a *console.App) *cobra.Command {
@@ -30,13 +31,15 @@ func channelSetCommand(a *console.App) *cobra.Command {
 	c := a.Command("set MODULE CHANNEL VERSION [--dry-run]", "assign a version of a module to a channel", `
 klm shows first which runtimes will be upgraded and which are blocked, and why, as the control plane would decide now. It asks if runtimes
 follow the channel, and waits until those that are upgraded at once have the version and are Ready. With --dry-run it changes nothing. It
-considers maintenance windows only with --maintenance-policy-configmap.`, `
+considers maintenance windows only with --maintenance-policy-configmap. If a RolloutPolicy is for the channel, it shows the stages, and waits
+only until the manager has made the ModuleRollout; with --wait it waits until the rollout has reached all runtimes.`, `
 klm channel set sample fast 2.0.0 --dry-run
 klm channel set sample fast 2.0.0
 klm channel set sample fast 2.0.0 --yes --timeout=30m
 klm channel set sample experimental 3.0.0 --create`,
 		console.Arguments("MODULE", "CHANNEL", "VERSION"), func(cmd *cobra.Command, args []string) error {
 			o.module, o.channel, o.version = args[0], args[1], args[2]
+			o.isPatient = cmd.Flags().Changed("wait") && !o.NoWait
 			return setChannel(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a),
@@ -72,6 +75,8 @@ type setOptions struct {
 	version         string // "" if the channel is removed
 	create, remove  bool
 	policy          string
+	names           bool // the report has the names of the runtimes of each stage
+	isPatient       bool // --wait was given: also a rollout in stages is waited for
 }
 
 func setChannel(ctx context.Context, a *console.App, o setOptions) error {
@@ -91,7 +96,8 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	if err := o.check(s, c); err != nil {
 		return err
 	}
-	w := preview{setOptions: o, after: withAssignment(s, o).ForResolve()}
+	after := withAssignment(s, o)
+	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module]}
 	if o.policy != "" {
 		policy, err := readPolicy(ctx, c, o.policy)
 		if err != nil {
@@ -104,6 +110,9 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 		return err
 	}
 	r.From, _ = s.Releases[o.module].ChannelVersion(o.channel)
+	if err := r.addPlan(ctx, c, w.release, a.Now()); err != nil {
+		return err
+	}
 	if o.DryRun || r.From == o.version {
 		return a.Print(r)
 	}
@@ -112,6 +121,12 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	}
 	if err := saveAssignment(ctx, c, o, s.Releases[o.module].ResourceVersion); err != nil {
 		return err
+	}
+	if r.isStaged() {
+		if err := waitForRollout(ctx, a, c, o, r.plan.Rollout.Name); err != nil {
+			return err
+		}
+		return a.Print(r)
 	}
 	if moving := r.moving(); !o.NoWait && !o.remove && len(moving) > 0 {
 		if err := waitForVersion(ctx, a, c, o, moving); err != nil {
@@ -134,6 +149,10 @@ func (r *setReport) confirm(a *console.App, yes bool) error {
 			}
 		}
 		question = fmt.Sprintf("Release version %s to %s?", r.Version, console.Count(affected, "runtime"))
+		if r.isStaged() {
+			question = fmt.Sprintf("Release version %s to %s, in the stages of RolloutPolicy %s?", r.Version,
+				console.Count(affected, "runtime"), r.Policy)
+		}
 	}
 	if yes || affected == 0 {
 		return nil
@@ -289,7 +308,8 @@ func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*chann
 // preview has the catalog after the change. The requests of runtimes are resolved with this catalog.
 type preview struct {
 	setOptions
-	after channel.Catalog
+	after   channel.Catalog
+	release *v1beta2.ModuleReleaseMeta // after the change
 }
 
 // version has two versions of a module in a runtime: the installed version, and the version that the Manifest requests.
@@ -323,9 +343,12 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{}}
+	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{},
+		names: w.names}
 	for _, k := range kymas {
-		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
+		e := w.effectOn(k, versions[k.Name], a)
+		e.labels, e.requested = k.Labels, versions[k.Name].requested
+		r.Runtimes = append(r.Runtimes, e)
 	}
 	slices.SortFunc(r.Runtimes, func(a, b effect) int {
 		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason),
@@ -405,6 +428,15 @@ type setReport struct {
 	Version  string   `json:"version"`
 	DryRun   bool     `json:"dryRun"`
 	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
+	// The following fields are empty if no RolloutPolicy is for the channel, or nothing moves.
+	Policy     string       `json:"policy,omitempty"`
+	Rollout    string       `json:"rollout,omitempty"`    // the name of the ModuleRollout
+	Supersedes string       `json:"supersedes,omitempty"` // the name of the active rollout that ends
+	Plan       string       `json:"plan,omitempty"`       // the digest that approvals name
+	Stages     []plan.Stage `json:"stages,omitempty"`
+
+	plan  *plan.Plan // nil if nothing moves
+	names bool       // the names of the runtimes of each stage are shown
 
 	isShown   bool // the effects were shown before the question
 	installed int  // the number of runtimes that have the version after waiting
@@ -418,6 +450,10 @@ type effect struct {
 	To      string `json:"to,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	Stage   string `json:"stage,omitempty"` // "" if no RolloutPolicy is for the channel
+
+	labels    map[string]string // of the Kyma
+	requested string            // the version that the Manifest requests
 }
 
 // order returns the sort key of the effect. Effects that need attention are first.
@@ -468,6 +504,7 @@ func (r *setReport) Show(p *console.Page) {
 	if r.isShown {
 		return
 	}
+	r.showStages(p)
 	p.Line("%s of that channel: %d to move, %d to wait for a maintenance window, %d blocked, %d to stay.",
 		console.Count(len(r.Runtimes), "runtime"), counts["moves"], counts["waits"], counts["blocked"], counts["stays"])
 	const limit = 20
@@ -481,7 +518,14 @@ func (r *setReport) Show(p *console.Page) {
 	}
 	if len(rows) > 0 {
 		p.Line("")
-		p.Table([]string{"RUNTIME", "EFFECT", "FROM", "TO", "REASON", "MESSAGE"}, rows)
+		head := []string{"RUNTIME", "EFFECT", "FROM", "TO", "REASON", "MESSAGE"}
+		if r.isStaged() {
+			head = slices.Insert(head, 1, "STAGE")
+			for i := range rows {
+				rows[i] = slices.Insert(rows[i], 1, r.Runtimes[i].Stage)
+			}
+		}
+		p.Table(head, rows)
 	}
 	if len(rows) < len(r.Runtimes) {
 		p.Line("and %d more, see -o wide", len(r.Runtimes)-len(rows))

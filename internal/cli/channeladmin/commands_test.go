@@ -4,10 +4,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -195,4 +197,93 @@ func TestChannelWait(t *testing.T) {
 	fixture.Case{Reason: "the runtime is upgraded", Args: "channel set sample regular 2.0.0 --yes",
 		Want: []string{"1 of 1 runtime Ready with version 2.0.0\n", "\n1 runtime Ready with version 2.0.0.\n"}}.Check(
 		t, Commands, s.Kubeconfig)
+}
+
+// TestStages: with a RolloutPolicy, klm shows the stages, and waits until the manager has made the rollout.
+func TestStages(t *testing.T) {
+	policy := &v1beta2.RolloutPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},
+		Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"*"}},
+			Stages: []v1beta2.RolloutStage{
+				{Name: "own", Selector: &v1beta2.StageSelector{MatchLabels: map[string]string{"team": "blue"}},
+					Soak: metav1.Duration{Duration: time.Hour}, Gates: []v1beta2.RolloutGate{{Name: "go",
+						Approval: &v1beta2.ApprovalGate{Count: 2}}}},
+				{Name: "rest"},
+			}},
+	}
+	second := policy.DeepCopy()
+	second.Name = "other"
+	made := func(phase v1beta2.RolloutPhase) *v1beta2.ModuleRollout {
+		return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2", Namespace: "kcp-system"},
+			Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", Revision: 2, From: "1.0.0",
+				To: "2.0.0"},
+			Status: v1beta2.ModuleRolloutStatus{Phase: phase, Message: "3 of 20 have failed"}}
+	}
+	const set = "channel set sample regular 2.0.0 "
+	running := made(v1beta2.RolloutUpdating)
+	cases := map[string]struct {
+		fixture.Case
+		policies []client.Object
+		makes    *v1beta2.ModuleRollout // what the manager makes after the change; nil: nothing
+	}{
+		"Plan": {fixture.Case{Reason: "each stage with what it is for", Args: "plan sample regular 2.0.0 --names",
+			Want: []string{"ModuleRollout sample-regular-r2 of RolloutPolicy standard would have 2 stages; plan sha256:",
+				"own     team=blue    1          1           -         1           0          at once",
+				"observed for 60m, go: approval by 2",
+				"rest    all others   0          0", "after 60m", "own: runtime-a", "runtime-a   own     moves"}},
+			[]client.Object{policy}, nil},
+		"DryRun": {fixture.Case{Reason: "the same, and nothing is written", Args: set + "--dry-run",
+			Want: []string{"of RolloutPolicy standard would have 2 stages"}}, []client.Object{policy}, nil},
+		"JSON": {fixture.Case{Reason: "for pipelines", Args: set + "--dry-run -o jsonpath={.stages[0].name}/{.rollout}",
+			Want: []string{"own/sample-regular-r2"}}, []client.Object{policy}, nil},
+		"Conflict": {fixture.Case{Reason: "nothing would move", Args: set + "--yes", Code: console.ExitFailed,
+			Want: []string{"RolloutPolicies other and standard are equally exact"}}, []client.Object{policy, second}, nil},
+		"Asks": {fixture.Case{Reason: "the question names the policy", Args: set, Input: "n\n", Code: console.ExitFailed,
+			Want: []string{"Release version 2.0.0 to 1 runtime, in the stages of RolloutPolicy standard?"}},
+			[]client.Object{policy}, nil},
+		"Made": {fixture.Case{Reason: "it does not wait for the fleet", Args: set + "--yes",
+			Want: []string{"ModuleRollout sample-regular-r2 is not made yet", "See klm rollout watch sample-regular-r2."}},
+			[]client.Object{policy}, running},
+		"NoWait": {fixture.Case{Reason: "it does not wait at all", Args: set + "--yes --no-wait",
+			Want: []string{"See klm rollout watch sample-regular-r2."}}, []client.Object{policy}, nil},
+		"NotMade": {fixture.Case{Reason: "the manager does not work", Args: set + "--yes --timeout=200ms",
+			Code: console.ExitNotReady, Want: []string{"ModuleRollout sample-regular-r2 is not made yet"}},
+			[]client.Object{policy}, nil},
+		"Wait": {fixture.Case{Reason: "it waits for the fleet", Args: set + "--yes --wait",
+			Want: []string{"See klm rollout watch"}}, []client.Object{policy}, made(v1beta2.RolloutCompleted)},
+		"Running": {fixture.Case{Reason: "the fleet needs longer", Args: set + "--yes --wait --timeout=400ms",
+			Code: console.ExitNotReady, Want: []string{"sample-regular-r2 is Running: 3 of 20"}},
+			[]client.Object{policy}, running},
+		"Halted": {fixture.Case{Reason: "a person has to decide", Args: set + "--yes --wait",
+			Code: console.ExitNotReady, Want: []string{"rollout sample-regular-r2 is Halted: 3 of 20 have failed; see klm " +
+				"rollout show sample-regular-r2"}}, []client.Object{policy}, made(v1beta2.RolloutHalted)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newControlPlane(t)
+			r := s.Object(release).DeepCopy()
+			if err := unstructured.SetNestedSlice(r.Object, []any{map[string]any{"channel": "regular",
+				"version": "1.0.0",
+				"target":  "1.0.0", "revision": int64(1)}}, "status", "channels"); err != nil {
+				t.Fatal(err)
+			}
+			s.Put(r)
+			for _, o := range c.policies {
+				s.Create(t, o)
+			}
+			s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+				if c.makes != nil && o.GetKind() == v1beta2.KindModuleReleaseMeta {
+					time.AfterFunc(100*time.Millisecond, func() { s.Create(t, c.makes) })
+				}
+				return o
+			}
+			all := func(a *console.App) []*cobra.Command { return append(Commands(a), PlanCommand(a)) }
+			c.Check(t, all, s.Kubeconfig)
+			if strings.HasPrefix(name, "Plan") || strings.HasPrefix(name, "DryRun") {
+				if len(s.Writes()) > 0 {
+					t.Errorf("writes %q", s.Writes())
+				}
+			}
+		})
+	}
 }

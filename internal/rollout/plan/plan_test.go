@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+var now = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+// moved returns a channel whose version was moved from the proven version 1.0.0.
+func moved(to string, active *v1beta2.ModuleRollout) rollout.Channel {
+	soak := metav1.Duration{Duration: time.Hour}
+	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard"}, Spec: v1beta2.RolloutPolicySpec{
+		Modules: v1beta2.RolloutModules{Names: []string{"*"}},
+		Stages: []v1beta2.RolloutStage{
+			{Name: "own", Selector: &v1beta2.StageSelector{MatchLabels: map[string]string{"own": "yes"}}, Soak: soak,
+				Gates: []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 2}}}},
+			{Name: "half", Percent: 50, Soak: soak, MaxStartsPerMinute: 2,
+				MaxConcurrency: new(intstr.FromString("25%"))},
+			{Name: "rest", MaxFailures: new(intstr.FromString("10%"))},
+		}}}
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod", Namespace: "kcp-system"}}
+	release.Spec.Channels = []v1beta2.ChannelVersion{{Channel: "regular", Version: to}}
+	release.Status.Channels = []v1beta2.ChannelStatus{{Channel: "regular", Version: "1.0.0", Target: "1.0.0",
+		Revision: 1}}
+	if active != nil {
+		s := &release.Status.Channels[0]
+		s.Target, s.Rollout, s.Policy, s.Revision = active.Spec.To, active.Name, "standard", active.Spec.Revision
+	}
+	return rollout.Channel{Release: release, Name: "regular", Policy: policy, Active: active, Now: now}
+}
+
+// fleet returns 40 runtimes, of which two are of the stage own, and one is paused.
+func fleet() []Runtime {
+	all := make([]Runtime, 40)
+	for i := range all {
+		all[i] = Runtime{Kyma: fmt.Sprintf("runtime-%02d", i), Ordered: "1.0.0", Moves: true}
+		if i < 2 {
+			all[i].Labels = map[string]string{"own": "yes"}
+		}
+	}
+	all[1].Moves, all[1].Reason = false, v1beta2.ReasonModulePaused
+	return all
+}
+
+// TestOf: a plan has every runtime in one stage, and is what the coordinator makes and executes.
+func TestOf(t *testing.T) {
+	p, err := Of(moved("2.0.0", nil), fleet())
+	if err != nil || p == nil {
+		t.Fatal(p, err)
+	}
+	own, half, rest := p.Stages[0], p.Stages[1], p.Stages[2]
+	want := Stage{Name: "own", Runtimes: 2, Moving: 1, Blocked: map[string]int{v1beta2.ReasonModulePaused: 1},
+		Concurrency: 1, Soak: 3600, Gates: []string{"go: approval by 2"}, Names: []string{"runtime-00", "runtime-01"}}
+	if diff := cmp.Diff(want, own); diff != "" {
+		t.Errorf("own (-want +got):\n%s", diff)
+	}
+	if half.Runtimes+rest.Runtimes != 38 || half.Runtimes < 10 || half.Runtimes > 28 ||
+		half.Concurrency != (half.Runtimes+3)/4 || rest.AllowedFailures != rest.Runtimes/10 {
+		t.Errorf("of 38 runtimes, half has %+v and rest %+v", half, rest)
+	}
+	if half.Earliest != 3600 || rest.Earliest != int64(7200+(half.Moving-1)/2*60) {
+		t.Errorf("half begins after %d s, rest after %d s", half.Earliest, rest.Earliest)
+	}
+
+	// The coordinator makes the same rollout, and admits only runtimes of the first stage that can begin.
+	c := moved("2.0.0", nil)
+	for _, r := range fleet() {
+		c.Runtimes = append(c.Runtimes, rollout.Runtime{Kyma: r.Kyma, Labels: r.Labels, Ordered: "1.0.0", IsReady: true,
+			State: v1beta2.StateReady})
+	}
+	made := rollout.Record(c).Make
+	if diff := cmp.Diff(made, p.Rollout); diff != "" {
+		t.Errorf("the coordinator makes another rollout:\n%s", diff)
+	}
+	result, err := rollout.Advance(rollout.Inputs{Rollout: made, Runtimes: c.Runtimes, Now: now, Slots: -1})
+	if err != nil || result.Status.Plan != p.Digest {
+		t.Errorf("the digest is %s, and of the plan %s; %v", result.Status.Plan, p.Digest, err)
+	}
+	for _, name := range result.Admitted {
+		if p.StageOf[name] != "own" {
+			t.Errorf("%s is admitted, and is of stage %s in the plan", name, p.StageOf[name])
+		}
+	}
+	if len(result.Admitted) == 0 {
+		t.Error("nobody is admitted")
+	}
+}
+
+// TestOfOther: what supersedes, what moves nothing, and what has no policy.
+func TestOfOther(t *testing.T) {
+	first, err := Of(moved("2.0.0", nil), fleet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Of(moved("3.0.0", first.Rollout), fleet())
+	if err != nil || next.Supersedes != first.Rollout.Name || next.Rollout.Spec.Lineage != first.Rollout.Spec.Lineage {
+		t.Errorf("a further move: %+v, %v", next, err)
+	}
+	for name, c := range map[string]rollout.Channel{"proven": moved("1.0.0", nil),
+		"target": moved("2.0.0", first.Rollout)} {
+		if p, err := Of(c, fleet()); p != nil || err != nil {
+			t.Errorf("a move to the %s version is planned: %+v, %v", name, p, err)
+		}
+	}
+	c := moved("2.0.0", nil)
+	c.Policy = nil
+	if p, err := Of(c, fleet()); err != nil || p == nil || len(p.Stages) != 0 {
+		t.Errorf("without a policy: %+v, %v", p, err)
+	}
+}
