@@ -218,7 +218,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has the spec of the Manifest.
 	// Variables of the script are replaced in the file.
 	"manifest": command((*scenario).manifest),
-	// approve ROLLOUT STAGE adds an approval of the current plan of a ModuleRollout by a person with the name ann.
+	// approve ROLLOUT STAGE adds an approval of the current plan of a ModuleRollout in the name of the administrator.
 	"approve": command((*scenario).approve),
 	// patch [-status] OBJECT JSON sends a merge patch.
 	"patch": command((*scenario).patch),

@@ -315,6 +315,9 @@ func steady(v any) any {
 	return v
 }
 
+// admin is the user of scripts, as the API servers know it.
+const admin = "playground-admin"
+
 // approve adds an approval of the current plan to a rollout.
 func (s *scenario) approve(c *call) error {
 	if err := c.want(2, 2, "approve ROLLOUT STAGE"); err != nil {
@@ -331,7 +334,7 @@ func (s *scenario) approve(c *call) error {
 			return true, ""
 		}
 		before := r.DeepCopy()
-		r.Spec.Approvals = append(r.Spec.Approvals, v1beta2.RolloutApproval{Stage: c.args[1], By: "ann",
+		r.Spec.Approvals = append(r.Spec.Approvals, v1beta2.RolloutApproval{Stage: c.args[1], By: admin,
 			At: metav1.Now(), Plan: r.Status.Plan})
 		refused = o.client.Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		return !apierrors.IsConflict(refused), fmt.Sprint(refused)
