@@ -239,17 +239,28 @@ func (p *pass) runtimes(ctx context.Context, of string) ([]rollout.Runtime, erro
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
 		k := p.kymas[m.Labels[v1beta2.LabelKymaName]]
-		follows := m.Channel() == of
-		if of == v1beta2.MandatoryChannel {
-			follows = m.IsMandatory()
-		}
-		if k == nil || !follows || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
+		if k == nil || !p.follows(k, m, of) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
 			continue
 		}
 		all = append(all, rollout.RuntimeOf(k, m))
 		all[len(all)-1].Blocked = p.blocked(k, m, of)
 	}
 	return all, nil
+}
+
+// follows reports whether a runtime follows a channel. The Manifest has the channel of the version that is installed,
+// so a request for a pinned version or another channel that is refused is found in the request itself.
+func (p *pass) follows(k *v1beta2.Kyma, m *v1beta2.Manifest, of string) bool {
+	if of == v1beta2.MandatoryChannel {
+		return m.IsMandatory()
+	}
+	if s := k.ModuleStatus(p.release.Name); m.Channel() != of || s == nil || s.Reason == "" {
+		return m.Channel() == of
+	}
+	spec, _ := channel.LastRequestOf(k)
+	requested := &v1beta2.Kyma{Spec: spec}
+	module := requested.Module(p.release.Name)
+	return module == nil || module.Version == "" && requested.ModuleChannel(p.release.Name) == of
 }
 
 // blocked returns the function that resolves the module as if the turn of the runtime had come.

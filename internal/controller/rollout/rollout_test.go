@@ -253,6 +253,36 @@ func TestMaxUpdating(t *testing.T) {
 	}
 }
 
+// TestRefusedRequest: a request for a pinned version or another channel takes no part in the rollout, also while it is
+// refused and the Manifest still has the channel.
+func TestRefusedRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		request, reason string
+		inScope         int32
+	}{
+		"Pinned":   {`{"channel":"regular","modules":[{"name":"keda","version":"0.9.0"}]}`, "DowngradeRefused", 1},
+		"Switched": {`{"channel":"regular","modules":[{"name":"keda","channel":"fast"}]}`, "ChannelNotFound", 1},
+		"Blocked":  {`{"channel":"regular","modules":[{"name":"keda"}]}`, "ModulePaused", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := append(objects(2), onePolicy())
+			k := all[1].(*v1beta2.Kyma)
+			k.Annotations = map[string]string{v1beta2.AnnotationLastRequest: c.request}
+			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "keda", Channel: "regular", Reason: c.reason}}
+			if slim, err := Slim(k); err != nil || slim.(*v1beta2.Kyma).Status.Modules[0].Reason != c.reason {
+				t.Fatalf("the cache of the fleet has not what is needed: %v, %v", slim, err)
+			}
+			f := newFleet(t, all...)
+			f.pass()
+			f.move("2.0.0")
+			f.pass()
+			if r := f.rollout("keda-regular-r2"); r.Status.Runtimes.InScope != c.inScope {
+				t.Errorf("%d runtimes are in scope, want %d", r.Status.Runtimes.InScope, c.inScope)
+			}
+		})
+	}
+}
+
 // TestRemade checks that deleting a rollout, or the status of the release, is no way past a gate.
 func TestRemade(t *testing.T) {
 	for name, lose := range map[string]func(*fleet){

@@ -19,7 +19,7 @@ func Slim(raw any) (any, error) {
 		o.ManagedFields, o.OwnerReferences = nil, nil
 		modules := make([]v1beta2.ModuleStatus, len(o.Status.Modules))
 		for i, m := range o.Status.Modules {
-			modules[i] = v1beta2.ModuleStatus{Name: m.Name, Channel: m.Channel}
+			modules[i] = v1beta2.ModuleStatus{Name: m.Name, Channel: m.Channel, Reason: m.Reason}
 		}
 		o.Status = v1beta2.KymaStatus{State: o.Status.State, Conditions: readyOf(o.Status.Conditions), Modules: modules,
 			MandatoryModules: o.Status.MandatoryModules}
