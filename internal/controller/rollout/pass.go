@@ -239,7 +239,8 @@ func (p *pass) runtimes(ctx context.Context, of string) ([]rollout.Runtime, erro
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
 		k := p.kymas[m.Labels[v1beta2.LabelKymaName]]
-		if k == nil || !p.follows(k, m, of) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
+		if k == nil || !p.follows(k, m, of) ||
+			!m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
 			continue
 		}
 		all = append(all, rollout.RuntimeOf(k, m))
