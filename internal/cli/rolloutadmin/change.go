@@ -189,9 +189,10 @@ func verb(a *console.App, use, short, long, example string,
 // write asks, and writes the change. It fails if somebody has changed the rollout meanwhile.
 func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluster,
 	before, after *v1beta2.ModuleRollout) error {
+	outcome := console.Outcome{Object: "modulerollout/" + after.Name, Result: o.effect}
 	if o.dryRun {
-		_, err := fmt.Fprintln(a.Out, "would do: "+o.effect)
-		return err
+		outcome.Result = "would do: " + o.effect
+		return a.Print(outcome)
 	}
 	if !o.yes && o.question != o.confirmed { // another question after a conflict is asked again
 		if err := a.Confirm(o.question); err != nil {
@@ -212,6 +213,5 @@ func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluste
 		client.FieldOwner(connection.FieldOwner)); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(a.Out, o.effect)
-	return err
+	return a.Print(outcome)
 }

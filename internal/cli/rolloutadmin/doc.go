@@ -10,7 +10,7 @@
 // Everything that is shown is read from the ModuleRollout and from the status of the ModuleReleaseMeta: the manager
 // counts and judges, and klm never contradicts it. A verb reads the ModuleRollout, checks whether the verb makes sense
 // now, and writes only state, reason, approvals or resumptions of its spec, with the resource version that was checked.
-// Then it waits until the manager has observed the change.
+// It does not wait until the manager has observed the change: klm rollout watch shows what follows.
 //
 // # What it does not do
 //
