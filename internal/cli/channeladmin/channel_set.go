@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
@@ -97,7 +98,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 		return err
 	}
 	after := withAssignment(s, o)
-	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module]}
+	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module], now: a.Now()}
 	if o.policy != "" {
 		policy, err := readPolicy(ctx, c, o.policy)
 		if err != nil {
@@ -110,7 +111,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 		return err
 	}
 	r.From, _ = s.Releases[o.module].ChannelVersion(o.channel)
-	if err := r.addPlan(ctx, c, w.release, a.Now()); err != nil {
+	if err := r.addPlan(ctx, c, w); err != nil {
 		return err
 	}
 	if o.DryRun || r.From == o.version {
@@ -310,6 +311,7 @@ type preview struct {
 	setOptions
 	after   channel.Catalog
 	release *v1beta2.ModuleReleaseMeta // after the change
+	now     time.Time
 }
 
 // version has two versions of a module in a runtime: the installed version, and the version that the Manifest requests.
@@ -318,6 +320,8 @@ type version struct{ installed, requested string }
 // previewEffects returns the effect of the change on every runtime that follows the channel.
 func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w preview) (*setReport, error) {
 	versions, kymas := map[string]version{}, []*v1beta2.Kyma{}
+	var manifests []*v1beta2.Manifest
+	all, pinned := map[string]*v1beta2.Kyma{}, 0
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
 		_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+w.module,
@@ -325,16 +329,26 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 				if m.DeletionTimestamp.IsZero() {
 					ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 					versions[m.KymaName()] = version{cmp.Or(m.Status.Version, ordered), ordered}
+					m.ManagedFields, m.Status.Synced, m.Spec.Resource = nil, nil, nil
+					manifests = append(manifests, m)
 				}
 			})
 		return err
 	})
 	both.Go(func() error {
 		_, err := fleetlist.ListAs(ctx, c, "kymas", "", func(k *v1beta2.Kyma) {
+			if !k.DeletionTimestamp.IsZero() {
+				return
+			}
+			k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{Modules: k.Status.Modules,
+				Conditions: k.Status.Conditions}
+			all[k.Name] = k
 			requested := connection.WithRequest(k)
-			if m := requested.Module(w.module); k.DeletionTimestamp.IsZero() && m != nil && m.Version == "" &&
-				requested.ModuleChannel(w.module) == w.channel {
-				k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{}
+			switch m := requested.Module(w.module); {
+			case m == nil:
+			case m.Version != "":
+				pinned++
+			case requested.ModuleChannel(w.module) == w.channel:
 				kymas = append(kymas, k)
 			}
 		})
@@ -344,18 +358,24 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 		return nil, err
 	}
 	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{},
-		names: w.names}
+		names: w.names, Pinned: pinned, fleet: w.fleetOf(manifests, all)}
 	for _, k := range kymas {
-		e := w.effectOn(k, versions[k.Name], a)
-		e.labels, e.requested = k.Labels, versions[k.Name].requested
-		r.Runtimes = append(r.Runtimes, e)
+		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
 	}
+	r.sort()
+	return r, nil
+}
+
+// sort sorts the runtimes. Effects that need attention are first.
+func (r *setReport) sort() {
 	slices.SortFunc(r.Runtimes, func(a, b effect) int {
 		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason),
 			strings.Compare(a.Runtime, b.Runtime))
 	})
-	return r, nil
 }
+
+// noWindow is the message for a runtime whose maintenance window is not known to klm.
+const noWindow = "it needs a downtime, and waits for the maintenance window"
 
 // effectOn returns the effect of the change on one runtime.
 func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
@@ -370,7 +390,7 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 		e.Reason = v1beta2.ReasonUnmanaged
 	case b != nil && b.Code == v1beta2.ReasonWindowUnknown && w.after.Policy == nil:
 		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow,
-			"it needs a downtime, and waits for the maintenance window"
+			noWindow
 	case b != nil && b.Code == v1beta2.ReasonWaitingForWindow:
 		e.Effect, e.Reason, e.Message = "waits", b.Code, b.Message
 	case b != nil:
@@ -434,9 +454,13 @@ type setReport struct {
 	Supersedes string       `json:"supersedes,omitempty"` // the name of the active rollout that ends
 	Plan       string       `json:"plan,omitempty"`       // the digest that approvals name
 	Stages     []plan.Stage `json:"stages,omitempty"`
+	// Pinned is the number of runtimes that have pinned a version of the module, and take no part.
+	Pinned int `json:"pinned,omitempty"`
 
-	plan  *plan.Plan // nil if nothing moves
-	names bool       // the names of the runtimes of each stage are shown
+	fleet      []rollout.Runtime // the runtimes that take part in a rollout of the channel
+	isUnderWay bool              // the report is about a rollout that exists
+	plan       *plan.Plan        // nil if nothing moves
+	names      bool              // the names of the runtimes of each stage are shown
 
 	isShown   bool // the effects were shown before the question
 	installed int  // the number of runtimes that have the version after waiting
@@ -450,10 +474,12 @@ type effect struct {
 	To      string `json:"to,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	Stage   string `json:"stage,omitempty"` // "" if no RolloutPolicy is for the channel
-
-	labels    map[string]string // of the Kyma
-	requested string            // the version that the Manifest requests
+	// Stage is "" if no RolloutPolicy is for the channel, or if the module is new in the runtime.
+	Stage string `json:"stage,omitempty"`
+	// Until is the time at which the maintenance window opens; zero if nothing ends by itself.
+	Until time.Time `json:"until,omitzero"`
+	// Remedy is what to do; "" if the message states it.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // order returns the sort key of the effect. Effects that need attention are first.
@@ -474,6 +500,9 @@ func (r *setReport) Names() []string {
 // summary returns a text about the effect that the change has, or would have, on the channel.
 func (r *setReport) summary() string {
 	switch {
+	case r.isUnderWay:
+		return fmt.Sprintf("Channel %s of module %s moves from version %s to %s.", r.Channel, r.Module, r.From,
+			r.Version)
 	case r.isRemoval() && r.DryRun:
 		return fmt.Sprintf("Channel %s of module %s, with version %s, would be removed.", r.Channel, r.Module, r.From)
 	case r.isRemoval():
@@ -522,10 +551,11 @@ func (r *setReport) Show(p *console.Page) {
 		if r.isStaged() {
 			head = slices.Insert(head, 1, "STAGE")
 			for i := range rows {
-				rows[i] = slices.Insert(rows[i], 1, r.Runtimes[i].Stage)
+				rows[i] = slices.Insert(rows[i], 1, console.OrDash(r.Runtimes[i].Stage))
 			}
 		}
 		p.Table(head, rows)
+		r.showRemedies(p)
 	}
 	if len(rows) < len(r.Runtimes) {
 		p.Line("and %d more, see -o wide", len(r.Runtimes)-len(rows))

@@ -35,7 +35,8 @@ func newControlPlane(t *testing.T) *fixture.Server {
 	leaves := follows.DeepCopy()
 	leaves.Name, leaves.DeletionTimestamp = "runtime-c", new(fixture.Ago(time.Minute))
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
-	manifest.Namespace = "kcp-system"
+	manifest.Namespace, manifest.Labels[v1beta2.LabelChannel] = "kcp-system", "regular"
+	manifest.Status.State, manifest.Status.Conditions = v1beta2.StateReady, nil
 	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken-policy", Namespace: "kcp-system"},
 		Data: map[string]string{"policy.json": "{"}}
 	objects := []client.Object{follows, pinned, leaves, &manifest, policy}
@@ -142,7 +143,8 @@ func TestConcurrentChange(t *testing.T) {
 		}
 		return false
 	}
-	fixture.Case{Reason: "another client writes", Args: "channel set sample regular 2.0.0 --yes", Code: console.ExitFailed,
+	fixture.Case{Reason: "another client writes", Args: "channel set sample regular 2.0.0 --yes",
+		Code: console.ExitFailed,
 		Want: []string{"another client changed it in the meantime"}}.Check(t, Commands, s.Kubeconfig)
 	if len(s.Writes()) > 0 {
 		t.Errorf("writes %q", s.Writes())
@@ -228,21 +230,26 @@ func TestStages(t *testing.T) {
 	}{
 		"Plan": {fixture.Case{Reason: "each stage with what it is for", Args: "plan sample regular 2.0.0 --names",
 			Want: []string{"ModuleRollout sample-regular-r2 of RolloutPolicy standard would have 2 stages; plan sha256:",
-				"own     team=blue    1          1           -         1           0          at once",
+				"own     team=blue    1          0       1           -         1           0          at once",
+				"Runtimes that have pinned a version, and take no part: 1.",
 				"observed for 60m, go: approval by 2",
-				"rest    all others   0          0", "after 60m", "own: runtime-a", "runtime-a   own     moves"}},
+				"rest    all others   0          0       0", "after 60m", "own: runtime-a",
+				"runtime-a   own     moves"}},
 			[]client.Object{policy}, nil},
 		"DryRun": {fixture.Case{Reason: "the same, and nothing is written", Args: set + "--dry-run",
 			Want: []string{"of RolloutPolicy standard would have 2 stages"}}, []client.Object{policy}, nil},
 		"JSON": {fixture.Case{Reason: "for pipelines", Args: set + "--dry-run -o jsonpath={.stages[0].name}/{.rollout}",
 			Want: []string{"own/sample-regular-r2"}}, []client.Object{policy}, nil},
 		"Conflict": {fixture.Case{Reason: "nothing would move", Args: set + "--yes", Code: console.ExitFailed,
-			Want: []string{"RolloutPolicies other and standard are equally exact"}}, []client.Object{policy, second}, nil},
-		"Asks": {fixture.Case{Reason: "the question names the policy", Args: set, Input: "n\n", Code: console.ExitFailed,
+			Want: []string{"RolloutPolicies other and standard are equally exact"}}, []client.Object{policy, second},
+			nil},
+		"Asks": {fixture.Case{Reason: "the question names the policy", Args: set, Input: "n\n",
+			Code: console.ExitFailed,
 			Want: []string{"Release version 2.0.0 to 1 runtime, in the stages of RolloutPolicy standard?"}},
 			[]client.Object{policy}, nil},
 		"Made": {fixture.Case{Reason: "it does not wait for the fleet", Args: set + "--yes",
-			Want: []string{"ModuleRollout sample-regular-r2 is not made yet", "See klm rollout watch sample-regular-r2."}},
+			Want: []string{"ModuleRollout sample-regular-r2 is not made yet",
+				"See klm rollout watch sample-regular-r2."}},
 			[]client.Object{policy}, running},
 		"NoWait": {fixture.Case{Reason: "it does not wait at all", Args: set + "--yes --no-wait",
 			Want: []string{"See klm rollout watch sample-regular-r2."}}, []client.Object{policy}, nil},
@@ -255,7 +262,8 @@ func TestStages(t *testing.T) {
 			Code: console.ExitNotReady, Want: []string{"sample-regular-r2 is Running: 3 of 20"}},
 			[]client.Object{policy}, running},
 		"Halted": {fixture.Case{Reason: "a person has to decide", Args: set + "--yes --wait",
-			Code: console.ExitNotReady, Want: []string{"rollout sample-regular-r2 is Halted: 3 of 20 have failed; see klm " +
+			Code: console.ExitNotReady,
+			Want: []string{"rollout sample-regular-r2 is Halted: 3 of 20 have failed; see klm " +
 				"rollout show sample-regular-r2"}}, []client.Object{policy}, made(v1beta2.RolloutHalted)},
 	}
 	for name, c := range cases {
@@ -283,6 +291,73 @@ func TestStages(t *testing.T) {
 				if len(s.Writes()) > 0 {
 					t.Errorf("writes %q", s.Writes())
 				}
+			}
+		})
+	}
+}
+
+// TestPlan: the plan of a rollout that is under way, and who cannot begin in it, and why.
+func TestPlan(t *testing.T) {
+	active := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2", Namespace: "kcp-system"},
+		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", Revision: 2, From: "1.0.0", To: "2.0.0",
+			Policy: "standard", State: v1beta2.RolloutPaused, Lineage: "x", Stages: []v1beta2.ModuleRolloutStage{
+				{RolloutStage: v1beta2.RolloutStage{Name: "canary", Percent: 1}, Ranks: 1},
+				{RolloutStage: v1beta2.RolloutStage{Name: "rest"}, Ranks: 1 << 16}}},
+		Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutHeld}}
+	ended, atOnce := active.DeepCopy(), active.DeepCopy()
+	ended.Name, ended.Status.Phase = "sample-regular-r1", v1beta2.RolloutSuperseded
+	atOnce.Name, atOnce.Spec.Stages = "sample-regular-r3", nil
+	former := active.DeepCopy()
+	former.Name, former.Spec.To = "sample-regular-r4", "1.5.0"
+	for name, c := range map[string]fixture.Case{
+		"Rollout": {Reason: "what is left of it", Args: "plan sample-regular-r2", Want: []string{
+			"moves from version 1.0.0 to 2.0.0.\nModuleRollout sample-regular-r2 of RolloutPolicy standard has 2 stages",
+			"rest     all others   4          1       1           1 RuntimeUnreachable, 1 WaitingForWindow",
+			"runtime-silent   rest    blocked   1.0.0   2.0.0   RuntimeUnreachable",
+			"runtime-window   rest    waits     1.0.0   2.0.0   WaitingForWindow     it needs a downtime",
+			"runtime-new      -       moves     -       2.0.0   -                    the module is new there",
+			"RuntimeUnreachable: "}},
+		"JSON": {Reason: "for pipelines",
+			Args: "plan sample-regular-r2 -o jsonpath={.stages[1].begun}/{.runtimes[0].reason}",
+			Want: []string{"1/RuntimeUnreachable"}},
+		"Ended": {Reason: "it has ended", Args: "plan sample-regular-r1", Code: console.ExitFailed,
+			Want: []string{"rollout sample-regular-r1 has ended: it is Superseded"}},
+		"AtOnce": {Reason: "it has no stages", Args: "plan sample-regular-r3", Code: console.ExitFailed,
+			Want: []string{"has no stages"}},
+		"Moved": {Reason: "the channel was moved on", Args: "plan sample-regular-r4", Code: console.ExitFailed,
+			Want: []string{"channel regular of module sample has version 2.0.0 now: klm rollout plan sample regular 2.0.0"}},
+		"Unknown": {Reason: "it suggests names", Args: "plan sample-regular-r5", Code: console.ExitNotFound,
+			Want: []string{"did you mean sample-regular-r1"}},
+		"NoVersion": {Reason: "two arguments are neither", Args: "plan sample regular", Code: console.ExitUsage,
+			Want: []string{"VERSION is missing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newControlPlane(t)
+			s.Change(t, release, `{"spec":{"channels":[{"channel":"regular","version":"2.0.0"}]}}`)
+			for _, r := range []*v1beta2.ModuleRollout{active, ended, atOnce, former} {
+				s.Create(t, r)
+			}
+			for _, runtime := range []string{"begun", "silent", "window", "new"} {
+				k := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{
+					Name: "sample"})
+				k.Name, k.Spec.SkipMaintenanceWindows = "runtime-"+runtime, runtime != "window"
+				m := fixture.Manifest("1.0.0", "1.0.0")
+				m.Namespace, m.Name, m.Labels[v1beta2.LabelKymaName] = "kcp-system", k.Name+"-sample", k.Name
+				m.Labels[v1beta2.LabelChannel], m.Status.State, m.Status.Conditions = "regular", v1beta2.StateReady, nil
+				switch runtime {
+				case "begun":
+					m.Spec.Version = "2.0.0"
+				case "silent":
+					k.Status.Conditions = []metav1.Condition{fixture.Condition(v1beta2.ConditionReady, "False",
+						v1beta2.ReasonRuntimeUnreachable, "it does not answer")}
+				}
+				if s.Create(t, k); runtime != "new" {
+					s.Create(t, &m)
+				}
+			}
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{PlanCommand(a)} }, s.Kubeconfig)
+			if len(s.Writes()) > 0 {
+				t.Errorf("writes %q", s.Writes())
 			}
 		})
 	}

@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
@@ -23,27 +25,116 @@ import (
 func PlanCommand(a *console.App) *cobra.Command {
 	o := setOptions{ChangeFlags: console.ChangeFlags{DryRun: true}}
 	names := false
-	c := a.Command("plan MODULE CHANNEL VERSION", "what a move of a channel would do, stage by stage", `
-It is the same as klm channel set --dry-run: the same code that the manager plans with finds out the stage of each runtime, and what keeps it
-from the version now. EARLIEST contains soak times and limits of starts per minute, but not the time of the updates.`, `
+	c := a.Command("plan MODULE CHANNEL VERSION | ROLLOUT",
+		"what a move of a channel would do, or what is left of a rollout, stage by stage", `
+For a move it is the same as klm channel set --dry-run: the same code that the manager plans with finds out the stage of each runtime, and what
+keeps it from the version now. For a ModuleRollout it shows what follows when it goes on. EARLIEST contains soak times, gates with a time and
+limits of starts per minute, but not the time of the updates.`, `
 klm rollout plan sample regular 2.0.0
+klm rollout plan sample-regular-r3
 klm rollout plan sample regular 2.0.0 --names
 klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
-		console.Arguments("MODULE", "CHANNEL", "VERSION"), func(cmd *cobra.Command, args []string) error {
-			o.module, o.channel, o.version, o.names = args[0], args[1], args[2], names
+		console.Arguments("MODULE or ROLLOUT", "[CHANNEL]", "[VERSION]"), func(cmd *cobra.Command,
+			args []string) error {
+			o.module, o.names = args[0], names
+			switch len(args) {
+			case 1:
+				return planRollout(cmd.Context(), a, o, args[0])
+			case 2:
+				return console.Fail(console.ExitUsage,
+					"VERSION is missing: klm rollout plan MODULE CHANNEL VERSION, or klm "+
+						"rollout plan ROLLOUT")
+			}
+			o.channel, o.version = args[1], args[2]
 			return setChannel(cmd.Context(), a, o)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a),
-		connection.ModuleVersions(a))
+	isActive := func(r *v1beta2.ModuleRollout) bool { return !r.Status.Phase.IsOver() }
+	c.ValidArgsFunction = console.CompleteArguments(func(ctx context.Context, args []string) []string {
+		return slices.Concat(connection.CatalogModules(a)(ctx, args), connection.RolloutNames(a, isActive)(ctx, args))
+	}, connection.ModuleChannels(a), connection.ModuleVersions(a))
 	c.Flags().BoolVar(&names, "names", false, "show the names of the runtimes of each stage")
 	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "",
 		"ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
 	return c
 }
 
+// planRollout shows what is left of a rollout.
+func planRollout(ctx context.Context, a *console.App, o setOptions, name string) error {
+	c, err := connection.RolloutControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	active, err := c.Rollout(ctx, name)
+	if err != nil {
+		return err
+	}
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	o.module, o.channel, o.version = active.Spec.Module, active.Spec.Channel, active.Spec.To
+	w := preview{setOptions: o, after: s.ForResolve(), release: s.Releases[o.module], now: a.Now()}
+	target := ""
+	if w.release != nil {
+		target, _ = w.release.Target(o.channel)
+	}
+	switch {
+	case active.Status.Phase.IsOver():
+		return console.Fail(console.ExitFailed, "rollout %s has ended: it is %s", name, active.Status.Phase)
+	case len(active.Spec.Stages) == 0:
+		return console.Fail(console.ExitFailed, "rollout %s has no stages, because no RolloutPolicy is for it: all "+
+			"runtimes follow at once", name)
+	case target != active.Spec.To:
+		return console.Fail(console.ExitFailed,
+			"rollout %s is about to end: channel %s of module %s has version %s now: "+
+				"klm rollout plan %s %s %s", name, o.channel, o.module, console.OrDash(target), o.module, o.channel,
+			target)
+	}
+	if o.policy != "" {
+		if w.after.Policy, err = readPolicy(ctx, c, o.policy); err != nil {
+			return err
+		}
+	}
+	r, err := previewEffects(ctx, a, c, w)
+	if err != nil {
+		return err
+	}
+	r.From, r.isUnderWay = active.Spec.From, true
+	if r.plan, err = plan.For(active, r.fleet, w.now); err != nil {
+		return console.Fail(console.ExitFailed, "%v", err)
+	}
+	r.setPlan()
+	return a.Print(r)
+}
+
+// fleetOf returns the runtimes that take part in a rollout, as the coordinator finds them out.
+func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1beta2.Kyma) []rollout.Runtime {
+	if w.remove {
+		return nil
+	}
+	fleet := plan.Fleet{Release: w.release, Channel: w.channel, Catalog: w.after, Now: w.now}
+	var all []rollout.Runtime
+	for _, m := range manifests {
+		r, takesPart := fleet.Runtime(kymas[m.KymaName()], m)
+		if !takesPart {
+			continue
+		}
+		if blocked := r.Blocked; w.after.Policy == nil { // only the manager knows the windows
+			r.Blocked = func() *channel.Blocker {
+				b := blocked()
+				if b != nil && b.Code == v1beta2.ReasonWindowUnknown {
+					return &channel.Blocker{Code: v1beta2.ReasonWaitingForWindow, Message: noWindow}
+				}
+				return b
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
 // addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy there are none.
-func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, release *v1beta2.ModuleReleaseMeta,
-	now time.Time) error {
+func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, w preview) error {
 	policies, err := c.Policies(ctx)
 	if err != nil || r.isRemoval() {
 		return err
@@ -56,30 +147,56 @@ func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, release 
 	if err != nil {
 		return err
 	}
-	what := rollout.Channel{Release: release, Name: r.Channel, Policy: policy, Now: now}
+	what := rollout.Channel{Release: w.release, Name: r.Channel, Policy: policy, Runtimes: r.fleet, Now: w.now}
 	for i := range rollouts {
 		o := &rollouts[i]
-		if s := release.ChannelStatus(r.Channel); s != nil && s.Rollout == o.Name {
+		if s := w.release.ChannelStatus(r.Channel); s != nil && s.Rollout == o.Name {
 			what.Active = o
 		}
 		if o.Spec.Module == r.Module {
 			what.LastRevision = max(what.LastRevision, rollout.RevisionOf(o.Name, r.Module, r.Channel))
 		}
 	}
-	runtimes := make([]plan.Runtime, len(r.Runtimes))
-	for i, e := range r.Runtimes {
-		runtimes[i] = plan.Runtime{Kyma: e.Runtime, Labels: e.labels, Ordered: e.requested, Moves: e.Effect == "moves",
-			Reason: e.Reason}
-	}
-	if r.plan, err = plan.Of(what, runtimes); err != nil || !r.isStaged() {
+	if r.plan, err = plan.Of(what); err != nil || !r.isStaged() {
 		return err
 	}
+	r.setPlan()
+	return nil
+}
+
+// setPlan adds the plan to the report. What the coordinator says about a runtime wins, because it knows more than the
+// request: a runtime that cannot be reached, or whose module does not work, does not begin.
+func (r *setReport) setPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
 	for i := range r.Runtimes {
-		r.Runtimes[i].Stage = r.plan.StageOf[r.Runtimes[i].Runtime]
+		e := &r.Runtimes[i]
+		m, takesPart := r.plan.Members[e.Runtime]
+		e.Stage = m.Stage
+		switch b := m.Blocker; {
+		case !takesPart && e.Effect == "moves":
+			e.Message = "the module is new there: it follows by newInstallations of the policy"
+		case b == nil:
+		default:
+			if e.Effect = "blocked"; b.Code == v1beta2.ReasonWaitingForWindow {
+				e.Effect = "waits"
+			}
+			e.Reason, e.Message, e.Until = b.Code, b.Message, b.Until
+			e.Remedy = diagnosis.RemedyFor(b.Code, b.Message)
+		}
 	}
-	return nil
+	r.sort()
+}
+
+// showRemedies shows what to do about each reason, if its messages do not state it.
+func (r *setReport) showRemedies(p *console.Page) {
+	shown := map[string]bool{}
+	for _, e := range r.Runtimes {
+		if e.Remedy != "" && !shown[e.Reason] {
+			shown[e.Reason] = true
+			p.Wrap("", e.Reason+": "+e.Remedy)
+		}
+	}
 }
 
 // isStaged reports whether the version reaches the runtimes in stages.
@@ -91,7 +208,7 @@ func (r *setReport) showStages(p *console.Page) {
 		return
 	}
 	verb := "has"
-	if r.DryRun {
+	if r.DryRun && !r.isUnderWay {
 		verb = "would have"
 	}
 	p.Line("ModuleRollout %s of RolloutPolicy %s %s %s; plan %s.", r.Rollout, r.Policy, verb,
@@ -115,13 +232,17 @@ func (r *setReport) showStages(p *console.Page) {
 			blocked = append(blocked, fmt.Sprintf("%d %s", s.Blocked[reason], reason))
 		}
 		rows = append(rows, []string{s.Name, p.Clip(connection.StageMembers(&r.plan.Rollout.Spec.Stages[i]), 40),
-			fmt.Sprint(s.Runtimes), fmt.Sprint(s.Moving), console.OrDash(strings.Join(blocked, ", ")),
+			fmt.Sprint(s.Runtimes), fmt.Sprint(s.Begun), fmt.Sprint(s.Moving), console.OrDash(strings.Join(blocked,
+				", ")),
 			fmt.Sprint(s.Concurrency), fmt.Sprint(s.AllowedFailures), earliest,
 			console.OrDash(strings.Join(then, ", "))})
 	}
-	p.Table([]string{"STAGE", "WHO", "RUNTIMES", "CAN BEGIN", "BLOCKED", "AT A TIME", "MAY FAIL", "EARLIEST", "THEN"},
-		rows)
+	p.Table([]string{"STAGE", "WHO", "RUNTIMES", "BEGUN", "CAN BEGIN", "BLOCKED", "AT A TIME", "MAY FAIL", "EARLIEST",
+		"THEN"}, rows)
 	p.Line("")
+	if r.Pinned > 0 {
+		p.Line("Runtimes that have pinned a version, and take no part: %d.", r.Pinned)
+	}
 	if r.names {
 		for _, s := range r.Stages {
 			p.Wrap("  ", s.Name+": "+console.OrDash(strings.Join(s.Names, " ")))

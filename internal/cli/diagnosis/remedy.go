@@ -34,9 +34,9 @@ func hasInstruction(message string) bool {
 	return false
 }
 
-// remedyFor returns the remedy of a reason for a message without an instruction. remedyFor returns "" if the message
+// RemedyFor returns the remedy of a reason for a message without an instruction. RemedyFor returns "" if the message
 // has one, or if the reason has no remedy.
-func remedyFor(reason, message string) string {
+func RemedyFor(reason, message string) string {
 	if hasInstruction(message) {
 		return ""
 	}

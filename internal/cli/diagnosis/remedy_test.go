@@ -23,7 +23,7 @@ func TestRemedyFor(t *testing.T) {
 		"Unknown": {"the reason is not in the list", "SomethingNew", "x", ""},
 	}
 	for name, c := range cases {
-		if got := remedyFor(c.code, c.message); (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
+		if got := RemedyFor(c.code, c.message); (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %s: %q, want %q", name, c.reason, got, c.want)
 		}
 	}

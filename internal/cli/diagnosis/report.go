@@ -267,7 +267,7 @@ func (f *Facts) Access() string {
 // blocker returns a blocker of an object in a state, with the remedy and the next try.
 func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) blocker {
 	return blocker{Object: object, Reason: reason, Since: since, Message: message,
-		Remedy: remedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}
+		Remedy: RemedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}
 }
 
 // RuntimeBlockers returns the blockers of the whole runtime. Each reason is in the result once.

@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
 // pass is one reconcile of one module.
@@ -235,66 +236,15 @@ func (p *pass) runtimes(ctx context.Context, of string) ([]rollout.Runtime, erro
 			p.kymas[kymas.Items[i].Name] = &kymas.Items[i]
 		}
 	}
+	fleet := plan.Fleet{Release: p.release, Channel: of, Catalog: p.catalog, Now: p.now}
 	var all []rollout.Runtime
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
-		k := p.kymas[m.Labels[v1beta2.LabelKymaName]]
-		if k == nil || !p.follows(k, m, of) ||
-			!m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
-			continue
+		if r, takesPart := fleet.Runtime(p.kymas[m.Labels[v1beta2.LabelKymaName]], m); takesPart {
+			all = append(all, r)
 		}
-		all = append(all, rollout.RuntimeOf(k, m))
-		all[len(all)-1].Blocked = p.blocked(k, m, of)
 	}
 	return all, nil
-}
-
-// follows reports whether a runtime follows a channel. The Manifest has the channel of the version that is installed,
-// so a request for a pinned version or another channel that is refused is found in the request itself.
-func (p *pass) follows(k *v1beta2.Kyma, m *v1beta2.Manifest, of string) bool {
-	if of == v1beta2.MandatoryChannel {
-		return m.IsMandatory()
-	}
-	if s := k.ModuleStatus(p.release.Name); m.Channel() != of || s == nil || s.Reason == "" {
-		return m.Channel() == of
-	}
-	spec, _ := channel.LastRequestOf(k)
-	requested := &v1beta2.Kyma{Spec: spec}
-	module := requested.Module(p.release.Name)
-	return module == nil || module.Version == "" && requested.ModuleChannel(p.release.Name) == of
-}
-
-// blocked returns the function that resolves the module as if the turn of the runtime had come.
-func (p *pass) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest, of string) func() *channel.Blocker {
-	return func() *channel.Blocker {
-		target, _ := p.release.Target(of)
-		asked := p.catalog
-		asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
-			return channel.Turn{Version: target}
-		}
-		var request channel.Request
-		if of == v1beta2.MandatoryChannel {
-			request = channel.Request{Kyma: k.Name, Module: p.release.Name, Mandatory: true, Labels: k.Labels,
-				Blocker: channel.PauseBlocker(k, p.release.Name)}
-		} else {
-			spec, _ := channel.LastRequestOf(k)
-			remote := &v1beta2.Kyma{Spec: spec}
-			module := v1beta2.Module{Name: p.release.Name, Channel: of}
-			request = channel.RequestFor(k, remote, &module)
-		}
-		if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
-			request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
-		}
-		request.Now = p.now
-		request.ManifestVersion = m.Annotations[v1beta2.AnnotationRequestedVersion]
-		if request.ManifestVersion == "" {
-			request.ManifestVersion = m.Spec.Version
-		}
-		if request.Installed = m.Status.Version; request.Installed == "" {
-			request.Installed = request.ManifestVersion
-		}
-		return channel.Resolve(asked, request).Blocker
-	}
 }
 
 // makeRollout creates a rollout. If it exists already, an earlier pass was interrupted after it had created it.

@@ -3,13 +3,17 @@
 //
 // # Use
 //
-//	p, err := plan.Of(rollout.Channel{…}, runtimes)
+//	fleet := plan.Fleet{Release: release, Channel: "regular", Catalog: catalog, Now: now}
+//	runtime, takesPart := fleet.Runtime(kyma, manifest)      // also the input of the coordinator
+//	p, err := plan.Of(rollout.Channel{Runtimes: …})          // of a move that is not made yet
+//	p, err := plan.For(moduleRollout, runtimes, now)         // of a rollout that is under way
 //	for _, stage := range p.Stages { … }
 //
 // # How it works
 //
 // The ModuleRollout of the plan is made by the same functions of package rollout with which the coordinator makes it,
-// so it has the same stages, ranks and digest if nothing changes in between.
+// so it has the same stages, ranks and digest if nothing changes in between. What keeps a runtime from beginning is
+// found out by [rollout.Advance], which is called for each runtime by itself, as if its stage had begun.
 //
 // # What it does not do
 //
@@ -23,22 +27,12 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
-
-// Runtime is a runtime of the channel, with what a move means for it apart from its turn.
-type Runtime struct {
-	// Kyma is the name of the Kyma, and Labels are its labels.
-	Kyma   string
-	Labels map[string]string
-	// Ordered is the version that was ordered last, "" if none was.
-	Ordered string
-	// Moves means that it gets the version when its turn comes.
-	Moves bool
-	// Reason is what keeps it from the version now, for example WaitingForWindow. Empty: nothing does.
-	Reason string
-}
 
 // Plan is what a move would do.
 type Plan struct {
@@ -50,16 +44,28 @@ type Plan struct {
 	Supersedes string
 	// Stages are the stages in their order.
 	Stages []Stage
-	// StageOf is the name of the stage of each runtime, by name of the Kyma.
-	StageOf map[string]string
+	// Members are the runtimes that take part, by name of the Kyma.
+	Members map[string]Member
+}
+
+// Member is a runtime that takes part.
+type Member struct {
+	// Stage is the name of its stage.
+	Stage string
+	// HasBegun means that it has the version, or that its update was ordered.
+	HasBegun bool
+	// Blocker is what keeps it from beginning now although its stage had begun. Nil: nothing does, or it has begun.
+	Blocker *channel.Blocker
 }
 
 // Stage is one stage of a plan.
 type Stage struct {
 	// Name is the name of the stage.
 	Name string `json:"name"`
-	// Runtimes is the number of runtimes of the stage, and Moving the number of those that can begin now.
+	// Runtimes is the number of runtimes of the stage, Begun the number of those that have begun, and Moving the number
+	// of those that can begin now.
 	Runtimes int `json:"runtimes"`
+	Begun    int `json:"begun,omitempty"`
 	Moving   int `json:"moving"`
 	// Blocked is the number of runtimes that something keeps from the version now, by reason.
 	Blocked map[string]int `json:"blocked,omitempty"`
@@ -71,66 +77,131 @@ type Stage struct {
 	Soak int64 `json:"soakSeconds,omitempty"`
 	// Gates are what has to be met after the stage, as texts.
 	Gates []string `json:"gates,omitempty"`
-	// Earliest is the time from the move until the stage may begin at the earliest, in seconds: the soak times and the
-	// limits of starts per minute of the stages before it, without the time of the updates.
+	// Earliest is the time from now until the stage may begin at the earliest, in seconds: the soak times, gates that
+	// wait for a time, and limits of starts per minute of the stages before it, without the time of the updates.
 	Earliest int64 `json:"earliestSeconds"`
 	// Names are the names of the Kymas, sorted.
 	Names []string `json:"names,omitempty"`
 }
 
-// Of returns the plan of a move. c describes the channel with the version in its spec, without runtimes. It returns nil
-// if the version does not move anything: it is the proven one, or the target already.
-func Of(c rollout.Channel, runtimes []Runtime) (*Plan, error) {
-	c.Runtimes = nil
-	for i := range runtimes {
-		r := &runtimes[i]
-		c.Runtimes = append(c.Runtimes, rollout.Runtime{Kyma: r.Kyma, Labels: r.Labels, Ordered: r.Ordered})
-	}
+// Of returns the plan of a move. c describes the channel with the version in its spec. Of returns nil if the version
+// moves nothing: it is the proven one, or the target already.
+func Of(c rollout.Channel) (*Plan, error) {
 	recorded := rollout.Record(c)
 	if recorded.Make == nil {
 		return nil, nil
 	}
-	p := &Plan{Rollout: recorded.Make, Digest: rollout.PlanDigest(recorded.Make), StageOf: map[string]string{}}
-	if recorded.Ended != "" {
+	p, err := For(recorded.Make, c.Runtimes, c.Now)
+	if err == nil && recorded.Ended != "" {
 		p.Supersedes = c.Active.Name
 	}
-	if len(p.Rollout.Spec.Stages) == 0 {
+	return p, err
+}
+
+// For returns the plan of the rest of a rollout. A pause or a halt is not considered: the plan is what follows when the
+// rollout goes on.
+func For(r *v1beta2.ModuleRollout, runtimes []rollout.Runtime, now time.Time) (*Plan, error) {
+	p := &Plan{Rollout: r, Digest: rollout.PlanDigest(r), Members: map[string]Member{}}
+	if len(r.Spec.Stages) == 0 {
 		return p, nil
 	}
-	places, err := rollout.PlacesOf(p.Rollout)
+	places, err := rollout.PlacesOf(r)
 	if err != nil {
 		return nil, err
 	}
-	for i := range p.Rollout.Spec.Stages {
-		s := &p.Rollout.Spec.Stages[i]
+	for i := range r.Spec.Stages {
+		s := &r.Spec.Stages[i]
 		p.Stages = append(p.Stages, Stage{Name: s.Name, Blocked: map[string]int{}, Gates: gatesOf(s),
 			Soak: int64(s.Soak.Seconds())})
 	}
 	for i := range runtimes {
-		r := &runtimes[i]
-		s := &p.Stages[places.Of(r.Kyma, r.Labels).Stage]
+		stage := places.Of(runtimes[i].Kyma, runtimes[i].Labels).Stage
+		m, inScope, err := memberOf(r, stage, runtimes[i], now)
+		if err != nil {
+			return nil, err
+		}
+		if !inScope {
+			continue
+		}
+		p.Members[runtimes[i].Kyma] = m
+		s := &p.Stages[stage]
 		s.Runtimes++
-		s.Names, p.StageOf[r.Kyma] = append(s.Names, r.Kyma), s.Name
+		s.Names = append(s.Names, runtimes[i].Kyma)
 		switch {
-		case r.Moves:
+		case m.HasBegun:
+			s.Begun++
+		case m.Blocker != nil:
+			s.Blocked[m.Blocker.Code]++
+		default:
 			s.Moving++
-		case r.Reason != "":
-			s.Blocked[r.Reason]++
 		}
 	}
-	earliest := time.Duration(0)
+	p.schedule(now)
+	return p, nil
+}
+
+// memberOf asks the function that advances rollouts about one runtime, as if its stage had just begun. inScope is false
+// for a runtime with a higher version.
+func memberOf(r *v1beta2.ModuleRollout, stage int, runtime rollout.Runtime, now time.Time) (
+	m Member, inScope bool, err error) {
+	alone := *r
+	alone.Spec.State, alone.Spec.Resumptions = v1beta2.RolloutRunning, nil
+	m.Stage = alone.Spec.Stages[stage].Name
+	alone.Status = v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating, Stage: v1beta2.RolloutStageStatus{
+		Index: int32(stage), Name: m.Stage, StartedAt: metav1.NewTime(now)}} //nolint:gosec // at most 16 stages
+	var found *channel.Blocker // has more than the status of a rollout says
+	if blocked := runtime.Blocked; blocked != nil {
+		runtime.Blocked = func() *channel.Blocker {
+			found = blocked()
+			return found
+		}
+	}
+	result, err := rollout.Advance(rollout.Inputs{Rollout: &alone, Runtimes: []rollout.Runtime{runtime}, Now: now,
+		Slots: -1})
+	if err != nil || result.Status.Runtimes.InScope == 0 {
+		return m, false, err
+	}
+	switch {
+	case len(result.Admitted) > 0:
+	case result.Status.Runtimes.Waiting == 0:
+		m.HasBegun = true
+	case found != nil:
+		m.Blocker = found
+	case len(result.Status.Blockers) > 0:
+		b := result.Status.Blockers[0]
+		m.Blocker = &channel.Blocker{Code: b.Code, Object: b.Object, Message: b.Message}
+	}
+	return m, true, nil
+}
+
+// schedule computes the limits of the stages, and when each of them may begin at the earliest.
+func (p *Plan) schedule(now time.Time) {
+	earliest, current := now, p.Rollout.Status.Stage
 	for i := range p.Stages {
 		s, spec := &p.Stages[i], &p.Rollout.Spec.Stages[i].RolloutStage
 		slices.Sort(s.Names)
-		s.Concurrency = rollout.Concurrency(spec, s.Runtimes)
-		s.AllowedFailures = rollout.AllowedFailures(spec, s.Runtimes)
-		s.Earliest = int64(earliest.Seconds())
-		earliest += spec.Soak.Duration
+		s.Concurrency, s.AllowedFailures = rollout.Concurrency(spec, s.Runtimes), rollout.AllowedFailures(spec,
+			s.Runtimes)
+		if i < int(current.Index) {
+			continue // it is over
+		}
+		s.Earliest = int64(earliest.Sub(now).Seconds())
 		if limit := int(spec.MaxStartsPerMinute); limit > 0 && s.Moving > 0 {
-			earliest += time.Duration((s.Moving-1)/limit) * time.Minute
+			earliest = earliest.Add(time.Duration((s.Moving-1)/limit) * time.Minute)
+		}
+		end := earliest.Add(spec.Soak.Duration)
+		if i == int(current.Index) && !current.SoakUntil.IsZero() {
+			end = current.SoakUntil.Time
+		}
+		for _, g := range spec.Gates {
+			if g.NotBefore != nil && g.NotBefore.After(end) {
+				end = g.NotBefore.Time
+			}
+		}
+		if end.After(earliest) {
+			earliest = end
 		}
 	}
-	return p, nil
 }
 
 // gatesOf returns the gates of a stage as texts.

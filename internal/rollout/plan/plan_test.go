@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
@@ -35,25 +36,27 @@ func moved(to string, active *v1beta2.ModuleRollout) rollout.Channel {
 		s := &release.Status.Channels[0]
 		s.Target, s.Rollout, s.Policy, s.Revision = active.Spec.To, active.Name, "standard", active.Spec.Revision
 	}
-	return rollout.Channel{Release: release, Name: "regular", Policy: policy, Active: active, Now: now}
+	return rollout.Channel{Release: release, Name: "regular", Policy: policy, Active: active, Runtimes: fleet(),
+		Now: now}
 }
 
 // fleet returns 40 runtimes, of which two are of the stage own, and one is paused.
-func fleet() []Runtime {
-	all := make([]Runtime, 40)
+func fleet() []rollout.Runtime {
+	all := make([]rollout.Runtime, 40)
 	for i := range all {
-		all[i] = Runtime{Kyma: fmt.Sprintf("runtime-%02d", i), Ordered: "1.0.0", Moves: true}
+		all[i] = rollout.Runtime{Kyma: fmt.Sprintf("runtime-%02d", i), Ordered: "1.0.0", IsReady: true,
+			State: v1beta2.StateReady}
 		if i < 2 {
 			all[i].Labels = map[string]string{"own": "yes"}
 		}
 	}
-	all[1].Moves, all[1].Reason = false, v1beta2.ReasonModulePaused
+	all[1].Blocked = func() *channel.Blocker { return &channel.Blocker{Code: v1beta2.ReasonModulePaused} }
 	return all
 }
 
 // TestOf: a plan has every runtime in one stage, and is what the coordinator makes and executes.
 func TestOf(t *testing.T) {
-	p, err := Of(moved("2.0.0", nil), fleet())
+	p, err := Of(moved("2.0.0", nil))
 	if err != nil || p == nil {
 		t.Fatal(p, err)
 	}
@@ -73,10 +76,6 @@ func TestOf(t *testing.T) {
 
 	// The coordinator makes the same rollout, and admits only runtimes of the first stage that can begin.
 	c := moved("2.0.0", nil)
-	for _, r := range fleet() {
-		c.Runtimes = append(c.Runtimes, rollout.Runtime{Kyma: r.Kyma, Labels: r.Labels, Ordered: "1.0.0", IsReady: true,
-			State: v1beta2.StateReady})
-	}
 	made := rollout.Record(c).Make
 	if diff := cmp.Diff(made, p.Rollout); diff != "" {
 		t.Errorf("the coordinator makes another rollout:\n%s", diff)
@@ -86,8 +85,8 @@ func TestOf(t *testing.T) {
 		t.Errorf("the digest is %s, and of the plan %s; %v", result.Status.Plan, p.Digest, err)
 	}
 	for _, name := range result.Admitted {
-		if p.StageOf[name] != "own" {
-			t.Errorf("%s is admitted, and is of stage %s in the plan", name, p.StageOf[name])
+		if p.Members[name].Stage != "own" {
+			t.Errorf("%s is admitted, and is of stage %s in the plan", name, p.Members[name].Stage)
 		}
 	}
 	if len(result.Admitted) == 0 {
@@ -97,23 +96,120 @@ func TestOf(t *testing.T) {
 
 // TestOfOther: what supersedes, what moves nothing, and what has no policy.
 func TestOfOther(t *testing.T) {
-	first, err := Of(moved("2.0.0", nil), fleet())
+	first, err := Of(moved("2.0.0", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := Of(moved("3.0.0", first.Rollout), fleet())
+	next, err := Of(moved("3.0.0", first.Rollout))
 	if err != nil || next.Supersedes != first.Rollout.Name || next.Rollout.Spec.Lineage != first.Rollout.Spec.Lineage {
 		t.Errorf("a further move: %+v, %v", next, err)
 	}
 	for name, c := range map[string]rollout.Channel{"proven": moved("1.0.0", nil),
 		"target": moved("2.0.0", first.Rollout)} {
-		if p, err := Of(c, fleet()); p != nil || err != nil {
+		if p, err := Of(c); p != nil || err != nil {
 			t.Errorf("a move to the %s version is planned: %+v, %v", name, p, err)
 		}
 	}
 	c := moved("2.0.0", nil)
 	c.Policy = nil
-	if p, err := Of(c, fleet()); err != nil || p == nil || len(p.Stages) != 0 {
+	if p, err := Of(c); err != nil || p == nil || len(p.Stages) != 0 {
 		t.Errorf("without a policy: %+v, %v", p, err)
+	}
+}
+
+// TestMembers: what keeps each runtime from beginning is what the coordinator says.
+func TestMembers(t *testing.T) {
+	until := now.Add(time.Hour)
+	for name, c := range map[string]struct {
+		reason string
+		is     func(r *rollout.Runtime)
+		stage  int // 0 own, 2 rest
+		want   string
+		begun  bool
+	}{
+		"CanBegin": {"nothing is in the way", func(*rollout.Runtime) {}, 0, "", false},
+		"Window": {"its window is closed", func(r *rollout.Runtime) {
+			r.Blocked = func() *channel.Blocker {
+				return &channel.Blocker{Code: v1beta2.ReasonWaitingForWindow, Until: until}
+			}
+		}, 0, v1beta2.ReasonWaitingForWindow, false},
+		"Unreachable": {"it cannot be updated", func(r *rollout.Runtime) {
+			r.UnreachableSince, r.UnreachableReason = now.Add(-time.Hour), v1beta2.ReasonRuntimeUnreachable
+		}, 0, v1beta2.ReasonRuntimeUnreachable, false},
+		"Broken": {"it would prove nothing", func(r *rollout.Runtime) {
+			r.IsReady, r.State, r.Reason = false, v1beta2.StateError, v1beta2.ReasonWorkloadFailed
+			r.Since = now.Add(-time.Hour)
+		}, 0, v1beta2.ReasonWorkloadFailed, false},
+		"BrokenLast": {"it follows in the last stage", func(r *rollout.Runtime) {
+			r.Labels, r.Kyma = nil, "runtime-02" // TestOf shows that it is not of stage own
+			r.IsReady, r.State, r.Reason = false, v1beta2.StateError, v1beta2.ReasonWorkloadFailed
+			r.Since = now.Add(-time.Hour)
+		}, 2, "", false},
+		"Begun": {"it is being updated", func(r *rollout.Runtime) { r.Ordered, r.IsReady = "2.0.0", false }, 0, "",
+			true},
+		"Failed": {"it has failed", func(r *rollout.Runtime) {
+			r.Ordered, r.IsReady, r.State, r.IsObserved = "2.0.0", false, v1beta2.StateError, true
+			r.Reason, r.Started = v1beta2.ReasonWorkloadFailed, now.Add(-time.Minute)
+		}, 0, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := Of(moved("2.0.0", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Rollout.Spec.State = v1beta2.RolloutPaused // a plan is what follows when it goes on
+			r := fleet()[0]
+			c.is(&r)
+			m, inScope, err := memberOf(p.Rollout, c.stage, r, now)
+			if err != nil || !inScope || m.HasBegun != c.begun {
+				t.Fatalf("%s: %+v, %v, %v", c.reason, m, inScope, err)
+			}
+			if (m.Blocker == nil) != (c.want == "") || m.Blocker != nil && m.Blocker.Code != c.want {
+				t.Errorf("%s: blocker %+v, want %q", c.reason, m.Blocker, c.want)
+			}
+			if name == "Window" && !m.Blocker.Until.Equal(until) {
+				t.Errorf("the window opens at %s", m.Blocker.Until)
+			}
+		})
+	}
+}
+
+// TestFor: of a rollout that is under way, only what is left takes time, and runtimes with a higher version take no
+// part.
+func TestFor(t *testing.T) {
+	p, err := Of(moved("2.0.0", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := fleet()
+	all[0].Ordered, all[3].Ordered = "2.0.0", "3.0.0"
+	p.Rollout.Status.Stage = v1beta2.RolloutStageStatus{Index: 0, Name: "own",
+		SoakUntil: metav1.NewTime(now.Add(10 * time.Minute))}
+	rest, err := For(p.Rollout, all, now)
+	if err != nil || rest.Digest != p.Digest {
+		t.Fatal(rest, err)
+	}
+	if s := rest.Stages[0]; s.Begun != 1 || s.Moving != 0 || s.Blocked[v1beta2.ReasonModulePaused] != 1 {
+		t.Errorf("own: %+v", s)
+	}
+	if is := rest.Stages[1].Earliest; is != 600 {
+		t.Errorf("half begins after %d s", is)
+	}
+	if _, takesPart := rest.Members["runtime-03"]; takesPart || len(rest.Members) != 39 {
+		t.Errorf("%d runtimes take part", len(rest.Members))
+	}
+}
+
+func BenchmarkOf(b *testing.B) {
+	c := moved("2.0.0", nil)
+	c.Runtimes = nil
+	for i := range 10_000 {
+		c.Runtimes = append(c.Runtimes, rollout.Runtime{Kyma: fmt.Sprintf("runtime-%d", i), Ordered: "1.0.0",
+			IsReady: true, State: v1beta2.StateReady})
+	}
+	for b.Loop() {
+		if _, err := Of(c); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

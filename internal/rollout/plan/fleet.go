@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// Fleet has what decides which runtimes take part in the moves of one channel, and what keeps them from the version
+// that the channel has in its release. The coordinator and plans use it, so that they never differ.
+type Fleet struct {
+	// Release is the release of the module, and Channel the name of the channel or v1beta2.MandatoryChannel.
+	Release *v1beta2.ModuleReleaseMeta
+	Channel string
+	// Catalog is the catalog in which requests are resolved. It has Release.
+	Catalog channel.Catalog
+	// Now is the current time.
+	Now time.Time
+}
+
+// Runtime returns what a Kyma and its Manifest of the module say about a runtime. takesPart is false if the runtime
+// does not follow the channel, or if its module is removed or not managed. Both objects must not be changed afterwards.
+func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime, takesPart bool) {
+	if k == nil || !f.follows(k, m) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() ||
+		m.IsUnmanaged() {
+		return rollout.Runtime{}, false
+	}
+	r = rollout.RuntimeOf(k, m)
+	r.Blocked = func() *channel.Blocker { return f.blocked(k, m) }
+	return r, true
+}
+
+// follows reports whether a runtime follows the channel. The Manifest has the channel of the version that is installed,
+// so a request for a pinned version or another channel that is refused is found in the request itself.
+func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
+	if f.Channel == v1beta2.MandatoryChannel {
+		return m.IsMandatory()
+	}
+	if s := k.ModuleStatus(f.Release.Name); m.Channel() != f.Channel || s == nil || s.Reason == "" {
+		return m.Channel() == f.Channel
+	}
+	spec, _ := channel.LastRequestOf(k)
+	requested := &v1beta2.Kyma{Spec: spec}
+	module := requested.Module(f.Release.Name)
+	return module == nil || module.Version == "" && requested.ModuleChannel(f.Release.Name) == f.Channel
+}
+
+// blocked resolves the module as if the turn of the runtime had come, and returns what blocks it.
+func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
+	target, _ := f.Release.Target(f.Channel)
+	asked := f.Catalog
+	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
+		return channel.Turn{Version: target}
+	}
+	var request channel.Request
+	if f.Channel == v1beta2.MandatoryChannel {
+		request = channel.Request{Kyma: k.Name, Module: f.Release.Name, Mandatory: true, Labels: k.Labels,
+			Blocker: channel.PauseBlocker(k, f.Release.Name)}
+	} else {
+		spec, _ := channel.LastRequestOf(k)
+		module := v1beta2.Module{Name: f.Release.Name, Channel: f.Channel}
+		request = channel.RequestFor(k, &v1beta2.Kyma{Spec: spec}, &module)
+	}
+	if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
+		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
+	}
+	request.Now = f.Now
+	request.ManifestVersion = cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
+	request.Installed = cmp.Or(m.Status.Version, request.ManifestVersion)
+	return channel.Resolve(asked, request).Blocker
+}
