@@ -1,0 +1,372 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
+)
+
+// invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
+// a run. Each was seen to fail with a mutation of the code, with -rapid.steps=80:
+//
+//	    mutation                                                                    checks until it failed
+//	1   one slot more in a stage / in the fleet / in a minute (admitStage)          49 / 16 / 5
+//	2   an admission counts without the stage (turnIn, rule 5)                      1
+//	2   an admission counts in a paused rollout (turnIn, rule 5)                    1346
+//	3   the soak is cut by an hour / gates are not asked (progress)                 21 / 5
+//	3   an approval of another plan counts (judgeGate), which is 12 of the design   86
+//	4   a halted rollout keeps its admissions (isHalted)                            1203
+//	5   a runtime that waits gets an older version (keep)                           3, found as 6
+//	6   a runtime with an earlier attempt gets the proven version (keep)            4
+//	9   the rank depends on the number of calls (Places.Of)                         1
+//	10  a runtime that cannot begin keeps its admission (findPending)               399
+//	11  a stage needs no evidence (hasEvidence)                                     1166
+//	15  a rollout that was deleted runs at once (pauseRemade)                       1
+//	16  a failure of the registry counts as any other (judgeUpdate, rule 7)         139
+//	17  an excused runtime is not counted / a failed one twice (tally.count)        138 / 20
+//	18  runtimes are not sorted (judgeAll)                                          2
+//	20  a move has the revision of the one before (begin)                           1
+//	22  a resumption does not end a halt (resume)                                   42
+//	23  the version of a completed rollout is not the proven one (Record)           1
+//	24  one failure more than the budget is allowed (stageOverBudget)               68
+//
+// 8 follows from the model: nothing lowers a version but a request. 19 has no mutation: a fleet of fourteen runtimes
+// cannot exceed the size; TestStatusSize is about a large one. 7, 13 and 14 are about what does not exist yet, and 21
+// is about package plan.
+var invariants = []struct {
+	number int
+	what   string
+	check  func(m *model) string // "" if it holds
+}{
+	{1, "limits are never exceeded", (*model).limits},
+	{3, "no stage begins before the former one has passed", (*model).stages},
+	{4, "nobody is admitted while the rollout is halted, paused or over", (*model).halts},
+	{9, "a runtime does not change the place of another one", (*model).places},
+	{10, "runtimes that cannot begin use no slot", (*model).slots},
+	{11, "no success without evidence", (*model).success},
+	{16, "a failure of the control plane is nobody's failure", (*model).blame},
+	{17, "each runtime has one verdict", (*model).accounts},
+	{18, "the result depends neither on the order nor on a repetition", (*model).repeats},
+	{19, "the status is small", (*model).sizes},
+	{20, "the history names each move once", (*model).history},
+	{24, "a budget that is exceeded halts in the same pass", (*model).budget},
+}
+
+// check checks all invariants.
+func (m *model) check(t *rapid.T) {
+	if m.violation != "" { // 2, 5, 6 and 15 are checked during the actions
+		t.Fatal(m.violation)
+	}
+	for _, i := range invariants {
+		if found := i.check(m); found != "" {
+			t.Fatalf("%d: %s: %s", i.number, i.what, found)
+		}
+	}
+	m.before, m.after, m.result, m.seen = nil, nil, nil, nil // they are about one pass
+}
+
+// checkTurn checks what a controller is allowed to order, by what it sees: 2, 5 and 6.
+func (m *model) checkTurn(p *part, turn channel.Turn) {
+	s := m.cache.release.ChannelStatus(modelChannel)
+	target := m.cache.release.Spec.Channels[0].Version
+	if s == nil || s.Version == "" {
+		return
+	}
+	if !slices.Contains([]string{s.Version, target, p.ordered}, turn.Version) {
+		m.violation = fmt.Sprintf("5: %s gets %s, and the channel is between %s and %s", p.name, turn.Version,
+			s.Version,
+			target)
+	}
+	if turn.Waiting != nil && p.ordered != "" && channel.IsLower(turn.Version, p.ordered) {
+		m.violation = fmt.Sprintf("6: waiting lowers %s from %s to %s", p.name, p.ordered, turn.Version)
+	}
+	if turn.Version != target || p.ordered == target || s.Version == target {
+		return
+	}
+	r := m.cache.rollouts[s.Rollout]
+	if r == nil || r.Spec.To != target {
+		m.violation = fmt.Sprintf("2: %s gets %s without a rollout", p.name, target)
+		return
+	}
+	places, err := PlacesOf(r)
+	if err != nil {
+		m.violation = err.Error()
+		return
+	}
+	place := places.Of(p.name, p.labels)
+	isRunning := r.Spec.State == v1beta2.RolloutRunning && r.Status.HaltedAt.IsZero() && !r.Status.Phase.IsOver()
+	isNew := p.ordered == "" && r.Status.Stage.Index > 0 || p.ordered == "" && r.Status.Phase == v1beta2.RolloutTail
+	if !isRunning || !isNew && (!DecodeAdmitted(r.Status.Admitted)[place.Token] ||
+		place.Stage > int(r.Status.Stage.Index)) {
+		m.violation = fmt.Sprintf("2: %s gets %s and is not admitted by %s: %+v", p.name, target, r.Name, r.Status)
+	}
+}
+
+// members calls visit for each runtime of the last pass with its place.
+func (m *model) members(visit func(r *Runtime, at Place)) {
+	places, err := PlacesOf(m.after)
+	if err != nil {
+		panic(err)
+	}
+	for i := range m.seen {
+		visit(&m.seen[i], places.Of(m.seen[i].Kyma, m.seen[i].Labels))
+	}
+}
+
+// limits: the runtimes that have begun and are not done, and those that may begin, are at most the concurrency of the
+// stage and of the policy, if somebody was admitted in this pass.
+func (m *model) limits() string {
+	if m.result == nil || len(m.result.Admitted) == 0 {
+		return ""
+	}
+	admitted := DecodeAdmitted(m.after.Status.Admitted)
+	using, size, now, all := map[int]int{}, map[int]int{}, map[int]int{}, 0
+	m.members(func(r *Runtime, at Place) {
+		if r.Ordered == m.after.Spec.To || !channel.IsLower(m.after.Spec.To, r.Ordered) {
+			size[at.Stage]++
+		}
+		if slices.Contains(m.result.Admitted, r.Kyma) {
+			now[at.Stage]++
+		}
+		updating := r.Ordered == m.after.Spec.To && r.State == v1beta2.StateProcessing && !r.Started.IsZero() &&
+			r.Reason == "" && r.UnreachableSince.IsZero() && m.now.Sub(laterOf(r.Started,
+			r.Since)) < DefaultRuntimeDeadline
+		if updating || admitted[at.Token] && r.Ordered != m.after.Spec.To {
+			using[at.Stage]++
+			all++
+		}
+	})
+	for stage, n := range now {
+		s := &m.after.Spec.Stages[stage]
+		if limit := int(s.MaxConcurrency.IntVal); using[stage] > limit {
+			return fmt.Sprintf("stage %s: %d of %d may begin, and %d is the limit", s.Name, using[stage], size[stage],
+				limit)
+		}
+		if s.MaxStartsPerMinute > 0 && n > int(s.MaxStartsPerMinute) {
+			return fmt.Sprintf("stage %s: %d begin within a minute, and %d is the limit", s.Name, n,
+				s.MaxStartsPerMinute)
+		}
+	}
+	if limit := int(m.policy.Spec.MaxUpdating); limit > 0 && all > limit {
+		return fmt.Sprintf("%d may begin in the fleet, and %d is the limit", all, limit)
+	}
+	return ""
+}
+
+// stages: 3 and 12.
+func (m *model) stages() string {
+	if m.result == nil || m.before.Status.Stage.Name == "" {
+		return ""
+	}
+	for i := int(m.before.Status.Stage.Index); i < int(m.after.Status.Stage.Index); i++ {
+		s := &m.before.Spec.Stages[i]
+		if i == int(m.before.Status.Stage.Index) && m.now.Before(m.before.Status.Stage.SoakUntil.Time) {
+			return fmt.Sprintf("stage %s is still observed until %v", s.Name, m.before.Status.Stage.SoakUntil)
+		}
+		proven := !m.before.Status.Stage.ProvenAt.IsZero() && i == int(m.before.Status.Stage.Index)
+		if s.Soak.Duration > 0 && !proven && m.after.Status.Stages[i].Proven > 0 {
+			return fmt.Sprintf("stage %s was proven and not observed", s.Name)
+		}
+		for _, g := range s.Gates {
+			if !slices.ContainsFunc(m.before.Spec.Approvals, func(a v1beta2.RolloutApproval) bool {
+				return a.Stage == s.Name && a.Plan == PlanDigest(m.before)
+			}) {
+				return fmt.Sprintf("gate %s of stage %s has no approval of this plan", g.Name, s.Name)
+			}
+		}
+		if m.before.Spec.State != v1beta2.RolloutRunning {
+			return "a rollout that is paused enters a stage"
+		}
+	}
+	return ""
+}
+
+func (m *model) halts() string {
+	if m.after == nil || m.after.Status.Admitted == "" {
+		return ""
+	}
+	// A rollout that has no evidence for the next stage is held, and admits runtimes of the stages before.
+	isHeld := m.after.Status.Phase == v1beta2.RolloutHeld && !slices.ContainsFunc(m.after.Status.Blockers,
+		func(b v1beta2.RolloutBlocker) bool { return b.Code == v1beta2.ReasonNoEvidence })
+	if m.after.Spec.State != v1beta2.RolloutRunning || !m.after.Status.HaltedAt.IsZero() ||
+		m.after.Status.Phase.IsOver() ||
+		m.preflown != nil || isHeld {
+		return fmt.Sprintf("state %s, phase %s, halted at %v, and %s may begin", m.after.Spec.State,
+			m.after.Status.Phase,
+			m.after.Status.HaltedAt, m.after.Status.Admitted)
+	}
+	return ""
+}
+
+func (m *model) places() string {
+	if m.after == nil {
+		return ""
+	}
+	found := ""
+	m.members(func(r *Runtime, at Place) {
+		key := m.after.Spec.Lineage + " " + asText(m.after.Spec.Stages) + " " + r.Kyma + " " + r.Labels["stage"]
+		if was, seen := m.placed[key]; seen && was != at {
+			found = fmt.Sprintf("%s was at %+v and is at %+v", r.Kyma, was, at)
+		}
+		m.placed[key] = at
+	})
+	return found
+}
+
+func (m *model) slots() string {
+	if m.after == nil {
+		return ""
+	}
+	admitted, found := DecodeAdmitted(m.after.Status.Admitted), ""
+	m.members(func(r *Runtime, at Place) {
+		if admitted[at.Token] && (r.Blocked != nil || !r.UnreachableSince.IsZero() ||
+			at.Stage > int(m.after.Status.Stage.Index)) {
+			found = fmt.Sprintf("%s is admitted and cannot begin", r.Kyma)
+		}
+	})
+	return found
+}
+
+func (m *model) success() string {
+	if m.after == nil || m.after.Status.Phase != v1beta2.RolloutCompleted &&
+		m.after.Status.Phase != v1beta2.RolloutTail {
+		return ""
+	}
+	c := &m.after.Status.Runtimes
+	if c.InScope > 0 && c.Proven == 0 && c.Excused+c.Failed+c.Lost == 0 && !m.after.Status.Stage.EvidenceWaived &&
+		len(m.after.Spec.Stages) > 1 && m.before.Status.Phase != v1beta2.RolloutTail &&
+		c.Waiting == c.InScope {
+		return fmt.Sprintf("%s with %+v", m.after.Status.Phase, *c)
+	}
+	return ""
+}
+
+func (m *model) blame() string {
+	if m.after == nil {
+		return ""
+	}
+	candidates := int32(0)
+	m.members(func(r *Runtime, at Place) {
+		cause := evidence.CauseOf(r.Reason)
+		if r.Ordered == m.after.Spec.To && !isWell(r.State) && cause != evidence.CauseControlPlane &&
+			cause != evidence.CausePerson {
+			candidates++
+		}
+	})
+	if failed := m.after.Status.Runtimes.Failed; failed > candidates {
+		return fmt.Sprintf("%d failed, and only %d can have", failed, candidates)
+	}
+	return ""
+}
+
+func (m *model) accounts() string {
+	if m.after == nil || m.after.Status.Phase.IsOver() {
+		return ""
+	}
+	c := &m.after.Status.Runtimes
+	if sum := c.Waiting + c.Updating + c.Proven + c.Failed + c.Lost + c.Excused; sum != c.InScope {
+		return fmt.Sprintf("%d in scope, and the verdicts are %+v", c.InScope, *c)
+	}
+	higher := 0
+	m.members(func(r *Runtime, _ Place) {
+		if channel.IsLower(m.after.Spec.To, r.Ordered) {
+			higher++
+		}
+	})
+	if int(c.InScope)+higher != len(m.seen) {
+		return fmt.Sprintf("%d runtimes, %d in scope, and %d are ahead", len(m.seen), c.InScope, higher)
+	}
+	return ""
+}
+
+func (m *model) repeats() string {
+	if m.result == nil {
+		return ""
+	}
+	in := Inputs{Rollout: m.before, Runtimes: slices.Clone(m.seen), Now: m.now, Preflight: m.preflown, Slots: -1}
+	if m.policy.Spec.MaxUpdating > 0 {
+		in.Slots = int(m.policy.Spec.MaxUpdating)
+	}
+	slices.Reverse(in.Runtimes)
+	turned, err := Advance(in)
+	if err != nil {
+		return err.Error()
+	}
+	if is, was := asText(turned.Status), asText(m.result.Status); is != was {
+		return fmt.Sprintf("in another order:\n%s\n%s", was, is)
+	}
+	in.Rollout = m.after
+	again, err := Advance(in)
+	if err != nil {
+		return err.Error()
+	}
+	if is, was := asText(again.Status), asText(m.after.Status); is != was {
+		return fmt.Sprintf("again at the same time:\n%s\n%s", was, is)
+	}
+	return ""
+}
+
+func (m *model) sizes() string {
+	for name, r := range m.api.rollouts {
+		if n := len(asText(r)); n > 16<<10 {
+			return fmt.Sprintf("%s has %d bytes", name, n)
+		}
+	}
+	return ""
+}
+
+func (m *model) history() string {
+	s := m.api.release.ChannelStatus(modelChannel)
+	if s == nil {
+		return ""
+	}
+	if len(s.History) > maxHistory {
+		return fmt.Sprintf("%d entries", len(s.History))
+	}
+	last := int64(0)
+	for _, h := range s.History {
+		if h.Revision <= last {
+			return fmt.Sprintf("revision %d comes after %d", h.Revision, last)
+		}
+		last = h.Revision
+		if was, found := m.revisions[h.Revision]; found && was != h.Version {
+			return fmt.Sprintf("revision %d was %s and is %s", h.Revision, was, h.Version)
+		}
+		m.revisions[h.Revision] = h.Version
+	}
+	return ""
+}
+
+// budget: more failures than a stage allows, while nobody else fails, halt the rollout in the pass that sees them.
+func (m *model) budget() string {
+	if m.after == nil || m.after.Status.Phase.IsOver() || m.after.Spec.State != v1beta2.RolloutRunning {
+		return ""
+	}
+	failed, others := map[int]int32{}, false
+	m.members(func(r *Runtime, at Place) {
+		switch {
+		case r.Ordered == m.after.Spec.To && r.State == v1beta2.StateError && !r.Started.IsZero() && !r.IsExcused &&
+			r.Reason == v1beta2.ReasonWorkloadFailed && r.UnreachableSince.IsZero():
+			failed[at.Stage]++
+		case !isWell(r.State):
+			others = true
+		}
+	})
+	for stage, n := range failed {
+		s := &m.after.Spec.Stages[stage]
+		acknowledged := int32(0)
+		if is := stageResult(m.after.Status.Stages, s.Name); is != nil {
+			acknowledged = is.AcknowledgedFailed
+		}
+		if !others && n > acknowledged && n > s.MaxFailures.IntVal && m.after.Status.HaltedAt.IsZero() {
+			return fmt.Sprintf("stage %s has %d failures, %d are allowed and %d acknowledged, and it is %s", s.Name, n,
+				s.MaxFailures.IntVal, acknowledged, m.after.Status.Phase)
+		}
+	}
+	return ""
+}

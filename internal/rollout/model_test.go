@@ -1,0 +1,570 @@
+package rollout
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+)
+
+// TestModel plays a fleet, a coordinator and the controllers that obey it, in random orders, and checks the invariants
+// in model_invariants_test.go after every action. A long run:
+//
+//	go test ./internal/rollout -run TestModel -rapid.checks=100000 -timeout 2h
+func TestModel(t *testing.T) {
+	for name, value := range map[string]string{"rapid.checks": "400", "rapid.steps": "80"} {
+		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+			if err := flag.Set(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"coordinate": m.coordinate, "coordinateStale": m.coordinateStale, "sync": m.sync, "obey": m.obey,
+			"ready": m.ready, "error": m.error, "unclear": m.unclear, "registryDown": m.registryDown,
+			"pass":       m.passTime,
+			"disconnect": m.disconnect, "reconnect": m.reconnect, "block": m.block, "unblock": m.unblock,
+			"join":  m.join,
+			"leave": m.leave, "relabel": m.relabel, "move": m.move, "moveBack": m.moveBack, "approve": m.approve,
+			"approveOther": m.approveOther, "pause": m.pause, "resume": m.resume, "abort": m.abort,
+			"deleteRollout": m.deleteRollout, "loseRelease": m.loseRelease, "loseRollout": m.loseRollout,
+			"preflight": m.preflight, "clockBack": m.clockBack,
+			// What happens most of the time is there several times, so that rollouts get to their later stages.
+			"work1": m.work, "work2": m.work, "work3": m.work, "work4": m.work, "finish1": m.finishSome,
+			"finish2": m.finishSome, "fail1": m.failUpdated, "fail2": m.failUpdated, "pass1": m.passTime,
+			"": m.check,
+		})
+		m.finish(t)
+	})
+}
+
+// part is a runtime of the model.
+type part struct {
+	name    string
+	labels  map[string]string
+	ordered string
+	state   v1beta2.State
+	reason  string
+	since   time.Time // of state
+	silent  time.Time // since when it cannot be reached; zero: it can
+	started time.Time
+	rollout string
+	excused bool
+	blocked string // the reason why its window is closed, or a person has paused it; "" if nothing is
+}
+
+// runtime returns what the coordinator knows about the runtime.
+func (p *part) runtime() Runtime {
+	r := Runtime{Kyma: p.name, Labels: p.labels, Ordered: p.ordered, State: p.state, Reason: p.reason, Since: p.since,
+		IsReady: isWell(p.state), IsObserved: true, Started: p.started, Rollout: p.rollout, IsExcused: p.excused,
+		UnreachableSince: p.silent}
+	if !p.silent.IsZero() {
+		r.UnreachableReason = v1beta2.ReasonRuntimeUnreachable
+	}
+	if p.blocked != "" {
+		r.Blocked = func() *channel.Blocker { return &channel.Blocker{Code: p.blocked} }
+	}
+	return r
+}
+
+// stored is what the API server has. version is its resourceVersion.
+type stored struct {
+	version  int
+	release  *v1beta2.ModuleReleaseMeta
+	rollouts map[string]*v1beta2.ModuleRollout
+}
+
+func (s stored) clone() stored {
+	c := stored{version: s.version, release: s.release.DeepCopy(), rollouts: map[string]*v1beta2.ModuleRollout{}}
+	for name, r := range s.rollouts {
+		c.rollouts[name] = r.DeepCopy()
+	}
+	return c
+}
+
+// model is the state of a run.
+type model struct {
+	now       time.Time
+	policy    *v1beta2.RolloutPolicy
+	api       stored
+	cache     stored // what obeying controllers see; it may be old
+	old       stored // what a second coordinator sees
+	parts     map[string]*part
+	joined    int
+	preflown  *v1beta2.RolloutBlocker
+	violation string // set by an action
+
+	// what the last pass of the coordinator has done, for the invariants
+	before, after *v1beta2.ModuleRollout
+	result        *Result
+	seen          []Runtime
+	deleted       string // the name of the rollout that was deleted last
+	lost          bool   // the status of the release was lost, until it is made again
+	revisions     map[int64]string
+	placed        map[string]Place
+}
+
+const (
+	modelChannel = "regular"
+	modelModule  = "mod"
+)
+
+// newModel draws a policy and a fleet.
+func newModel(t *rapid.T) *model {
+	m := &model{now: start, parts: map[string]*part{}, revisions: map[int64]string{},
+		placed: map[string]Place{}}
+	count := func(label string, least, most int) *intstr.IntOrString {
+		return new(intstr.FromInt32(int32(rapid.IntRange(least, most).Draw(t, label))))
+	}
+	stages := []v1beta2.RolloutStage{
+		{Name: "own", Selector: &v1beta2.StageSelector{MatchLabels: map[string]string{"stage": "own"}}},
+		{Name: "half", Percent: 50},
+		{Name: "rest"},
+	}
+	stages = stages[rapid.IntRange(0, 2).Draw(t, "first stage"):]
+	for i := range stages {
+		s := &stages[i]
+		s.MaxConcurrency, s.MaxFailures = count("concurrency", 1, 4), count("failures", 0, 2)
+		s.Soak = metav1.Duration{Duration: time.Duration(rapid.IntRange(0, 2).Draw(t, "soak")) * 10 * time.Minute}
+		if rapid.Bool().Draw(t, "gate") {
+			s.Gates = []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}
+		}
+		if rapid.Bool().Draw(t, "per minute") {
+			s.MaxStartsPerMinute = int32(rapid.IntRange(1, 3).Draw(t, "starts"))
+		}
+	}
+	m.policy = &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard"}, Spec: v1beta2.RolloutPolicySpec{
+		Modules: v1beta2.RolloutModules{Names: []string{"*"}}, Stages: stages,
+		MaxUpdating: int32(rapid.IntRange(0, 5).Draw(t, "max updating"))}}
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: modelModule, Namespace: "kcp-system"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: modelChannel,
+			Version: "1.0.0"}}}}
+	m.api = stored{release: release, rollouts: map[string]*v1beta2.ModuleRollout{}}
+	for range rapid.IntRange(1, 12).Draw(t, "runtimes") {
+		m.join(t)
+	}
+	m.coordinate(t)
+	m.sync(t)
+	m.old = m.api.clone()
+	return m
+}
+
+// names returns the names of the runtimes, sorted.
+func (m *model) names() []string { return slices.Sorted(maps.Keys(m.parts)) }
+
+// pick draws a runtime, or skips the action if there is none.
+func (m *model) pick(t *rapid.T) *part {
+	if len(m.parts) == 0 {
+		t.Skip("no runtime")
+	}
+	return m.parts[rapid.SampledFrom(m.names()).Draw(t, "runtime")]
+}
+
+// active returns the rollout that is under way in the API server, or skips the action.
+func (m *model) active(t *rapid.T) *v1beta2.ModuleRollout {
+	s := m.api.release.ChannelStatus(modelChannel)
+	if s == nil || m.api.rollouts[s.Rollout] == nil || m.api.rollouts[s.Rollout].Status.Phase.IsOver() {
+		t.Skip("no rollout")
+	}
+	return m.api.rollouts[s.Rollout]
+}
+
+// write changes an object in the API server, as a person or a controller does.
+func (m *model) write() { m.api.version++ }
+
+// coordinate is one pass of the coordinator, with fresh objects.
+func (m *model) coordinate(*rapid.T) { m.run(m.api.clone()) }
+
+// coordinateStale is one pass of a second coordinator, which has not seen the last writes. Every write with another
+// resourceVersion than the stored one is refused.
+func (m *model) coordinateStale(*rapid.T) {
+	m.run(m.old.clone())
+	m.old = m.api.clone()
+}
+
+// run does what the rollout controller does with one channel.
+func (m *model) run(view stored) {
+	m.before, m.after, m.result, m.seen = nil, nil, nil, nil
+	save := func(change func(api *stored)) bool {
+		if view.version != m.api.version {
+			return false
+		}
+		change(&m.api)
+		m.write()
+		view = m.api.clone()
+		return true
+	}
+	saveStatus := func(s v1beta2.ChannelStatus) bool {
+		m.lost = m.lost && view.version != m.api.version
+		return save(func(api *stored) { api.release.Status.Channels = []v1beta2.ChannelStatus{s} })
+	}
+	var runtimes []Runtime
+	for _, name := range m.names() {
+		runtimes = append(runtimes, m.parts[name].runtime())
+	}
+	was := cmp.Or(view.release.ChannelStatus(modelChannel), &v1beta2.ChannelStatus{})
+	last := int64(0)
+	for name := range view.rollouts {
+		last = max(last, RevisionOf(name, modelModule, modelChannel))
+	}
+	recorded := Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy,
+		Active: view.rollouts[was.Rollout], Runtimes: runtimes, LastRevision: last, Now: m.now})
+	if recorded.Ended != "" && !save(func(api *stored) {
+		r := api.rollouts[was.Rollout]
+		r.Status.Phase, r.Status.Admitted = recorded.Ended, ""
+	}) {
+		return
+	}
+	if made := recorded.Make; made != nil {
+		if view.version != m.api.version {
+			return
+		}
+		made.CreationTimestamp = metav1.NewTime(m.now)
+		if made.Spec.State == v1beta2.RolloutRunning && (made.Name == m.deleted || m.lost && m.begun()) {
+			m.violation = fmt.Sprintf("15: deleting makes nothing faster: %s runs at once", made.Name)
+		}
+		if m.api.rollouts[made.Name] == nil {
+			save(func(api *stored) { api.rollouts[made.Name] = made })
+		}
+	}
+	s := recorded.Status
+	if active := view.rollouts[s.Rollout]; active != nil && !active.Status.Phase.IsOver() {
+		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, Preflight: m.preflown, Slots: -1}
+		if m.policy.Spec.MaxUpdating > 0 {
+			in.Slots = int(m.policy.Spec.MaxUpdating)
+		}
+		result, err := Advance(in)
+		if err != nil {
+			m.violation = err.Error()
+			return
+		}
+		if !save(func(api *stored) { api.rollouts[active.Name].Status = result.Status }) {
+			return
+		}
+		m.before, m.after, m.result, m.seen = active, view.rollouts[active.Name].DeepCopy(), &result, runtimes
+		if result.Status.Phase == v1beta2.RolloutCompleted {
+			view.release.Status.Channels = []v1beta2.ChannelStatus{s}
+			s = Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Active: m.after,
+				Runtimes: runtimes, LastRevision: last, Now: m.now}).Status
+		}
+	}
+	saveStatus(s)
+}
+
+// work lets the coordinator work, and controllers, of which some are slow.
+func (m *model) work(t *rapid.T) {
+	m.coordinate(t)
+	m.check(t)
+	m.sync(t)
+	areSlow := rapid.Bool().Draw(t, "some are slow")
+	for _, name := range m.names() {
+		if !areSlow || rapid.Bool().Draw(t, "works") {
+			m.obeyWith(m.parts[name])
+		}
+	}
+}
+
+// finishSome makes the runtimes that are being updated Ready, but for one.
+func (m *model) finishSome(t *rapid.T) {
+	left := rapid.IntRange(0, len(m.parts)).Draw(t, "left")
+	for i, name := range m.names() {
+		if p := m.parts[name]; i != left && p.state == v1beta2.StateProcessing {
+			p.set(m, v1beta2.StateReady, "")
+		}
+	}
+}
+
+// failUpdated makes the module fail in a runtime that has a version of a rollout.
+func (m *model) failUpdated(t *rapid.T) {
+	for _, name := range m.names() {
+		if p := m.parts[name]; p.rollout != "" && p.state != v1beta2.StateError {
+			p.set(m, v1beta2.StateError, v1beta2.ReasonWorkloadFailed)
+			return
+		}
+	}
+	t.Skip("nobody has begun")
+}
+
+// sync brings the cache of the controllers up to date.
+func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
+
+// turn is the turn of a runtime by what the controllers see.
+func (m *model) turn(p *part) channel.Turn {
+	turns := Turns(Lookups{Rollout: func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
+		HasPolicy: func(string, string) bool { return true }})
+	return turns(m.cache.release, channel.Request{Kyma: p.name, Labels: p.labels, Module: modelModule,
+		Channel: modelChannel, ManifestVersion: p.ordered})
+}
+
+// obey lets the controller of one runtime order what its turn allows. Nothing else than a turn moves a runtime.
+func (m *model) obey(t *rapid.T) { m.obeyWith(m.pick(t)) }
+
+func (m *model) obeyWith(p *part) {
+	turn := m.turn(p)
+	m.checkTurn(p, turn)
+	if turn.Version == p.ordered || turn.Version == "" || p.ordered != "" && channel.IsLower(turn.Version, p.ordered) ||
+		!p.silent.IsZero() || p.blocked != "" {
+		return
+	}
+	deadline := cmp.Or(turn.RuntimeDeadline, DefaultRuntimeDeadline)
+	p.excused = p.ordered != "" && !turn.IsCorrection && !isWell(p.state) && m.now.Sub(p.since) >= deadline
+	p.ordered, p.state, p.reason, p.since = turn.Version, v1beta2.StateProcessing, "", m.now
+	p.rollout, p.started = "", time.Time{}
+	if turn.Rollout != "" {
+		p.rollout, p.started = turn.Rollout, m.now
+	}
+}
+
+func (p *part) set(m *model, state v1beta2.State, reason string) {
+	if isWell(state) != isWell(p.state) {
+		p.since = m.now
+	}
+	p.state, p.reason = state, reason
+}
+
+func (m *model) ready(t *rapid.T) { m.pick(t).set(m, v1beta2.StateReady, "") }
+
+func (m *model) error(t *rapid.T) { m.pick(t).set(m, v1beta2.StateError, v1beta2.ReasonWorkloadFailed) }
+
+func (m *model) unclear(t *rapid.T) {
+	m.pick(t).set(m, v1beta2.StateProcessing, v1beta2.ReasonInternalError)
+}
+
+func (m *model) registryDown(t *rapid.T) {
+	m.pick(t).set(m, v1beta2.StateError, v1beta2.ReasonRegistryUnreachable)
+}
+
+func (m *model) passTime(t *rapid.T) {
+	m.now = m.now.Add(rapid.SampledFrom([]time.Duration{2 * time.Second, time.Minute, 11 * time.Minute,
+		31 * time.Minute}).Draw(t, "time"))
+}
+
+// clockBack puts the clock back a little, as a new leader on another machine does.
+func (m *model) clockBack(*rapid.T) { m.now = m.now.Add(-3 * time.Second) }
+
+func (m *model) disconnect(t *rapid.T) {
+	if p := m.pick(t); p.silent.IsZero() {
+		p.silent = m.now
+	}
+}
+
+func (m *model) reconnect(t *rapid.T) { m.pick(t).silent = time.Time{} }
+
+func (m *model) block(t *rapid.T) {
+	m.pick(t).blocked = rapid.SampledFrom([]string{v1beta2.ReasonModulePaused, v1beta2.ReasonWaitingForWindow}).
+		Draw(t, "blocked")
+}
+
+func (m *model) unblock(t *rapid.T) { m.pick(t).blocked = "" }
+
+// join adds a runtime. Its first version is installed at once.
+func (m *model) join(t *rapid.T) {
+	if len(m.parts) >= 14 {
+		t.Skip("enough runtimes")
+	}
+	m.joined++
+	p := &part{name: fmt.Sprintf("runtime-%03d", m.joined), since: m.now, state: v1beta2.StateReady, ordered: "1.0.0"}
+	if m.cache.release != nil {
+		turn := m.turn(&part{name: p.name})
+		m.checkTurn(&part{name: p.name}, turn)
+		p.ordered = cmp.Or(turn.Version, "1.0.0")
+	}
+	m.parts[p.name] = p
+	m.drawLabels(t, p)
+}
+
+func (m *model) drawLabels(t *rapid.T, p *part) {
+	p.labels = map[string]string{"stage": rapid.SampledFrom([]string{"own", "other"}).Draw(t, "label")}
+}
+
+func (m *model) leave(t *rapid.T) { delete(m.parts, m.pick(t).name) }
+
+func (m *model) relabel(t *rapid.T) { m.drawLabels(t, m.pick(t)) }
+
+// move points the channel to a version that may be higher or lower than the present one.
+func (m *model) move(t *rapid.T) {
+	m.api.release.Spec.Channels[0].Version = rapid.SampledFrom([]string{"1.0.0", "1.1.0", "1.2.0", "2.0.0"}).Draw(t,
+		"to")
+	m.write()
+}
+
+func (m *model) moveBack(t *rapid.T) {
+	s := m.api.release.ChannelStatus(modelChannel)
+	if s == nil || s.Version == "" {
+		t.Skip("nothing is proven")
+	}
+	m.api.release.Spec.Channels[0].Version = s.Version
+	m.write()
+}
+
+func (m *model) approve(t *rapid.T) {
+	r := m.active(t)
+	stage := rapid.SampledFrom(r.Spec.Stages).Draw(t, "stage").Name
+	r.Spec.Approvals = append(r.Spec.Approvals, v1beta2.RolloutApproval{Stage: stage, By: "ann", Plan: r.Status.Plan})
+	m.write()
+}
+
+func (m *model) approveOther(t *rapid.T) {
+	r := m.active(t)
+	r.Spec.Approvals = append(r.Spec.Approvals, v1beta2.RolloutApproval{Stage: r.Status.Stage.Name, By: "bob",
+		Plan: "sha256:other"})
+	m.write()
+}
+
+// pause pauses the rollout. The controllers may see it before the coordinator.
+func (m *model) pause(t *rapid.T) {
+	m.active(t).Spec.State = v1beta2.RolloutPaused
+	m.write()
+	if rapid.Bool().Draw(t, "seen") {
+		m.sync(t)
+	}
+}
+
+func (m *model) resume(t *rapid.T) {
+	r := m.active(t)
+	r.Spec.State = v1beta2.RolloutRunning
+	if rapid.Bool().Draw(t, "with a resumption") {
+		r.Spec.Resumptions = append(r.Spec.Resumptions, v1beta2.RolloutResumption{By: "ann", Reason: "known"})
+	}
+	m.write()
+}
+
+func (m *model) abort(t *rapid.T) {
+	m.active(t).Spec.State = v1beta2.RolloutAborted
+	m.write()
+}
+
+// begun reports whether a rollout has ordered the version that the channel points to.
+func (m *model) begun() bool {
+	target := m.api.release.Spec.Channels[0].Version
+	for _, p := range m.parts {
+		if p.ordered == target && p.rollout != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) deleteRollout(t *rapid.T) {
+	r := m.active(t)
+	m.deleted = r.Name
+	delete(m.api.rollouts, r.Name)
+	m.write()
+}
+
+func (m *model) loseRelease(*rapid.T) {
+	m.api.release.Status = v1beta2.ModuleReleaseMetaStatus{}
+	m.revisions, m.lost, m.deleted = map[int64]string{}, true, ""
+	m.write()
+}
+
+func (m *model) loseRollout(t *rapid.T) {
+	r := m.active(t)
+	r.Status = v1beta2.ModuleRolloutStatus{}
+	m.write()
+}
+
+func (m *model) preflight(*rapid.T) {
+	if m.preflown == nil {
+		m.preflown = &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Message: "no template",
+			Remedy: "publish"}
+	} else {
+		m.preflown = nil
+	}
+}
+
+// finish heals everything, approves everything, and lets the controllers work. Then every rollout has to end, or to
+// name what a person has to do (22), and everybody has the version (23).
+func (m *model) finish(t *rapid.T) {
+	m.preflown = nil
+	for range 400 {
+		for _, name := range m.names() {
+			p := m.parts[name]
+			p.silent, p.blocked = time.Time{}, ""
+			p.set(m, v1beta2.StateReady, "")
+		}
+		m.coordinate(t)
+		m.check(t)
+		m.sync(t)
+		for _, name := range m.names() {
+			p := m.parts[name]
+			turn := m.turn(p)
+			m.checkTurn(p, turn)
+			if turn.Version != "" && channel.IsLower(p.ordered, turn.Version) {
+				p.ordered, p.rollout, p.started = turn.Version, turn.Rollout, m.now
+				p.since = m.now
+			}
+		}
+		m.now = m.now.Add(time.Minute)
+		s := m.api.release.ChannelStatus(modelChannel)
+		r := m.api.rollouts[s.Rollout]
+		if r == nil || r.Status.Phase.IsOver() {
+			if r == nil && s.Version == s.Target {
+				m.checkEveryoneHas(t, s.Version)
+				return
+			}
+			if r != nil && r.Spec.State == v1beta2.RolloutAborted {
+				return
+			}
+			continue
+		}
+		switch {
+		case r.Spec.State == v1beta2.RolloutPaused && r.Status.HaltedAt.IsZero():
+			m.mustName(t, r, v1beta2.ReasonRolloutPaused)
+			r.Spec.State = v1beta2.RolloutRunning
+		case !r.Status.HaltedAt.IsZero(), slices.ContainsFunc(r.Status.Blockers, func(b v1beta2.RolloutBlocker) bool {
+			return b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
+		}):
+			r.Spec.State = v1beta2.RolloutRunning
+			r.Spec.Resumptions = append(r.Spec.Resumptions, v1beta2.RolloutResumption{By: "ann", Reason: "known"})
+		case r.Status.Phase == v1beta2.RolloutWaitingForGate:
+			m.mustName(t, r, v1beta2.ReasonApprovalNeeded)
+			r.Spec.Approvals = append(r.Spec.Approvals, v1beta2.RolloutApproval{Stage: r.Status.Stage.Name, By: "ann",
+				Plan: r.Status.Plan})
+		}
+		m.write()
+	}
+	s := m.api.release.ChannelStatus(modelChannel)
+	t.Fatalf("22: the rollout does not end: %+v", m.api.rollouts[s.Rollout].Status)
+}
+
+// mustName fails unless a rollout names what a person has to do.
+func (m *model) mustName(t *rapid.T, r *v1beta2.ModuleRollout, code string) {
+	if !slices.ContainsFunc(r.Status.Blockers, func(b v1beta2.RolloutBlocker) bool {
+		return b.Code == code && b.Remedy != ""
+	}) {
+		t.Fatalf("22: a rollout in phase %s does not name %s with a remedy: %+v", r.Status.Phase, code,
+			r.Status.Blockers)
+	}
+}
+
+// checkEveryoneHas: after the rollout, everybody has the version, or a higher one.
+func (m *model) checkEveryoneHas(t *rapid.T, version string) {
+	for _, name := range m.names() {
+		if p := m.parts[name]; channel.IsLower(p.ordered, version) && m.turn(p).Version != version {
+			t.Fatalf("23: %s keeps %s after the rollout to %s", name, p.ordered, version)
+		}
+	}
+}
+
+// asText returns a value as JSON.
+func asText(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
