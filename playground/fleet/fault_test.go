@@ -260,6 +260,22 @@ func TestOperator(t *testing.T) {
 	}
 	apply(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"manager","namespace":"default"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"d"}]}}}}`)
 	waitFor(t, func() bool { return state() == "Ready" })
+
+	kind := schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	c.Operate(kind, "Error")
+	if s := state(); s != "Error" {
+		t.Errorf("state is %q, and the operator fails", s)
+	}
+	apply(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"one","namespace":"default"},"spec":{"a":"b"}}`)
+	version := c.Version()
+	waitFor(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.tasks) == 0 })
+	if s := state(); s != "Error" || c.Version() != version {
+		t.Errorf("after a change the state is %q, and %d changes more", s, c.Version()-version)
+	}
+	c.Operate(kind, "")
+	if s := state(); s != "Ready" {
+		t.Errorf("state is %q, and the operator works again", s)
+	}
 }
 
 // watchEvents reads events until it has want events or no more events arrive.

@@ -240,16 +240,17 @@ type Cluster struct {
 	valid   atomic.Pointer[string]  // the valid token; nil until it is first needed
 
 	mu        sync.Mutex
-	objects   []*object     // in the order of their keys; guarded by mu, as all following fields
-	log       []event       // the newest changes, for watches
-	logged    time.Time     // time of the last change in log
-	forgotten uint32        // version of the newest change that is no longer in log
-	version   uint32        // resourceVersion of the last change
-	changed   chan struct{} // closed at the next change; nil if no watch waits
-	tasks     []dueTask     // the planned tasks of controllers
-	wakeAt    time.Time     // time of the cluster's entry in agenda; zero if there is no entry
-	connected []*connection // open connections
-	port      *ownPort      // only with Options.OwnPorts
+	objects   []*object                   // in the order of their keys; guarded by mu, as all following fields
+	log       []event                     // the newest changes, for watches
+	logged    time.Time                   // time of the last change in log
+	forgotten uint32                      // version of the newest change that is no longer in log
+	version   uint32                      // resourceVersion of the last change
+	changed   chan struct{}               // closed at the next change; nil if no watch waits
+	tasks     []dueTask                   // the planned tasks of controllers
+	wakeAt    time.Time                   // time of the cluster's entry in agenda; zero if there is no entry
+	connected []*connection               // open connections
+	port      *ownPort                    // only with Options.OwnPorts
+	operates  map[schema.GroupKind]string // the states that replace those of Operators; nil: none
 
 	counts counters
 }

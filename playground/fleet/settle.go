@@ -433,9 +433,36 @@ func (c *Cluster) operateLocked(o *object) {
 			return
 		}
 	}
-	data, err := json.Marshal(map[string]any{"status": map[string]any{"state": operator.state()}})
+	c.setStateLocked(o, operator)
+}
+
+// setStateLocked sets status.state of a custom resource.
+func (c *Cluster) setStateLocked(o *object, operator *Operator) {
+	state := operator.state()
+	if other, found := c.operates[operator.Kind]; found {
+		state = other
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"state": state}})
 	if err == nil {
 		c.controlLocked(o, http.MethodPatch, "status", "operator", data)
+	}
+}
+
+// Operate makes the operator of a kind set another state from now on, and at once for the custom resources that exist.
+// An empty state means the state of the Operator again.
+func (c *Cluster) Operate(kind schema.GroupKind, state string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.operates == nil {
+		c.operates = map[schema.GroupKind]string{}
+	}
+	if c.operates[kind] = state; state == "" {
+		delete(c.operates, kind)
+	}
+	for _, o := range slices.Clone(c.objects) {
+		if operator := c.fleet.operatorOf(o.body); operator != nil && operator.Kind == kind {
+			c.setStateLocked(o, operator)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@
 //	failover  the manager is killed, and a second replica takes over; if several replicas work (--replicas), one is killed
 //	rotate    the credentials of all clusters are replaced
 //	faults    5 % of the clusters are dead, 5 % slow by 2 s, the others refuse 1 % of all requests with 429; then a channel points to a new version, as in upgrade
+//	rollout   a RolloutPolicy with five stages; a version that works, while 1 % of the clusters fail for another reason and 5 % are dead; then a version that fails in 1 % of the clusters, which has to halt
 //	delete    all Kymas are deleted
 //
 // The fleet counts requests to runtimes. The API server's own metrics count requests to the control plane; the requests

@@ -32,6 +32,7 @@ var scenarios = []scenario{
 	{"failover", failover},
 	{"rotate", rotate},
 	{"faults", faults},
+	{"rollout", staged},
 	{"delete", remove},
 }
 
@@ -46,7 +47,7 @@ func chosen(names string) ([]scenario, error) {
 		case !slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name }):
 			return nil, fmt.Errorf(
 				"--scenario: there is no %q; choose all or some of install, idle, edit, upgrade, restart, failover, "+
-					"rotate, faults, delete, separated by commas", name)
+					"rotate, faults, rollout, delete, separated by commas", name)
 		}
 		wanted[name] = true
 	}

@@ -1,0 +1,439 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// Faults of the scenario rollout.
+const (
+	failingShare = 0.01             // clusters in which a module fails
+	failingTime  = 20 * time.Second // a failure that has nothing to do with the version ends after this time
+)
+
+const (
+	stagedWrites      = "writes to the control plane per module of a good rollout"
+	rolloutWrites     = "writes of the status of the rollout"
+	rolloutSize       = "size of the ModuleRollout, bytes"
+	coordinatorMedian = "time of the coordinator for a reconcile, p50 at most, ms"
+	coordinatorTime   = "time of the coordinator for a reconcile, p99 at most, ms"
+	editsInRollout    = "applied during a rollout"
+	goodHalts         = "halts of the good version"
+	badHolders        = "runtimes with the bad version when it halted"
+	badLater          = "runtimes that began after the halt"
+	haltSeconds       = "from the failure beyond the budget until the halt, s"
+	waitersRequests   = "requests to runtimes whose turn did not come"
+	waitersWrites     = "of these, writes"
+)
+
+// staged moves the channel of a module twice through stages. The first version works; meanwhile some clusters fail for
+// other reasons, before and during the rollout, and some are dead: the rollout must reach all others. The second
+// version fails in some clusters: the rollout must halt.
+func staged(ctx context.Context, r *rig, s *Scenario) error {
+	if err := r.prepareStages(ctx); err != nil {
+		return err
+	}
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	touched, err := r.goodRollout(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	return r.badRollout(ctx, s, touched)
+}
+
+// prepareStages creates the policy, and labels the clusters of its first stage.
+func (r *rig) prepareStages(ctx context.Context) error {
+	percent := func(text string) *intstr.IntOrString { return new(intstr.FromString(text)) }
+	stage := func(name string, share int32, concurrency, failures string) v1beta2.RolloutStage {
+		return v1beta2.RolloutStage{Name: name, Percent: share, MaxConcurrency: percent(concurrency),
+			MaxFailures: percent(failures), Soak: metav1.Duration{Duration: 5 * time.Second}}
+	}
+	own, canary := stage("own", 0, "100%", "0%"), stage("canary", 1, "100%", "0%")
+	own.Selector, canary.MinCount = &v1beta2.StageSelector{MatchLabels: map[string]string{"stage": "own"}}, 5
+	rest := stage("rest", 0, "20%", "0.5%")
+	rest.Soak = metav1.Duration{}
+	policy := &v1beta2.RolloutPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench", Namespace: v1beta2.ControlPlaneNamespace},
+		Spec: v1beta2.RolloutPolicySpec{
+			Modules: v1beta2.RolloutModules{Names: []string{r.modules[0].name}},
+			Stages: []v1beta2.RolloutStage{own, canary, stage("early", 10, "50%", "0.5%"), stage("half", 50, "20%", "0.5%"),
+				rest},
+		},
+	}
+	if err := r.plane.client.Create(ctx, policy); err != nil {
+		return fmt.Errorf("creating RolloutPolicy bench: %w", err)
+	}
+	n := max(1, r.clusters/100)
+	return each(ctx, creating, n, func(k int) error { return r.label(ctx, spread(k, n, r.clusters), "stage", "own") })
+}
+
+// label sets a label of the Kyma of a cluster.
+func (r *rig) label(ctx context.Context, i int, key, value string) error {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: r.fleet.Cluster(i).Name(),
+		Namespace: v1beta2.ControlPlaneNamespace}}
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, key, value)
+	if err := r.plane.client.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("labelling Kyma %s: %w", k.Name, err)
+	}
+	return nil
+}
+
+// goodRollout is the rollout of a version that works. It returns the clusters to which something else was done.
+func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]bool, err error) {
+	m := r.modules[0]
+	dead := map[int]bool{}
+	for _, i := range r.pick(deadShare, 2) {
+		dead[i] = true
+	}
+	failing := r.pick(failingShare, 4)
+	broken, unlucky := failing, []int(nil)
+	if r.clusters >= 1000 { // in a small fleet the budget is 0, so that one failure halts the rollout
+		broken, unlucky = failing[:len(failing)/2], failing[len(failing)/2:]
+	}
+	if err := r.breakBefore(ctx, m, dead, broken); err != nil {
+		return nil, err
+	}
+	isBroken := map[int]bool{}
+	for _, i := range broken {
+		isBroken[i] = true
+	}
+	before, err := r.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := r.follow(ctx)
+	defer seen.stop()
+	begin := time.Now()
+	o, err := r.release(ctx, m, "1.3.0", func(i int) bool { return !dead[i] && !isBroken[i] })
+	if err != nil {
+		return nil, err
+	}
+	defer o.stop()
+	stop := r.failAtRandom(ctx, m, unlucky)
+	defer stop()
+	name, err := r.rolloutOf(ctx, m, "1.3.0")
+	if err != nil {
+		return nil, err
+	}
+	through := func() bool {
+		all, done := o.readyAt.count()
+		return done == all || seen.of(name).phase == v1beta2.RolloutHalted
+	}
+	edits, err := r.editMany(ctx, "during "+name, through)
+	if err != nil {
+		return nil, err
+	}
+	r.stage.set(func() string { return fmt.Sprintf("%s: %s", seen.of(name), o) })
+	if err := until(ctx, r.waitTimeout(), name+" to reach all clusters", func() (bool, error) { return through(), nil }); err != nil {
+		return nil, err
+	}
+	s.Values[goodHalts] = float64(seen.of(name).halts)
+	if seen.of(name).halts > 0 {
+		return nil, fmt.Errorf("%s has halted: %s", name, seen.of(name).message)
+	}
+	s.Seconds = time.Since(begin).Seconds()
+	after, err := r.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done, _ := o.readyAt.count()
+	edited, _ := edits.readyAt.count()
+	written := writes(difference(before.requests, after.requests))
+	s.Clusters, s.Installs = done, done+edited
+	s.Values[stagedWrites] = float64(written) / float64(done+edited) // an edit is an installation
+	s.Values[rolloutWrites], s.Values[rolloutSize] = float64(seen.of(name).writes), float64(seen.of(name).size)
+	s.Latencies["applied"], s.Latencies["ready"] = summary(o.appliedAt.times()), summary(o.readyAt.times())
+	s.Latencies[editsInRollout] = summary(edits.appliedAt.times())
+	touched = maps.Clone(dead)
+	for i := range r.clusters {
+		if isBroken[i] || edits.appliedAt.started(i) {
+			touched[i] = true
+		}
+	}
+	return touched, r.mend(ctx, m, dead, broken, edits, o)
+}
+
+// breakBefore lets clusters die and modules fail before a rollout, and waits until the manager has noticed.
+func (r *rig) breakBefore(ctx context.Context, m *module, dead map[int]bool, broken []int) error {
+	for i := range dead {
+		r.fleet.Cluster(i).Fault(fleet.Fault{Dead: fleet.Refused})
+	}
+	for _, i := range broken {
+		r.fleet.Cluster(i).Operate(m.operator().Kind, string(v1beta2.StateError))
+	}
+	for i := range dead { // a change of the Kyma makes the manager try at once
+		if err := r.label(ctx, i, "bench", "dead"); err != nil {
+			return err
+		}
+	}
+	return until(ctx, 5*time.Minute, "the manager to notice dead and failing clusters", func() (bool, error) {
+		for i := range dead {
+			if r.kymas.at(i).state == v1beta2.StateReady {
+				return false, nil
+			}
+		}
+		for _, i := range broken {
+			if r.kymas.at(i).modules[m.name].state != v1beta2.StateError {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// failAtRandom makes the module of some clusters fail for a while during a rollout, each at another time.
+func (r *rig) failAtRandom(ctx context.Context, m *module, which []int) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	for n, i := range which {
+		go func() {
+			if pause(ctx, time.Duration(n+1)*time.Minute/time.Duration(len(which))) == nil {
+				r.fleet.Cluster(i).Operate(m.operator().Kind, string(v1beta2.StateError))
+				_ = pause(ctx, failingTime) // canceled: it ends now
+			}
+			r.fleet.Cluster(i).Operate(m.operator().Kind, "")
+		}()
+	}
+	return stop
+}
+
+// mend ends the faults of goodRollout, and waits until the affected clusters have the version.
+func (r *rig) mend(ctx context.Context, m *module, dead map[int]bool, broken []int, edits, o *rollout) error {
+	for _, i := range broken {
+		r.fleet.Cluster(i).Operate(m.operator().Kind, "")
+		o.readyAt.start(i)
+	}
+	for i := range dead {
+		r.fleet.Cluster(i).Rotate()
+		r.fleet.Cluster(i).Heal()
+		if err := r.renewAccess(ctx, i); err != nil {
+			return err
+		}
+		o.readyAt.start(i)
+	}
+	if err := r.await(ctx, o.readyAt, "dead and failing clusters to follow"); err != nil {
+		return err
+	}
+	return r.takeBack(ctx, edits)
+}
+
+// badRollout is the rollout of a version that fails in some clusters. Requests to clusters that were touched before are
+// not counted, because they may be about that.
+func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool) error {
+	m, version := r.modules[0], "1.4.0"
+	bad := map[int]bool{}
+	for _, i := range r.pick(failingShare, 6) {
+		bad[i] = true
+	}
+	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
+		return err
+	}
+	if err := r.settle(ctx, s); err != nil { // every runtime gets the new ModuleTemplate
+		return err
+	}
+	for i := range r.clusters {
+		r.fleet.Cluster(i).Mark()
+	}
+	var mu sync.Mutex // guards the two following variables
+	var lastFailure time.Time
+	has := map[int]bool{}
+	stop := r.changes.listenApplied(func(i int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if has[i] || !r.applied(i, m, version) {
+			return
+		}
+		has[i] = true
+		if bad[i] {
+			lastFailure = time.Now()
+			r.fleet.Cluster(i).Operate(m.operator().Kind, string(v1beta2.StateError))
+		}
+	})
+	defer stop()
+	holders := func() int { mu.Lock(); defer mu.Unlock(); return len(has) }
+	seen := r.follow(ctx)
+	defer seen.stop()
+	if err := m.assign(ctx, r.plane.client, version); err != nil {
+		return err
+	}
+	name, err := r.rolloutOf(ctx, m, version)
+	if err != nil {
+		return err
+	}
+	r.stage.set(func() string { return fmt.Sprintf("%s: %d clusters have the bad version", seen.of(name), holders()) })
+	if err := until(ctx, r.waitTimeout(), name+" to halt", func() (bool, error) {
+		is := seen.of(name).phase
+		if is.IsOver() {
+			return false, fmt.Errorf("%s is %s, and should have halted", name, is)
+		}
+		return is == v1beta2.RolloutHalted, nil
+	}); err != nil {
+		return err
+	}
+	mu.Lock()
+	s.Values[haltSeconds] = seen.of(name).haltedAt.Sub(lastFailure).Seconds()
+	mu.Unlock()
+	if err := r.settle(ctx, s); err != nil { // what was admitted before the halt finishes
+		return err
+	}
+	first := holders()
+	s.Values[badHolders] = float64(first)
+	if err := pause(ctx, r.watched); err != nil {
+		return err
+	}
+	s.Values[badLater] = float64(holders() - first)
+	waiting := map[string]int{}
+	for i := range r.clusters {
+		mu.Lock()
+		began := has[i]
+		mu.Unlock()
+		if !began && !touched[i] {
+			for what, n := range r.fleet.Cluster(i).Since().Requests {
+				waiting[what] += n
+			}
+		}
+	}
+	s.Values[waitersRequests], s.Values[waitersWrites] = float64(total(waiting)), float64(writes(waiting))
+	for what, n := range waiting {
+		s.Values[waitersRequests+": "+what] = float64(n)
+	}
+	if s.Values[coordinatorMedian], err = r.reconcileTime(ctx, "rollout", 0.5); err != nil {
+		return err
+	}
+	if s.Values[coordinatorTime], err = r.reconcileTime(ctx, "rollout", 0.99); err != nil {
+		return err
+	}
+	for i := range bad {
+		r.fleet.Cluster(i).Operate(m.operator().Kind, "")
+	}
+	return nil
+}
+
+// rolloutOf waits until the ModuleRollout of a version exists, and returns its name.
+func (r *rig) rolloutOf(ctx context.Context, m *module, version string) (name string, err error) {
+	err = until(ctx, 2*time.Minute, "the ModuleRollout of "+m.name+" "+version, func() (bool, error) {
+		release := &v1beta2.ModuleReleaseMeta{}
+		key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: m.name}
+		if err := r.plane.client.Get(ctx, key, release); err != nil {
+			return false, err
+		}
+		if c := release.ChannelStatus(benchChannel); c != nil && c.Target == version {
+			name = c.Rollout
+		}
+		return name != "", nil
+	})
+	return name, err
+}
+
+// rolloutState is what a watch has shown of a ModuleRollout.
+type rolloutState struct {
+	phase    v1beta2.RolloutPhase
+	stage    string
+	message  string
+	writes   int // changes
+	size     int // the largest size in bytes
+	halts    int
+	haltedAt time.Time
+}
+
+func (s rolloutState) String() string { return fmt.Sprintf("%s %s", s.phase, s.stage) }
+
+// rollouts follows all ModuleRollouts.
+type rollouts struct {
+	stop func()
+
+	mu     sync.Mutex
+	states map[string]rolloutState // by name; guarded by mu
+}
+
+func (f *rollouts) of(name string) rolloutState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.states[name]
+}
+
+// follow starts to follow all ModuleRollouts.
+func (r *rig) follow(ctx context.Context) *rollouts {
+	f := &rollouts{states: map[string]rolloutState{}}
+	ctx, f.stop = context.WithCancel(ctx)
+	go func() {
+		for ctx.Err() == nil {
+			watch, err := r.plane.client.Watch(ctx, &v1beta2.ModuleRolloutList{},
+				client.InNamespace(v1beta2.ControlPlaneNamespace))
+			if err != nil {
+				_ = pause(ctx, time.Second) // canceled: the loop ends
+				continue
+			}
+			for e := range watch.ResultChan() {
+				if o, ok := e.Object.(*v1beta2.ModuleRollout); ok {
+					f.note(o)
+				}
+			}
+		}
+	}()
+	return f
+}
+
+func (f *rollouts) note(o *v1beta2.ModuleRollout) {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.states[o.Name]
+	if o.Status.Phase == v1beta2.RolloutHalted && s.phase != v1beta2.RolloutHalted {
+		s.halts++
+		s.haltedAt = time.Now()
+	}
+	s.phase, s.stage, s.message = o.Status.Phase, o.Status.Stage.Name, o.Status.Message
+	s.writes++
+	s.size = max(s.size, len(data))
+	f.states[o.Name] = s
+}
+
+// reconcileTime returns the upper end of the histogram bucket with a percentile of the reconcile times of a controller,
+// in milliseconds.
+func (r *rig) reconcileTime(ctx context.Context, controller string, share float64) (float64, error) {
+	counts := map[float64]float64{}
+	most := 0.0
+	for _, m := range r.crew {
+		text, err := readMetrics(ctx, m.metrics)
+		if err != nil {
+			return 0, err
+		}
+		for _, b := range parseMetrics(text, "controller_runtime_reconcile_time_seconds_bucket") {
+			if b.labels["controller"] != controller {
+				continue
+			}
+			var le float64
+			if _, err := fmt.Sscanf(b.labels["le"], "%g", &le); err == nil {
+				counts[le] += b.value
+				most = max(most, counts[le])
+			}
+		}
+	}
+	found := 0.0
+	for le, n := range counts {
+		if n >= share*most && (found == 0 || le < found) {
+			found = le
+		}
+	}
+	return found * 1000, nil
+}
