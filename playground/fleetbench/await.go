@@ -39,9 +39,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// each calls work with 0 to n-1, from parallel goroutines. It returns the first error. After an error, it starts no new
-// call.
-func each(ctx context.Context, parallel, n int, work func(i int) error) error {
+// each calls work with 0 to n-1, from as many goroutines as creating says. It returns the first error. After an error,
+// it starts no new call.
+func each(ctx context.Context, n int, work func(i int) error) error {
 	var (
 		next  atomic.Int64
 		group sync.WaitGroup
@@ -50,7 +50,7 @@ func each(ctx context.Context, parallel, n int, work func(i int) error) error {
 	)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for range min(parallel, n) {
+	for range min(creating, n) {
 		group.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := work(i); err != nil {

@@ -30,7 +30,7 @@ func remove(ctx context.Context, r *rig, s *Scenario) error {
 		return fmt.Sprintf("%d deleted, %d of them gone", started, done)
 	})
 	begin := time.Now()
-	err := each(ctx, creating, r.clusters, func(i int) error {
+	err := each(ctx, r.clusters, func(i int) error {
 		goneAt.start(i)
 		return r.unregister(ctx, i)
 	})

@@ -31,7 +31,7 @@ func install(ctx context.Context, r *rig, s *Scenario) error {
 		return fmt.Sprintf("%d registered, %d applied, %d Ready", started, applied, done)
 	})
 	begin := time.Now()
-	err := each(ctx, creating, r.clusters, func(i int) error {
+	err := each(ctx, r.clusters, func(i int) error {
 		appliedAt.start(i)
 		readyAt.start(i)
 		return r.register(ctx, i)

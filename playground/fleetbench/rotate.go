@@ -41,7 +41,7 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 		return fmt.Sprintf("%d rotated, %d of the new credentials used", all, done)
 	})
 	marks := make([]int, r.clusters)
-	err = each(ctx, creating, r.clusters, func(i int) error {
+	err = each(ctx, r.clusters, func(i int) error {
 		c := r.fleet.Cluster(i)
 		c.Rotate()
 		marks[i] = c.Requests()

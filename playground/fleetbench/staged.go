@@ -73,15 +73,15 @@ func (r *rig) prepareStages(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "bench", Namespace: v1beta2.ControlPlaneNamespace},
 		Spec: v1beta2.RolloutPolicySpec{
 			Modules: v1beta2.RolloutModules{Names: []string{r.modules[0].name}},
-			Stages: []v1beta2.RolloutStage{own, canary, stage("early", 10, "50%", "0.5%"), stage("half", 50, "20%", "0.5%"),
-				rest},
+			Stages: []v1beta2.RolloutStage{own, canary, stage("early", 10, "50%", "0.5%"),
+				stage("half", 50, "20%", "0.5%"), rest},
 		},
 	}
 	if err := r.plane.client.Create(ctx, policy); err != nil {
 		return fmt.Errorf("creating RolloutPolicy bench: %w", err)
 	}
 	n := max(1, r.clusters/100)
-	return each(ctx, creating, n, func(k int) error { return r.label(ctx, spread(k, n, r.clusters), "stage", "own") })
+	return each(ctx, n, func(k int) error { return r.label(ctx, spread(k, n, r.clusters), "stage", "own") })
 }
 
 // label sets a label of the Kyma of a cluster.
@@ -141,7 +141,9 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 		return nil, err
 	}
 	r.stage.set(func() string { return fmt.Sprintf("%s: %s", seen.of(name), o) })
-	if err := until(ctx, r.waitTimeout(), name+" to reach all clusters", func() (bool, error) { return through(), nil }); err != nil {
+	if err := until(ctx, r.waitTimeout(), name+" to reach all clusters", func() (bool, error) {
+		return through(), nil
+	}); err != nil {
 		return nil, err
 	}
 	s.Values[goodHalts] = float64(seen.of(name).halts)
