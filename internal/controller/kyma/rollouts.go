@@ -65,16 +65,21 @@ func (r *Reconciler) onRollout() handler.EventHandler {
 		if was.Status.Admitted == is.Status.Admitted || is.Status.Admitted == "" {
 			return
 		}
-		var kymas []string
-		if is.Spec.Channel == v1beta2.MandatoryChannel {
-			kymas = r.namesOf(ctx)
-		} else {
-			kymas = r.namesOf(ctx, client.MatchingFields{moduleIndex: is.Spec.Module})
-		}
-		for _, name := range rollout.NewlyAdmitted(is.Spec.Lineage, was.Status.Admitted, is.Status.Admitted, kymas) {
-			r.enqueueAdmitted(name)
-		}
+		r.enqueueTurns(ctx, is, was.Status.Admitted)
 	}}
+}
+
+// enqueueTurns enqueues the Kymas that a rollout admits, and that were not admitted before.
+func (r *Reconciler) enqueueTurns(ctx context.Context, is *v1beta2.ModuleRollout, before string) {
+	var kymas []string
+	if is.Spec.Channel == v1beta2.MandatoryChannel {
+		kymas = r.namesOf(ctx)
+	} else {
+		kymas = r.namesOf(ctx, client.MatchingFields{moduleIndex: is.Spec.Module})
+	}
+	for _, name := range rollout.NewlyAdmitted(is.Spec.Lineage, before, is.Status.Admitted, kymas) {
+		r.enqueueAdmitted(name)
+	}
 }
 
 // namesOf returns the names of Kymas in the cache.
@@ -99,15 +104,31 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 		for i := range is.Status.Channels {
 			c := &is.Status.Channels[i]
 			before := was.ChannelStatus(c.Channel)
-			if before != nil && before.Version == c.Version && before.Target == c.Target && before.Policy == c.Policy {
+			if before != nil && before.Version == c.Version && before.Target == c.Target && before.Policy == c.Policy &&
+				before.Rollout == c.Rollout {
 				continue
 			}
 			if before != nil && before.Policy != "" && c.Policy == "" {
 				r.catalog.Invalidate() // runtimes without a turn get the catalog copy now
 			}
 			r.enqueueOthers(ctx, is.Name, c)
+			if c.Rollout != "" {
+				r.enqueueFirst(ctx, c.Rollout)
+			}
 		}
 	}}
+}
+
+// enqueueFirst enqueues the Kymas that a rollout admits. A release names its rollout after the rollout has admitted the
+// first runtimes, so the change of the rollout may have been seen when it was not yet the rollout of the channel.
+func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
+	active := &v1beta2.ModuleRollout{}
+	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, active); {
+	case err == nil:
+		r.enqueueTurns(ctx, active, "")
+	case client.IgnoreNotFound(err) != nil:
+		log.FromContext(ctx).Error(err, "cannot read a ModuleRollout", "rollout", name)
+	}
 }
 
 // enqueueOthers enqueues the Kymas in a channel that do not have its proven version, or that wait for the first record
