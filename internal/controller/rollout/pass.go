@@ -327,7 +327,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	p.setFlight(r, result.InFlight)
 	p.after(result.Next)
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {
-		p.after(time.Minute) // what blocks them may end without a change of a Kyma, for example of the maintenance policy
+		p.after(time.Minute) // what blocks them may end without a change of a Kyma, as a maintenance policy does
 	}
 	if len(result.InFlight) > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
 		p.after(30 * time.Second) // gates, deadlines, and whatever a missed event was about
