@@ -239,8 +239,8 @@ func (m *model) success() string {
 	}
 	c := &m.after.Status.Runtimes
 	if c.InScope > 0 && c.Proven == 0 && c.Excused+c.Failed+c.Lost == 0 && !m.after.Status.Stage.EvidenceWaived &&
-		len(m.after.Spec.Resumptions) == 0 && len(m.after.Spec.Stages) > 1 && m.before.Status.Phase != v1beta2.RolloutTail &&
-		c.Waiting == c.InScope {
+		len(m.after.Spec.Resumptions) == 0 && len(m.after.Spec.Stages) > 1 &&
+		m.before.Status.Phase != v1beta2.RolloutTail && c.Waiting == c.InScope {
 		return fmt.Sprintf("%s with %+v", m.after.Status.Phase, *c)
 	}
 	return ""
