@@ -80,7 +80,9 @@ var limits = []limit{
 	{"rollout: writes of the status of the rollout", 20, 1, valueOf("rollout", rolloutWrites)},
 	{"rollout: size of the ModuleRollout, bytes", 6100, 0.3, valueOf("rollout", rolloutSize)},
 	{"rollout: runtimes that began after the halt", 0, 0, valueOf("rollout", badLater)},
-	{"rollout: requests to runtimes whose turn did not come", 0, 0, valueOf("rollout", waitersRequests)},
+	{"rollout: writes to runtimes whose turn did not come", 0, 0, valueOf("rollout", waitersWrites)},
+	{"rollout: requests to runtimes whose turn did not come", 1, 3, // a poll or a probe that was due anyway
+		valueOf("rollout", waitersRequests)},
 	{"delete: requests to a runtime", 42, 0.25, valueOf("delete", deleteRequests)},
 	{"delete: Deployments that are left", 0, 0, valueOf("delete", deploymentsLeft)},
 	{"delete: connections to runtimes that are left open", 0, 0, valueOf("delete", connectionsLeft)},

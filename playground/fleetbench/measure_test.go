@@ -187,7 +187,7 @@ func TestChosen(t *testing.T) {
 		fails         bool
 	}{
 		"All": {"all are all", "all", []string{"install", "idle", "edit", "upgrade", "restart", "failover",
-			"rotate", "faults", "delete"}, false},
+			"rotate", "faults", "rollout", "delete"}, false},
 		"Some": {"install comes first, the others in their order", "delete,idle",
 			[]string{"install", "idle", "delete"}, false},
 		"Unknown": {"a mistake is told", "instal", nil, true},

@@ -448,6 +448,8 @@ type setReport struct {
 	Version  string   `json:"version"`
 	DryRun   bool     `json:"dryRun"`
 	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
+	// Note states why the stages are unknown; "" if they are known.
+	Note string `json:"note,omitempty"`
 	// The following fields are empty if no RolloutPolicy is for the channel, or nothing moves.
 	Policy     string       `json:"policy,omitempty"`
 	Rollout    string       `json:"rollout,omitempty"`    // the name of the ModuleRollout
@@ -534,6 +536,9 @@ func (r *setReport) Show(p *console.Page) {
 		return
 	}
 	r.showStages(p)
+	if r.Note != "" {
+		p.Wrap("", "Note: "+r.Note)
+	}
 	p.Line("%s of that channel: %d to move, %d to wait for a maintenance window, %d blocked, %d to stay.",
 		console.Count(len(r.Runtimes), "runtime"), counts["moves"], counts["waits"], counts["blocked"], counts["stays"])
 	const limit = 20

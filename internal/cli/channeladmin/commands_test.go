@@ -1,6 +1,7 @@
 package channeladmin
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -240,6 +242,9 @@ func TestStages(t *testing.T) {
 			Want: []string{"of RolloutPolicy standard would have 2 stages"}}, []client.Object{policy}, nil},
 		"JSON": {fixture.Case{Reason: "for pipelines", Args: set + "--dry-run -o jsonpath={.stages[0].name}/{.rollout}",
 			Want: []string{"own/sample-regular-r2"}}, []client.Object{policy}, nil},
+		"Forbidden": {fixture.Case{Reason: "who may only release can release", Args: set + "--yes --no-wait",
+			Want: []string{"was changed from version 1.0.0 to 2.0.0", "Note: whether the version reaches the runtimes in"}},
+			[]client.Object{policy}, nil},
 		"Conflict": {fixture.Case{Reason: "nothing would move", Args: set + "--yes", Code: console.ExitFailed,
 			Want: []string{"RolloutPolicies other and standard are equally exact"}}, []client.Object{policy, second},
 			nil},
@@ -278,6 +283,16 @@ func TestStages(t *testing.T) {
 			s.Put(r)
 			for _, o := range c.policies {
 				s.Create(t, o)
+			}
+			if name == "Forbidden" {
+				s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasSuffix(r.URL.Path, "/rolloutpolicies") {
+						return false
+					}
+					fixture.Fail(w, apierrors.NewForbidden(v1beta2.GroupVersion.WithResource("rolloutpolicies").
+						GroupResource(), "", errors.New("not you")))
+					return true
+				}
 			}
 			s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
 				if c.makes != nil && o.GetKind() == v1beta2.KindModuleReleaseMeta {

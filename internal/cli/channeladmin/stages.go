@@ -135,8 +135,15 @@ func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1bet
 
 // addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy there are none.
 func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, w preview) error {
+	if r.isRemoval() {
+		return nil
+	}
 	policies, err := c.Policies(ctx)
-	if err != nil || r.isRemoval() {
+	if console.ExitCode(err) == console.ExitForbidden { // who may only release versions can do so
+		r.Note = "whether the version reaches the runtimes in stages is unknown: " + err.Error()
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	policy, err := rollout.PolicyFor(policies, r.Module, r.Channel)
