@@ -67,7 +67,8 @@ func TestUpgrade(t *testing.T) {
 		runtime: readAll(t, runtime, watched[runtime])}
 
 	guide := guideSteps(t, l)
-	for _, step := range guide[:len(guide)-2] {
+	start, watch, cleanUp := guide[:3], guide[3], guide[4]
+	for _, step := range start {
 		follow(t, l, step)
 	}
 	// the new manager has applied, and pruned by it
@@ -75,6 +76,11 @@ func TestUpgrade(t *testing.T) {
 		err := runtime.Get(ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "dropped-long-ago"},
 			&corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	// its Manifest has new sources, so the module is Processing for a moment after it was Ready for the manager before
+	await(t, "nothing in the way", func(ctx context.Context) (bool, string) {
+		out, err := inShell(ctx, t.TempDir(), l, watch)
+		return err == nil, fmt.Sprintf("%v:\n%s", err, out)
 	})
 	awaitModule(t, kcp, l.Namespace(), "runtime-a")
 
@@ -99,9 +105,7 @@ func TestUpgrade(t *testing.T) {
 	for _, o := range watcher {
 		awaitGone(t, runtime, o)
 	}
-	for _, step := range guide[len(guide)-2:] {
-		follow(t, l, step)
-	}
+	follow(t, l, cleanUp)
 	awaitGone(t, kcp, named("apps/v1", "Deployment", l.Namespace(), "klm-controller-manager"))
 	old := named("operator.kyma-project.io/v1alpha1", "Kyma", l.Namespace(), "runtime-a")
 	await(t, "the Kyma as its first version", func(ctx context.Context) (bool, string) {
@@ -135,15 +139,20 @@ func guideSteps(t *testing.T, l *landscape.Landscape) []string {
 // follow runs commands as somebody who reads the page does.
 func follow(t *testing.T, l *landscape.Landscape, commands string) {
 	t.Helper()
-	shell := exec.CommandContext(t.Context(), "bash", "-s")
-	shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader(
-		"set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.Kubeconfig(
-			landscape.ControlPlane)+"\nset -v\n"+commands)
-	out, err := shell.CombinedOutput()
+	out, err := inShell(t.Context(), t.TempDir(), l, commands)
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+// inShell runs commands in a folder, with the control plane's kubeconfig, and returns what they have printed.
+func inShell(ctx context.Context, folder string, l *landscape.Landscape, commands string) ([]byte, error) {
+	shell := exec.CommandContext(ctx, "bash", "-s")
+	shell.Dir, shell.Stdin = folder, strings.NewReader(
+		"set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.Kubeconfig(
+			landscape.ControlPlane)+"\nset -v\n"+commands)
+	return shell.CombinedOutput()
 }
 
 // awaitPods returns the pods of the module's operator, once they are ready.
