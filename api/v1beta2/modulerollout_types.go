@@ -382,6 +382,10 @@ type RolloutStageResult struct {
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
+	// passed means that the quorum, the soak and the gates of the stage have passed.
+	// +optional
+	Passed bool `json:"passed,omitempty"`
+
 	// acknowledgedFailed is the number of failed runtimes that the last resumption acknowledged. Only further ones
 	// count.
 	// +optional

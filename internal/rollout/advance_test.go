@@ -532,6 +532,26 @@ func TestHeldTail(t *testing.T) {
 	}
 }
 
+// TestTailAgain: a rollout that was held after its last stage had passed does not begin to observe that stage.
+func TestTailAgain(t *testing.T) {
+	w := newWorld(t, 100, stages(stage("canary", 10), stage("rest", 0, soak(time.Hour))))
+	for _, r := range w.of(1) {
+		w.silence(r)
+	}
+	w.run(3*time.Hour, v1beta2.RolloutTail)
+	w.rollout.Spec.State = v1beta2.RolloutPaused
+	w.step()
+	w.mustBe("paused", v1beta2.RolloutHeld)
+	late := w.of(1)[0]
+	w.speak(late)
+	w.order(late)
+	w.ready(late)
+	w.step()
+	w.rollout.Spec.State = v1beta2.RolloutRunning
+	w.step()
+	w.mustBe("resumed", v1beta2.RolloutTail)
+}
+
 // TestFormerFailure: the failure of the former version is not the failure of the new one.
 func TestFormerFailure(t *testing.T) {
 	w := newWorld(t, 100, twoStages())

@@ -211,7 +211,7 @@ func (a *advance) hold() bool {
 
 // progress ends the current stage if it is proven, and begins the next one. If the rollout is held, no stage begins.
 func (a *advance) progress(isHeld bool) {
-	if a.status.Phase == v1beta2.RolloutTail {
+	if a.isInTail() {
 		a.tail(isHeld)
 		return
 	}
@@ -246,6 +246,15 @@ func (a *advance) progress(isHeld bool) {
 		a.enter(a.current() + 1)
 		a.Gates = nil // they were read for the former stage
 	}
+}
+
+// isInTail reports whether the last stage was proven before. The phase does not say so while the rollout is held.
+func (a *advance) isInTail() bool {
+	if a.status.Phase == v1beta2.RolloutTail {
+		return true
+	}
+	was := stageResult(a.Rollout.Status.Stages, a.status.Stage.Name)
+	return a.current() == len(a.stages)-1 && was != nil && was.Passed
 }
 
 // isProven reports whether the current stage has reached its quorum: enough of the runtimes that can be updated now are
@@ -291,14 +300,14 @@ func (a *advance) hasEvidence(stage int) bool {
 	return false
 }
 
-// keepResult stores the time at which the current stage was proven.
+// keepResult records that the current stage has passed, and when it was proven.
 func (a *advance) keepResult() {
-	if s := stageResult(a.status.Stages, a.status.Stage.Name); s != nil {
-		s.ProvenAt = a.status.Stage.ProvenAt
-		return
+	s := stageResult(a.status.Stages, a.status.Stage.Name)
+	if s == nil {
+		a.status.Stages = append(a.status.Stages, v1beta2.RolloutStageResult{Name: a.status.Stage.Name})
+		s = &a.status.Stages[len(a.status.Stages)-1]
 	}
-	a.status.Stages = append(a.status.Stages, v1beta2.RolloutStageResult{Name: a.status.Stage.Name,
-		ProvenAt: a.status.Stage.ProvenAt})
+	s.ProvenAt, s.Passed = a.status.Stage.ProvenAt, true
 }
 
 // tail follows the last stage: runtimes that could not be updated so far are still admitted. A rollout that is held

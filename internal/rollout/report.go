@@ -79,7 +79,7 @@ func (a *advance) reportStages() {
 		c := a.stages[i].counts
 		is := v1beta2.RolloutStageResult{Name: a.spec.Stages[i].Name, RolloutCounts: c}
 		if was := stageResult(before, is.Name); was != nil {
-			is.ProvenAt = was.ProvenAt
+			is.ProvenAt, is.Passed = was.ProvenAt, was.Passed
 		}
 		is.AcknowledgedFailed = a.acknowledged[i]
 		if i == a.current() {
