@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // Inputs are the inputs of Advance.
@@ -80,8 +81,8 @@ type advance struct {
 	Inputs
 	spec     *v1beta2.ModuleRolloutSpec
 	status   v1beta2.ModuleRolloutStatus // the next status
-	admitted Admitted
-	places   *Places
+	admitted place.Admitted
+	places   *place.Places
 	deadline time.Duration
 
 	members []member // the runtimes in scope, by rank and name
@@ -99,7 +100,7 @@ type advance struct {
 // member is a runtime in scope.
 type member struct {
 	*Runtime
-	Place
+	place.Place
 	verdict    Verdict
 	isAdmitted bool
 	isIdle     bool // the update uses no slot
@@ -124,12 +125,12 @@ type tally struct {
 }
 
 func newAdvance(in Inputs) (*advance, error) {
-	places, err := PlacesOf(in.Rollout)
+	places, err := place.New(in.Rollout)
 	if err != nil {
 		return nil, err
 	}
 	a := &advance{Inputs: in, spec: &in.Rollout.Spec, status: *in.Rollout.Status.DeepCopy(), places: places,
-		admitted: DecodeAdmitted(in.Rollout.Status.Admitted), deadline: RuntimeDeadline(in.Rollout),
+		admitted: place.Decode(in.Rollout.Status.Admitted), deadline: RuntimeDeadline(in.Rollout),
 		heldBy: map[string]int{},
 		stages: make([]tally, max(1, len(in.Rollout.Spec.Stages)))}
 	a.acknowledged = make([]int32, len(a.stages))
@@ -258,7 +259,7 @@ func (a *advance) startedAt() time.Time {
 // again when it can begin.
 func (a *advance) findPending() {
 	before := a.admitted
-	a.admitted = Admitted{}
+	a.admitted = place.Admitted{}
 	for i := range a.members {
 		if m := &a.members[i]; before[m.Token] && m.verdict == Waiting && m.Stage <= a.current() && a.canBegin(m) {
 			a.reserve(m)
@@ -268,7 +269,7 @@ func (a *advance) findPending() {
 
 // release takes all admissions back.
 func (a *advance) release() {
-	a.admitted, a.admittedNow = Admitted{}, nil
+	a.admitted, a.admittedNow = place.Admitted{}, nil
 	for i := range a.members {
 		m := &a.members[i]
 		if !m.isAdmitted {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // start is the time at which the rollouts of the tests begin.
@@ -46,13 +47,13 @@ func newWorld(t *testing.T, n int, p v1beta2.RolloutPolicySpec) *world {
 func (w *world) step() Result {
 	w.t.Helper()
 	got := w.decide()
-	places, err := PlacesOf(w.rollout)
+	places, err := place.New(w.rollout)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for i := range w.runtimes {
 		r := &w.runtimes[i]
-		if r.Ordered != "1.1.0" && isAdmitted(got.Status.Admitted, places.Of(r.Kyma, r.Labels).Token) {
+		if r.Ordered != "1.1.0" && place.IsAdmitted(got.Status.Admitted, places.Of(r.Kyma, r.Labels).Token) {
 			w.order(r)
 		}
 	}
@@ -135,7 +136,7 @@ func (w *world) speak(r *Runtime) { r.UnreachableSince, r.UnreachableReason = ti
 // of returns the runtimes of a stage, by rank.
 func (w *world) of(stage int) []*Runtime {
 	w.t.Helper()
-	places, err := PlacesOf(w.rollout)
+	places, err := place.New(w.rollout)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -498,7 +499,7 @@ func TestNothingBegins(t *testing.T) {
 				w.order(w.of(0)[0])
 				w.runtimes[0].IsObserved = true
 			}
-			if got := w.decide(); len(DecodeAdmitted(got.Status.Admitted)) < 4 {
+			if got := w.decide(); len(place.Decode(got.Status.Admitted)) < 4 {
 				t.Fatalf("admitted %q", got.Status.Admitted)
 			}
 			c.edit(w)
@@ -959,7 +960,7 @@ func TestStatusSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(data) > 16<<10 || len(got.Status.Admitted) != 8*MaxAdmitted || len(got.Status.Worst) == 0 {
+	if len(data) > 16<<10 || len(got.Status.Admitted) != 8*place.MaxAdmitted || len(got.Status.Worst) == 0 {
 		t.Errorf("the status has %d bytes, %d of them admissions, %d failures", len(data), len(got.Status.Admitted),
 			len(got.Status.Worst))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // decide finds the next phase and admits runtimes.
@@ -341,7 +342,7 @@ func (a *advance) admit() {
 func (a *advance) admitStage(stage int) {
 	s, c := &a.spec.Stages[stage], a.stages[stage].counts
 	concurrency := Concurrency(&s.RolloutStage, int(c.InScope))
-	slots := min(concurrency-int(c.Updating)+a.stages[stage].idle, MaxAdmitted-len(a.admitted))
+	slots := min(concurrency-int(c.Updating)+a.stages[stage].idle, place.MaxAdmitted-len(a.admitted))
 	if a.Slots >= 0 {
 		slots = min(slots, a.Slots-int(a.total.counts.Updating)+a.total.idle)
 	}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // Defaults of a policy.
@@ -113,7 +114,7 @@ func New(m Move) *v1beta2.ModuleRollout {
 		switch {
 		case s.Selector != nil:
 		case i == len(m.Policy.Spec.Stages)-1:
-			s.Ranks = RankCount
+			s.Ranks = place.RankCount
 		default:
 			ranks = max(ranks, ranksFor(s.Percent, s.MinCount, m.Fleet))
 			s.Ranks = ranks
@@ -126,13 +127,13 @@ func New(m Move) *v1beta2.ModuleRollout {
 // ranksFor returns the number of ranks that a percent stands for, or those that are expected to have minCount runtimes
 // of the fleet, whichever is more.
 func ranksFor(percent, minCount int32, fleet int) int32 {
-	ranks := int64(percent) * RankCount / 100
+	ranks := int64(percent) * place.RankCount / 100
 	if fleet > 0 {
-		ranks = max(ranks, (int64(minCount)*RankCount+int64(fleet)-1)/int64(fleet))
+		ranks = max(ranks, (int64(minCount)*place.RankCount+int64(fleet)-1)/int64(fleet))
 	} else if minCount > 0 {
-		ranks = RankCount
+		ranks = place.RankCount
 	}
-	return int32(max(1, min(ranks, RankCount)))
+	return int32(max(1, min(ranks, place.RankCount)))
 }
 
 // Concurrency returns the number of runtimes of a stage that may be updated at the same time, at least 1. runtimes is

@@ -9,6 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
@@ -93,23 +94,23 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 		m.violation = fmt.Sprintf("2: %s gets %s without a rollout", p.name, target)
 		return
 	}
-	places, err := PlacesOf(r)
+	places, err := place.New(r)
 	if err != nil {
 		m.violation = err.Error()
 		return
 	}
-	place := places.Of(p.name, p.labels)
+	at := places.Of(p.name, p.labels)
 	isRunning := r.Spec.State == v1beta2.RolloutRunning && r.Status.HaltedAt.IsZero() && !r.Status.Phase.IsOver()
 	isNew := p.ordered == "" && r.Status.Stage.Index > 0 || p.ordered == "" && r.Status.Phase == v1beta2.RolloutTail
-	if !isRunning || !isNew && (!DecodeAdmitted(r.Status.Admitted)[place.Token] ||
-		place.Stage > int(r.Status.Stage.Index)) {
+	if !isRunning || !isNew && (!place.Decode(r.Status.Admitted)[at.Token] ||
+		at.Stage > int(r.Status.Stage.Index)) {
 		m.violation = fmt.Sprintf("2: %s gets %s and is not admitted by %s: %+v", p.name, target, r.Name, r.Status)
 	}
 }
 
 // members calls visit for each runtime of the last pass with its place.
-func (m *model) members(visit func(r *Runtime, at Place)) {
-	places, err := PlacesOf(m.after)
+func (m *model) members(visit func(r *Runtime, at place.Place)) {
+	places, err := place.New(m.after)
 	if err != nil {
 		panic(err)
 	}
@@ -124,9 +125,9 @@ func (m *model) limits() string {
 	if m.result == nil || len(m.result.Admitted) == 0 {
 		return ""
 	}
-	admitted := DecodeAdmitted(m.after.Status.Admitted)
+	admitted := place.Decode(m.after.Status.Admitted)
 	using, size, now, all := map[int]int{}, map[int]int{}, map[int]int{}, 0
-	m.members(func(r *Runtime, at Place) {
+	m.members(func(r *Runtime, at place.Place) {
 		if r.Ordered == m.after.Spec.To || !channel.IsLower(m.after.Spec.To, r.Ordered) {
 			size[at.Stage]++
 		}
@@ -208,7 +209,7 @@ func (m *model) places() string {
 		return ""
 	}
 	found := ""
-	m.members(func(r *Runtime, at Place) {
+	m.members(func(r *Runtime, at place.Place) {
 		key := m.after.Spec.Lineage + " " + asText(m.after.Spec.Stages) + " " + r.Kyma + " " + r.Labels["stage"]
 		if was, seen := m.placed[key]; seen && was != at {
 			found = fmt.Sprintf("%s was at %+v and is at %+v", r.Kyma, was, at)
@@ -222,8 +223,8 @@ func (m *model) slots() string {
 	if m.after == nil {
 		return ""
 	}
-	admitted, found := DecodeAdmitted(m.after.Status.Admitted), ""
-	m.members(func(r *Runtime, at Place) {
+	admitted, found := place.Decode(m.after.Status.Admitted), ""
+	m.members(func(r *Runtime, at place.Place) {
 		if admitted[at.Token] && (r.Blocked != nil || !r.UnreachableSince.IsZero() ||
 			at.Stage > int(m.after.Status.Stage.Index)) {
 			found = fmt.Sprintf("%s is admitted and cannot begin", r.Kyma)
@@ -251,7 +252,7 @@ func (m *model) blame() string {
 		return ""
 	}
 	candidates := int32(0)
-	m.members(func(r *Runtime, at Place) {
+	m.members(func(r *Runtime, at place.Place) {
 		cause := evidence.CauseOf(r.Reason)
 		if r.Ordered == m.after.Spec.To && !isWell(r.State) && cause != evidence.CauseControlPlane &&
 			cause != evidence.CausePerson {
@@ -273,7 +274,7 @@ func (m *model) accounts() string {
 		return fmt.Sprintf("%d in scope, and the verdicts are %+v", c.InScope, *c)
 	}
 	higher := 0
-	m.members(func(r *Runtime, _ Place) {
+	m.members(func(r *Runtime, _ place.Place) {
 		if channel.IsLower(m.after.Spec.To, r.Ordered) {
 			higher++
 		}
@@ -348,7 +349,7 @@ func (m *model) budget() string {
 		return ""
 	}
 	failed, others := map[int]int32{}, false
-	m.members(func(r *Runtime, at Place) {
+	m.members(func(r *Runtime, at place.Place) {
 		switch {
 		case r.Ordered == m.after.Spec.To && r.State == v1beta2.StateError && !r.Started.IsZero() && !r.IsExcused &&
 			r.Reason == v1beta2.ReasonWorkloadFailed && r.UnreachableSince.IsZero():

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // TestModel plays a fleet, a coordinator and the controllers that obey it, in random orders, and checks the invariants
@@ -115,7 +116,7 @@ type model struct {
 	deleted       string // the name of the rollout that was deleted last
 	lost          bool   // the status of the release was lost, until it is made again
 	revisions     map[int64]string
-	placed        map[string]Place
+	placed        map[string]place.Place
 }
 
 const (
@@ -126,7 +127,7 @@ const (
 // newModel draws a policy and a fleet.
 func newModel(t *rapid.T) *model {
 	m := &model{now: start, parts: map[string]*part{}, revisions: map[int64]string{},
-		placed: map[string]Place{}}
+		placed: map[string]place.Place{}}
 	count := func(label string, least, most int) *intstr.IntOrString {
 		return new(intstr.FromInt32(int32(rapid.IntRange(least, most).Draw(t, label))))
 	}

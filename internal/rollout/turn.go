@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // Lookups find what decides about a runtime's turn. Both are required. A lookup that fails must make its caller discard
@@ -81,7 +82,7 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 		return waiting(proven, module, spec.Channel, spec.To,
 			fmt.Sprintf("new installations get it when the first stage of ModuleRollout %s has passed", active.Name))
 	}
-	places, err := PlacesOf(active)
+	places, err := place.New(active)
 	if err == nil && len(spec.Stages) == 0 {
 		err = fmt.Errorf("ModuleRollout %s has no stages", active.Name)
 	}
@@ -89,16 +90,16 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 		return waiting(keep(r, proven), module, spec.Channel, spec.To,
 			err.Error()+": correct the RolloutPolicy, and move the channel again")
 	}
-	place := places.Of(r.Kyma, r.Labels)
-	turn := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[place.Stage].Name,
+	at := places.Of(r.Kyma, r.Labels)
+	turn := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[at.Stage].Name,
 		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion)}
 	if r.ManifestVersion == spec.To { // rule 4
 		return turn
 	}
-	if isRunning && place.Stage <= int(status.Stage.Index) && isAdmitted(status.Admitted, place.Token) { // rule 5
+	if isRunning && at.Stage <= int(status.Stage.Index) && place.IsAdmitted(status.Admitted, at.Token) { // rule 5
 		return turn
 	}
-	return waiting(keep(r, proven), module, spec.Channel, spec.To, waitsIn(active, place))
+	return waiting(keep(r, proven), module, spec.Channel, spec.To, waitsIn(active, at))
 }
 
 // keep returns the version that a runtime keeps while it waits: rules 6 and 7.
@@ -110,22 +111,22 @@ func keep(r channel.Request, proven string) string {
 }
 
 // waitsIn states what a runtime waits for in a rollout.
-func waitsIn(r *v1beta2.ModuleRollout, at Place) string {
+func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 	name := r.Spec.Stages[at.Stage].Name
-	place := fmt.Sprintf("this runtime is in stage %s of ModuleRollout %s (rank %d %%)", name, r.Name,
-		int(at.Rank)*100/RankCount)
+	where := fmt.Sprintf("this runtime is in stage %s of ModuleRollout %s (rank %d %%)", name, r.Name,
+		int(at.Rank)*100/place.RankCount)
 	current := cmp.Or(r.Status.Stage.Name, "the first one")
 	switch {
 	case r.Spec.State == v1beta2.RolloutPaused:
-		return place + ", which is paused: klm rollout resume " + r.Name
+		return where + ", which is paused: klm rollout resume " + r.Name
 	case r.Spec.State == v1beta2.RolloutAborted:
-		return place + ", which was aborted"
+		return where + ", which was aborted"
 	case !r.Status.HaltedAt.IsZero():
-		return place + ", which is halted: klm rollout show " + r.Name
+		return where + ", which is halted: klm rollout show " + r.Name
 	case at.Stage <= int(r.Status.Stage.Index):
-		return place + ", which is under way, and its turn comes when a place is free and nothing else blocks it"
+		return where + ", which is under way, and its turn comes when a place is free and nothing else blocks it"
 	}
-	return place + "; the current stage is " + current
+	return where + "; the current stage is " + current
 }
 
 func waiting(version, module, of, target, why string) channel.Turn {

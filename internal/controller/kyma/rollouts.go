@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // A change of a rollout enqueues only the Kymas whose version changes by it. A Kyma whose turn has not come is not
@@ -77,7 +78,7 @@ func (r *Reconciler) enqueueTurns(ctx context.Context, is *v1beta2.ModuleRollout
 	} else {
 		kymas = r.namesOf(ctx, client.MatchingFields{moduleIndex: is.Spec.Module})
 	}
-	for _, name := range rollout.NewlyAdmitted(is.Spec.Lineage, before, is.Status.Admitted, kymas) {
+	for _, name := range place.NewlyAdmitted(is.Spec.Lineage, before, is.Status.Admitted, kymas) {
 		r.enqueueAdmitted(name)
 	}
 }

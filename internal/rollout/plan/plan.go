@@ -32,6 +32,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // Plan is what a move would do.
@@ -105,7 +106,7 @@ func For(r *v1beta2.ModuleRollout, runtimes []rollout.Runtime, now time.Time) (*
 	if len(r.Spec.Stages) == 0 {
 		return p, nil
 	}
-	places, err := rollout.PlacesOf(r)
+	places, err := place.New(r)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package rollout
+package place
 
 import (
 	"crypto/sha256"
@@ -36,8 +36,8 @@ func (a Admitted) Encode() string {
 	return all.String()
 }
 
-// DecodeAdmitted reads the result of Encode. What is not a token is left out.
-func DecodeAdmitted(text string) Admitted {
+// Decode reads the result of Encode. What is not a token is left out.
+func Decode(text string) Admitted {
 	all := Admitted{}
 	for i := 0; i+tokenLength <= len(text); i += tokenLength {
 		all[Token(text[i:i+tokenLength])] = true
@@ -45,8 +45,8 @@ func DecodeAdmitted(text string) Admitted {
 	return all
 }
 
-// isAdmitted reports whether the result of Encode contains a token.
-func isAdmitted(text string, token Token) bool {
+// IsAdmitted reports whether the result of Encode contains a token.
+func IsAdmitted(text string, token Token) bool {
 	for i := 0; i+tokenLength <= len(text); i += tokenLength {
 		if text[i:i+tokenLength] == string(token) {
 			return true
@@ -60,7 +60,7 @@ func NewlyAdmitted(lineage, before, after string, kymas []string) []string {
 	if before == after || after == "" {
 		return nil
 	}
-	had, has := DecodeAdmitted(before), DecodeAdmitted(after)
+	had, has := Decode(before), Decode(after)
 	var found []string
 	for _, k := range kymas {
 		if _, token := identify(lineage, k); has[token] && !had[token] {
