@@ -25,25 +25,33 @@
 //	    this runtime                                   WaitingForRollout
 //	 7  the release has an OCM component and a version InvalidRelease
 //	 8  the ModuleTemplate exists                      TemplateNotFound, VersionNotFound
-//	 9  the template is not for mandatory modules, and
+//	 9  the version is not withdrawn                   VersionWithdrawn
+//	10  the version can be installed on top of the
+//	    present one, or other versions make a way      EdgeMissing, UpgradeInvalid
+//	11  the template is not for mandatory modules, and
 //	    the runtime may have beta or internal modules  ModuleNotAllowed
-//	10  the registry has the recorded content of the
+//	12  the registry has the recorded content of the
 //	    version, or a person has accepted the new one  VersionReplaced
-//	11  the target of the template may be used,        ControlPlaneNotAllowed
+//	13  the target of the template may be used,        ControlPlaneNotAllowed
 //	    and is where the module is installed           TargetChanged
-//	12  the version is not lower than the installed    DowngradeRefused, RestoredOlder
-//	13  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
+//	14  the version is not lower than the installed,
+//	    or a rollout takes the runtime back            DowngradeRefused, RestoredOlder
+//	15  the version has no known risk in this runtime  KnownRisk
+//	16  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
+//
+// If other versions make a way to the version (rule 10), the first of them is the version of the Decision, and the
+// later rules apply to that one. Rules 9 and 15 apply to versions that the runtime does not have yet.
 //
 // While a rollout moves a channel, the channel has different versions for different runtimes, see Catalog.Turn. A
 // runtime whose turn has not come is not blocked: the request is fulfilled with the former version, and Decision.Turn
 // states what the runtime waits for.
 //
-// For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 9 and 13 are skipped,
-// because the control plane makes this request, not a user.
+// For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11 and 16 are
+// skipped, because the control plane makes this request, not a user.
 //
 // With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
 // the runtime has lost the right to the module. That is the case if the labels of the Kyma are not selected any more
-// (rule 5), or if the runtime may not have beta or internal modules any more (rule 9).
+// (rule 5), or if the runtime may not have beta or internal modules any more (rule 11).
 //
 // A downgrade is a change to a version of lower precedence by semantic versioning. For example, 2.0.0-rc.1 precedes
 // 2.0.0; build metadata is ignored. The annotation v1beta2.AnnotationAllowDowngrade allows a downgrade. Pinning a
@@ -107,6 +115,9 @@ type Turn struct {
 	Rollout string
 	// RuntimeDeadline is the time that a runtime has to become Ready with Version. It is set if Rollout is set.
 	RuntimeDeadline time.Duration
+	// IsBack means that Version may be lower than the installed version: the installed one declares that going back is
+	// safe, and the rollout takes the runtime back.
+	IsBack bool
 	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. That such a
 	// module does not work excuses it only if it did not work before that rollout either.
 	IsCorrection bool
@@ -169,6 +180,8 @@ type Request struct {
 	Target v1beta2.Target
 	// AllowDowngrade allows a version that is lower than Installed or ManifestVersion.
 	AllowDowngrade bool
+	// IsFailing means that the module does not work. A rollout that takes it back then needs no window.
+	IsFailing bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
 	SkipWindows bool
 	// Now is the current time. It is required if Catalog.Policy is set.
@@ -183,6 +196,8 @@ type Decision struct {
 	Channel string
 	// Version is the desired version. It is "" if the desired version could not be determined.
 	Version string
+	// Goal is the version that was asked for, if Version is only a step on the way to it. Otherwise it is "".
+	Goal string
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
 	// Next is the version to install now. It equals Version if Version is not blocked and not installed yet. Otherwise
@@ -227,12 +242,13 @@ func (b *Blocker) Reason() string { return b.Code }
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
 func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// rules are rules 2 to 13 of the table in the package comment.
+// rules are rules 2 to 16 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
-	(*search).checkRelease, (*search).findTemplate, (*search).checkRights,
-	(*search).checkContent, (*search).checkTarget, (*search).checkDowngrade, (*search).checkWindow,
+	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).checkEdge,
+	(*search).checkRights, (*search).checkContent, (*search).checkTarget, (*search).checkDowngrade,
+	(*search).checkRisks, (*search).checkWindow,
 }
 
 // Resolve returns the Decision on a request by the rules in the package comment. For a paused module, the Decision
@@ -458,7 +474,8 @@ func (s *search) checkDowngrade() *Blocker {
 	if isLower(highest, s.request.ManifestVersion) {
 		highest = s.request.ManifestVersion
 	}
-	if s.request.AllowDowngrade || !isLower(s.Version, highest) {
+	isOrdered := s.Turn.Waiting != nil && s.Version == s.request.ManifestVersion // a rollout could not take it back
+	if s.request.AllowDowngrade || s.Turn.IsBack || isOrdered || !isLower(s.Version, highest) {
 		return nil
 	}
 	if s.request.IsRestored {
@@ -515,7 +532,8 @@ func (s *search) allowDowngradeCommand() string {
 func (s *search) checkWindow() *Blocker {
 	w := s.request
 	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.ManifestVersion
-	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || w.Mandatory {
+	isRescue := s.Turn.IsBack && w.IsFailing
+	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || w.Mandatory || isRescue {
 		return nil
 	}
 	opening, err := s.catalog.Policy.CurrentOrNextWindow(w.Labels, w.Now)

@@ -78,6 +78,10 @@ const (
 	// charts and images. The manager records it when the version is first installed. On a Manifest it is the digest of
 	// the content that its sources come from. Not in Kyma's own API.
 	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
+	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no runtime gets it any more,
+	// and those that have it keep it. The value is the reason, for users. klm version withdraw sets it. Not in Kyma's
+	// own API.
+	AnnotationWithdrawn = "operator.kyma-project.io/withdrawn"
 	// AnnotationReplacedBy on a ModuleTemplate is the digest of other content that the registry has under the same
 	// version. While it differs from AnnotationContentDigest and AnnotationAcceptContent, the version is blocked with
 	// ReasonVersionReplaced. The manager sets and removes it. Not in Kyma's own API.
@@ -114,7 +118,7 @@ const (
 	// applies as long as it is set: remove it when the module is removed. Not in Kyma's own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout that ordered its version, a slash, and the name
-	// of the stage. It stays until another version is ordered. Not in Kyma's own API.
+	// of the stage if there are stages. It stays until another version is ordered. Not in Kyma's own API.
 	AnnotationRollout = "operator.kyma-project.io/rollout"
 	// AnnotationRolloutStarted on a Manifest is the time at which the version was ordered by the ModuleRollout (RFC
 	// 3339). Not in Kyma's own API.

@@ -42,12 +42,33 @@ type ModuleReleaseMetaStatus struct {
 	// +listMapKey=channel
 	Channels []ChannelStatus `json:"channels,omitempty"`
 
+	// withdrawn are the versions that no runtime gets any more, the highest first, at most 20.
+	// +optional
+	// +listType=map
+	// +listMapKey=version
+	// +kubebuilder:validation:MaxItems:=20
+	Withdrawn []WithdrawnVersion `json:"withdrawn,omitempty"`
+
 	// conditions has the conditions Ready, Reconciling and Stalled, as kstatus reads them: Ready is True when every
 	// channel has reached its version in the fleet.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// WithdrawnVersion is a version that was withdrawn by an annotation of its ModuleTemplate.
+type WithdrawnVersion struct {
+	// version is the version.
+	Version string `json:"version"`
+
+	// reason is the reason, for users.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// since is the time at which the manager saw that the version was withdrawn.
+	// +optional
+	Since metav1.Time `json:"since,omitzero"`
 }
 
 // ChannelStatus is the progress of one channel.
@@ -67,6 +88,11 @@ type ChannelStatus struct {
 	// rollout is the name of the ModuleRollout that is under way. Empty: none.
 	// +optional
 	Rollout string `json:"rollout,omitempty"`
+
+	// takingBack is the higher version from which the rollout that is under way takes runtimes back to version. Empty:
+	// none does.
+	// +optional
+	TakingBack string `json:"takingBack,omitempty"`
 
 	// policy is the name of the RolloutPolicy of the rollout that is under way. Empty: the version takes effect on all
 	// runtimes at once.
@@ -95,6 +121,10 @@ type ChannelMove struct {
 
 	// version is the version that the channel was moved to.
 	Version string `json:"version"`
+
+	// direction is Back if the channel went back to a lower version. Empty: Forward.
+	// +optional
+	Direction RolloutDirection `json:"direction,omitempty"`
 
 	// by is the field manager that changed the version, for example klm or argocd-controller. Empty: not known.
 	// +optional

@@ -44,6 +44,17 @@ const (
 	RolloutAborted RolloutState = "Aborted"
 )
 
+// RolloutDirection is the direction of a rollout.
+// +kubebuilder:validation:Enum=Forward;Back
+type RolloutDirection string
+
+const (
+	// RolloutForward brings a version to the runtimes of a channel.
+	RolloutForward RolloutDirection = "Forward"
+	// RolloutBack takes runtimes back to a lower version.
+	RolloutBack RolloutDirection = "Back"
+)
+
 // ModuleRolloutSpec is the plan of a rollout.
 // +kubebuilder:validation:XValidation:rule="self.from != self.to",message="from and to must differ"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Aborted' || self.state == 'Aborted'",message="an aborted rollout cannot go on: move the channel again"
@@ -70,6 +81,12 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:MaxLength:=128
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="to cannot be changed"
 	To string `json:"to"`
+
+	// direction is Back if the rollout takes runtimes with the version in from back to the lower version in to. Only
+	// runtimes that have the version in from take part. Empty: Forward.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="direction cannot be changed"
+	Direction RolloutDirection `json:"direction,omitempty"`
 
 	// revision is the number of the move of the channel, counted from 1.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="revision cannot be changed"
@@ -175,6 +192,9 @@ type RolloutResumption struct {
 	// +kubebuilder:validation:MaxLength:=1024
 	Reason string `json:"reason"`
 }
+
+// IsBack reports whether the rollout takes runtimes back to a lower version.
+func (s *ModuleRolloutSpec) IsBack() bool { return s.Direction == RolloutBack }
 
 // RolloutPhase is the phase of a rollout.
 type RolloutPhase string

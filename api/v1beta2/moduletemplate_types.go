@@ -108,6 +108,59 @@ type ModuleTemplateSpec struct {
 	// requiresDowntime is true if an update to this version has to wait for a maintenance window. Empty: false.
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
+
+	// upgrade declares from which versions this one can be installed, to which versions it is safe to go back, and
+	// which runtimes should not have it. Empty: from every lower version, and back to none. Not in Kyma's own API.
+	// +optional
+	Upgrade *ModuleUpgrade `json:"upgrade,omitempty"`
+}
+
+// ModuleUpgrade declares the ways to and from a version. Ranges are those of semantic versioning, for example ">=1.3.0
+// <2.0.0" or "1.4.x || 1.5.x"; pre-releases are compared by precedence.
+type ModuleUpgrade struct {
+	// from is the range of the versions that can be updated to this one directly. A runtime with another version is
+	// updated through versions that make a way, one after the other. Empty: every lower version.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=256
+	From string `json:"from,omitempty"`
+
+	// back is the range of the lower versions to which a runtime with this version can safely go back. Declare only
+	// what was tried: stored objects must be readable by the lower version. Empty: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=256
+	Back string `json:"back,omitempty"`
+
+	// risks are known problems of this version. A runtime with a risk does not get the version.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems:=16
+	Risks []UpgradeRisk `json:"risks,omitempty"`
+}
+
+// UpgradeRisk is a known problem that a version has in some runtimes.
+type UpgradeRisk struct {
+	// name identifies the risk.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=63
+	Name string `json:"name"`
+
+	// when is a CEL expression that is true for the runtimes with the risk. It can use labels (those of the Kyma),
+	// kyma (its name), channel and installed (the version of the module, "" if it is not installed). If it cannot be
+	// evaluated for a runtime, this runtime does not get the version.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=1024
+	When string `json:"when"`
+
+	// message states what happens, for users.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=512
+	Message string `json:"message"`
+
+	// url is the address of a page about the risk. Empty: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=512
+	URL string `json:"url,omitempty"`
 }
 
 // Target is the cluster on which a module is installed.

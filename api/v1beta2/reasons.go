@@ -221,6 +221,18 @@ const (
 	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
 	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
+	// ReasonVersionWithdrawn: the version was withdrawn, and no runtime gets it any more. Move the channel to another
+	// version, or request another one. klm version withdraw --undo makes it available again.
+	ReasonVersionWithdrawn = "VersionWithdrawn"
+	// ReasonEdgeMissing: the new version cannot be installed on top of the installed one (spec.upgrade.from of its
+	// ModuleTemplate), and no other versions make a way. Publish a version that does, or extend the range.
+	ReasonEdgeMissing = "EdgeMissing"
+	// ReasonUpgradeInvalid: spec.upgrade of a ModuleTemplate has a range or an expression that is not valid. Correct
+	// it: klm module lint checks it.
+	ReasonUpgradeInvalid = "UpgradeInvalid"
+	// ReasonKnownRisk: the version has a known problem in runtimes like this one, or it is not known whether it has.
+	// Read the message; wait for a version without the problem, or remove the risk from spec.upgrade.risks.
+	ReasonKnownRisk = "KnownRisk"
 	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane has recorded.
 	// Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version:
 	// allow the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
@@ -272,6 +284,10 @@ const (
 	ReasonGateFailed = "GateFailed"
 	// ReasonPreflightFailed: the version cannot be installed anywhere, so no runtime begins. The message has the cause.
 	ReasonPreflightFailed = "PreflightFailed"
+	// ReasonDowngradeUnsafe: the newer version does not declare that going back to the lower one is safe
+	// (spec.upgrade.back), so runtimes keep the newer one. Fix forward: move the channel to a higher version that
+	// corrects the problem.
+	ReasonDowngradeUnsafe = "DowngradeUnsafe"
 	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. Wait:
 	// the rollout goes on when it works again; if the reason persists, check what the message names.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"

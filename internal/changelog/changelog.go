@@ -89,13 +89,20 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 
 // CatchUp adds the last change of a module's Manifest to the changes of the module, if that change is complete and is
 // missing there: it began and ended while the manager was not running, or it began before the status of the Kyma was
-// saved.
+// saved. If it is there but has not ended, it ends: the next version may be ordered before its end was seen.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes
 	}
 	last := Last(changes)
-	if last != nil && (last.Version == ofManifest.Version || !last.Started.Before(&ofManifest.Started)) {
+	switch {
+	case last == nil:
+	case last.Version == ofManifest.Version && !isComplete(last) && !ofManifest.Ended.Before(&last.Started):
+		changed := slices.Clone(changes)
+		end := &changed[len(changed)-1]
+		end.Ended, end.Outcome, end.Reason = ofManifest.Ended, ofManifest.Outcome, ofManifest.Reason
+		return changed
+	case last.Version == ofManifest.Version, !last.Started.Before(&ofManifest.Started):
 		return changes
 	}
 	changed := append(slices.Clone(changes), *ofManifest)

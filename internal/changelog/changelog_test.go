@@ -222,6 +222,18 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestEventsOfStep: the next version is ordered in the reconcile that finds the one before Ready.
+func TestEventsOfStep(t *testing.T) {
+	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
+		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}
+	}
+	events := Events(entry(change("2.0.0", "1.0.0", 3, 0, "", "")),
+		entry(change("2.0.0", "1.0.0", 3, 4, v1beta2.StateReady, ""), change("3.0.0", "2.0.0", 5, 0, "", "")))
+	if len(events) != 1 || events[0].Note != "module sample: upgraded from version 1.0.0 to 2.0.0" {
+		t.Errorf("got %v, want the upgrade to 2.0.0", events)
+	}
+}
+
 // TestReachabilityEvents checks that an outage is two events.
 func TestReachabilityEvents(t *testing.T) {
 	status := func(ok metav1.ConditionStatus, reason string) *v1beta2.KymaStatus {
@@ -301,10 +313,14 @@ func TestCatchUp(t *testing.T) {
 		ofManifest *v1beta2.ModuleChange
 		want       []v1beta2.ModuleChange
 	}{
-		"First":      {nil, &first, []v1beta2.ModuleChange{first}},
-		"Upgrade":    {[]v1beta2.ModuleChange{first}, &second, []v1beta2.ModuleChange{first, second}},
-		"Known":      {[]v1beta2.ModuleChange{first}, &first, []v1beta2.ModuleChange{first}},
-		"Older":      {[]v1beta2.ModuleChange{second}, &first, []v1beta2.ModuleChange{second}},
+		"First":   {nil, &first, []v1beta2.ModuleChange{first}},
+		"Upgrade": {[]v1beta2.ModuleChange{first}, &second, []v1beta2.ModuleChange{first, second}},
+		"Known":   {[]v1beta2.ModuleChange{first}, &first, []v1beta2.ModuleChange{first}},
+		"Older":   {[]v1beta2.ModuleChange{second}, &first, []v1beta2.ModuleChange{second}},
+		"Ended": {[]v1beta2.ModuleChange{first, change("2.0.0", minute(3), metav1.Time{})}, &second,
+			[]v1beta2.ModuleChange{first, second}},
+		"EndedBefore": {[]v1beta2.ModuleChange{change("2.0.0", minute(5), metav1.Time{})}, &second,
+			[]v1beta2.ModuleChange{change("2.0.0", minute(5), metav1.Time{})}},
 		"Incomplete": {nil, new(change("1.0.0", minute(1), metav1.Time{})), nil},
 		"None":       {[]v1beta2.ModuleChange{first}, nil, []v1beta2.ModuleChange{first}},
 	}

@@ -75,6 +75,13 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		if found := former[is.Name]; found != nil {
 			was = *found
 		}
+		if former, same := Last(was.History), sameChange(is, Last(was.History)); same != nil &&
+			same != Last(is.History) {
+			// the next version was ordered when this one was Ready
+			if e := eventOf(is.Name, former, same, "the next version was ordered"); e != nil {
+				all = append(all, *e)
+			}
+		}
 		if e := eventOf(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
 			all = append(all, *e)
 		}
@@ -87,6 +94,16 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		}
 	}
 	return all
+}
+
+// sameChange returns the entry of a change in the history of a module, or nil if there is none.
+func sameChange(m *v1beta2.ModuleStatus, c *v1beta2.ModuleChange) *v1beta2.ModuleChange {
+	for i := range m.History {
+		if h := &m.History[i]; c != nil && h.Version == c.Version && h.Started.Equal(&c.Started) {
+			return h
+		}
+	}
+	return nil
 }
 
 // ManifestEvent returns the event that follows from two successive statuses of a Manifest, or nil if there is none.

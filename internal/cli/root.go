@@ -133,8 +133,8 @@ klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
 		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a),
-			rolloutadmin.Commands(a, channeladmin.PlanCommand(a)),
-			installer.Commands(a), checkup.Commands(a),
+			rolloutadmin.Commands(a, channeladmin.PlanCommand(a), channeladmin.UndoCommand(a)),
+			installer.Commands(a), checkup.Commands(a, channeladmin.WithdrawCommand(a)),
 			recovery.Commands(a),
 			[]*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
 	)

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // Inputs are the inputs of Advance.
@@ -108,9 +109,20 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isCorrected reports whether the runtime has a version that is neither the proven one nor an older one: an earlier
-// attempt. If that one has failed, the update is its correction.
-func (m *member) isCorrected(from string) bool { return channel.IsLower(from, m.Ordered) }
+// isHurt reports whether the update may be what cures a runtime. Such runtimes are admitted first: those with an
+// earlier attempt, and on the way back those whose module does not work.
+func (a *advance) isHurt(m *member) bool {
+	if a.spec.IsBack() {
+		return !evidence.IsWell(m.State)
+	}
+	return m.isCorrected(a.spec.From)
+}
+
+// isCorrected reports whether the runtime has a version that is neither the proven one nor an older one, which an
+// earlier rollout ordered, or could not be taken back from such a version. The update is its correction.
+func (m *member) isCorrected(from string) bool {
+	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
+}
 
 // tally has the numbers of one stage.
 type tally struct {
@@ -130,7 +142,7 @@ func newAdvance(in Inputs) (*advance, error) {
 		return nil, err
 	}
 	a := &advance{Inputs: in, spec: &in.Rollout.Spec, status: *in.Rollout.Status.DeepCopy(), places: places,
-		admitted: place.Decode(in.Rollout.Status.Admitted), deadline: RuntimeDeadline(in.Rollout),
+		admitted: place.Decode(in.Rollout.Status.Admitted), deadline: turn.RuntimeDeadline(in.Rollout),
 		heldBy: map[string]int{},
 		stages: make([]tally, max(1, len(in.Rollout.Spec.Stages)))}
 	a.acknowledged = make([]int32, len(a.stages))
@@ -155,8 +167,12 @@ func newAdvance(in Inputs) (*advance, error) {
 
 // PlanDigest returns the digest of what an approval approves: the versions and the stages.
 func PlanDigest(r *v1beta2.ModuleRollout) string {
-	data, err := json.Marshal([]any{r.Name, r.Spec.Module, r.Spec.Channel, r.Spec.From, r.Spec.To, r.Spec.Lineage,
-		r.Spec.Stages, r.Spec.Defaults})
+	plan := []any{r.Name, r.Spec.Module, r.Spec.Channel, r.Spec.From, r.Spec.To, r.Spec.Lineage, r.Spec.Stages,
+		r.Spec.Defaults}
+	if r.Spec.IsBack() {
+		plan = append(plan, r.Spec.Direction)
+	}
+	data, err := json.Marshal(plan)
 	if err != nil {
 		return ""
 	}
@@ -208,7 +224,7 @@ func (a *advance) judgeAll() {
 		t := &a.stages[m.Stage]
 		t.count(m.verdict)
 		switch {
-		case m.verdict == Waiting:
+		case m.verdict == Waiting && !a.spec.IsBack():
 			a.compare(t, r, began)
 		case m.verdict == Updating && m.isIdle:
 			t.idle++
@@ -227,7 +243,7 @@ func (a *advance) judgeAll() {
 // compare counts a waiting runtime in the control group, unless it did not work before the rollout began.
 func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 	isSilent := !r.UnreachableSince.IsZero()
-	if isSilent && r.UnreachableSince.Before(began) || !isWell(r.State) && r.Since.Before(began) {
+	if isSilent && r.UnreachableSince.Before(began) || !evidence.IsWell(r.State) && r.Since.Before(began) {
 		return
 	}
 	t.control++
@@ -235,7 +251,7 @@ func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
 	switch {
 	case isSilent:
 		t.silent++
-	case isWell(r.State):
+	case evidence.IsWell(r.State):
 	case cause == evidence.CauseVersion && r.State == v1beta2.StateError,
 		// Half the deadline, because an outage is not noticed everywhere at the same time.
 		cause == evidence.CauseUnclear && a.Now.Sub(r.Since) >= a.deadline/2:
@@ -312,7 +328,7 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		evidence.CauseOf(m.Reason) == evidence.CausePerson:
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
 			"the module is not updated in state "+string(m.State))}
-	case !isWell(m.State) && !m.isCorrected(a.spec.From):
+	case !evidence.IsWell(m.State) && !a.isHurt(m):
 		left := a.deadline - a.Now.Sub(m.Since)
 		if isLast := a.current() == len(a.stages)-1; isLast {
 			a.after(left)
@@ -344,7 +360,7 @@ func (a *advance) isAwaited(m *member) bool {
 	if a.canBegin(m) {
 		return true
 	}
-	if !m.UnreachableSince.IsZero() || !isWell(m.State) {
+	if !m.UnreachableSince.IsZero() || !evidence.IsWell(m.State) {
 		return false
 	}
 	switch m.blocked.Code {

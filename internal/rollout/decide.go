@@ -361,8 +361,7 @@ func (a *advance) admitStage(stage int) {
 				break
 			}
 			if m.Stage != stage || m.verdict != Waiting || m.isAdmitted ||
-				m.isCorrected(a.spec.From) != hurt ||
-				!a.canBegin(m) {
+				a.isHurt(m) != hurt || !a.canBegin(m) {
 				continue
 			}
 			if s.Spread != nil {

@@ -15,7 +15,6 @@ import (
 
 // Defaults of a policy.
 const (
-	DefaultRuntimeDeadline  = 30 * time.Minute
 	DefaultProgressDeadline = 14 * 24 * time.Hour
 	defaultMinProven        = "95%"
 	defaultMaxLost          = "2%"
@@ -85,6 +84,8 @@ type Move struct {
 	Revision int64
 	// Lineage is the lineage of the rollout that this one supersedes, "" if there is none.
 	Lineage string
+	// IsBack means that runtimes with the version From are taken back to the lower version To.
+	IsBack bool
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
 	// Fleet is the number of runtimes in the channel. It determines how many ranks minCount stands for.
@@ -103,11 +104,18 @@ func New(m Move) *v1beta2.ModuleRollout {
 	if r.Spec.Lineage == "" {
 		r.Spec.Lineage = m.Module + "/" + m.Channel + "/" + m.To
 	}
+	if m.IsBack {
+		r.Spec.Direction = v1beta2.RolloutBack
+	}
 	if m.Policy == nil {
 		return r
 	}
 	r.Spec.Policy, r.Spec.Defaults = m.Policy.Name, m.Policy.Spec.Defaults
 	r.Spec.NewInstallations = m.Policy.Spec.NewInstallations
+	if m.IsBack {
+		r.Spec.Stages = stagesBack(m.Policy)
+		return r
+	}
 	ranks := int32(0)
 	for i := range m.Policy.Spec.Stages {
 		s := v1beta2.ModuleRolloutStage{RolloutStage: *m.Policy.Spec.Stages[i].DeepCopy()}
@@ -122,6 +130,21 @@ func New(m Move) *v1beta2.ModuleRollout {
 		r.Spec.Stages = append(r.Spec.Stages, s)
 	}
 	return r
+}
+
+// stageBack is the name of the only stage of a rollout that goes back.
+const stageBack = "back"
+
+// stagesBack returns the stages of a rollout that goes back: one stage for everybody, with the limits of the last stage
+// of the policy, but without soak and gates, because going back must be faster than the way there.
+func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
+	if len(policy.Spec.Stages) == 0 {
+		return nil
+	}
+	last := &policy.Spec.Stages[len(policy.Spec.Stages)-1]
+	return []v1beta2.ModuleRolloutStage{{Ranks: place.RankCount, RolloutStage: v1beta2.RolloutStage{Name: stageBack,
+		MaxConcurrency: last.MaxConcurrency, MaxStartsPerMinute: last.MaxStartsPerMinute, MaxFailures: last.MaxFailures,
+		ProgressDeadline: last.ProgressDeadline}}}
 }
 
 // ranksFor returns the number of ranks that a percent stands for, or those that are expected to have minCount runtimes

@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
@@ -24,6 +25,8 @@ import (
 //	4   a halted rollout keeps its admissions (isHalted)                            1203
 //	5   a runtime that waits gets an older version (keep)                           3, found as 6
 //	6   a runtime with an earlier attempt gets the proven version (keep)            4
+//	2   a runtime that is not admitted is taken back (turnBack)                     6
+//	6   runtimes are taken back without a declared edge (setBack)                   48
 //	9   the rank depends on the number of calls (Places.Of)                         1
 //	10  a runtime that cannot begin keeps its admission (findPending)               399
 //	11  a stage needs no evidence (hasEvidence)                                     1166
@@ -37,8 +40,9 @@ import (
 //	24  one failure more than the budget is allowed (stageOverBudget)               68
 //
 // 8 follows from the model: nothing lowers a version but a request. 19 has no mutation: a fleet of fourteen runtimes
-// cannot exceed the size; TestStatusSize is about a large one. 7, 13 and 14 are about what does not exist yet, and 21
-// is about package plan.
+// cannot exceed the size; TestStatusSize is about a large one. 13 holds twice, in judge and in turnBack, so no single
+// mutation violates it; without the first, 17 fails at once. 7 is about package channel (TestSteps), 14 about what does
+// not exist yet, and 21 about package plan.
 var invariants = []struct {
 	number int
 	what   string
@@ -86,10 +90,17 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 	if turn.Waiting != nil && p.ordered != "" && channel.IsLower(turn.Version, p.ordered) {
 		m.violation = fmt.Sprintf("6: waiting lowers %s from %s to %s", p.name, p.ordered, turn.Version)
 	}
-	if turn.Version != target || p.ordered == target || s.Version == target {
+	r := m.cache.rollouts[s.Rollout]
+	isLower := p.ordered != "" && channel.IsLower(turn.Version, p.ordered)
+	switch {
+	case isLower && turn.IsBack && !m.hasEdges:
+		m.violation = fmt.Sprintf("6: %s goes back from %s to %s without an edge", p.name, p.ordered, turn.Version)
+	case isLower && turn.IsBack && (r == nil || !r.Spec.IsBack() || r.Spec.From != p.ordered):
+		m.violation = fmt.Sprintf("13: %s goes back from %s, which is not taken back", p.name, p.ordered)
+	case isLower && turn.IsBack:
+	case turn.Version != target || p.ordered == target || s.Version == target:
 		return
 	}
-	r := m.cache.rollouts[s.Rollout]
 	if r == nil || r.Spec.To != target {
 		m.violation = fmt.Sprintf("2: %s gets %s without a rollout", p.name, target)
 		return
@@ -119,6 +130,12 @@ func (m *model) members(visit func(r *Runtime, at place.Place)) {
 	}
 }
 
+// isOf reports whether the rollout of the last pass has ordered the version of a runtime. On the way there, a runtime
+// that had the version before counts, too.
+func (m *model) isOf(r *Runtime) bool {
+	return r.Ordered == m.after.Spec.To && (!m.after.Spec.IsBack() || r.Rollout == m.after.Name)
+}
+
 // limits: the runtimes that have begun and are not done, and those that may begin, are at most the concurrency of the
 // stage and of the policy, if somebody was admitted in this pass.
 func (m *model) limits() string {
@@ -134,9 +151,9 @@ func (m *model) limits() string {
 		if slices.Contains(m.result.Admitted, r.Kyma) {
 			now[at.Stage]++
 		}
-		updating := r.Ordered == m.after.Spec.To && r.State == v1beta2.StateProcessing && !r.Started.IsZero() &&
+		updating := m.isOf(r) && r.State == v1beta2.StateProcessing && !r.Started.IsZero() &&
 			r.Reason == "" && r.UnreachableSince.IsZero() && m.now.Sub(laterOf(r.Started,
-			r.Since)) < DefaultRuntimeDeadline
+			r.Since)) < turn.DefaultRuntimeDeadline
 		if updating || admitted[at.Token] && r.Ordered != m.after.Spec.To {
 			using[at.Stage]++
 			all++
@@ -254,7 +271,8 @@ func (m *model) blame() string {
 	candidates := int32(0)
 	m.members(func(r *Runtime, at place.Place) {
 		cause := evidence.CauseOf(r.Reason)
-		if r.Ordered == m.after.Spec.To && !isWell(r.State) && cause != evidence.CauseControlPlane &&
+		isOf := r.Ordered == m.after.Spec.To || r.Rollout == m.after.Name // a step to it, too
+		if isOf && !evidence.IsWell(r.State) && cause != evidence.CauseControlPlane &&
 			cause != evidence.CausePerson {
 			candidates++
 		}
@@ -275,7 +293,8 @@ func (m *model) accounts() string {
 	}
 	higher := 0
 	m.members(func(r *Runtime, _ place.Place) {
-		if channel.IsLower(m.after.Spec.To, r.Ordered) {
+		if m.after.Spec.IsBack() && r.Ordered != m.after.Spec.From && !m.isOf(r) ||
+			!m.after.Spec.IsBack() && channel.IsLower(m.after.Spec.To, r.Ordered) {
 			higher++
 		}
 	})
@@ -351,10 +370,10 @@ func (m *model) budget() string {
 	failed, others := map[int]int32{}, false
 	m.members(func(r *Runtime, at place.Place) {
 		switch {
-		case r.Ordered == m.after.Spec.To && r.State == v1beta2.StateError && !r.Started.IsZero() && !r.IsExcused &&
+		case m.isOf(r) && r.State == v1beta2.StateError && !r.Started.IsZero() && !r.IsExcused &&
 			r.Reason == v1beta2.ReasonWorkloadFailed && r.UnreachableSince.IsZero():
 			failed[at.Stage]++
-		case !isWell(r.State):
+		case !evidence.IsWell(r.State):
 			others = true
 		}
 	})

@@ -3,10 +3,12 @@ package rollout
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +18,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // TestModel plays a fleet, a coordinator and the controllers that obey it, in random orders, and checks the invariants
@@ -71,8 +75,9 @@ type part struct {
 // runtime returns what the coordinator knows about the runtime.
 func (p *part) runtime() Runtime {
 	r := Runtime{Kyma: p.name, Labels: p.labels, Ordered: p.ordered, State: p.state, Reason: p.reason, Since: p.since,
-		IsReady: isWell(p.state), IsObserved: true, Started: p.started, Rollout: p.rollout, IsExcused: p.excused,
+		IsReady: evidence.IsWell(p.state), IsObserved: true, Started: p.started, IsExcused: p.excused,
 		UnreachableSince: p.silent}
+	r.Rollout, _, _ = strings.Cut(p.rollout, "/")
 	if !p.silent.IsZero() {
 		r.UnreachableReason = v1beta2.ReasonRuntimeUnreachable
 	}
@@ -101,6 +106,7 @@ func (s stored) clone() stored {
 type model struct {
 	now       time.Time
 	policy    *v1beta2.RolloutPolicy
+	hasEdges  bool // versions declare that going back is safe
 	api       stored
 	cache     stored // what obeying controllers see; it may be old
 	old       stored // what a second coordinator sees
@@ -151,6 +157,7 @@ func newModel(t *rapid.T) *model {
 	m.policy = &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard"}, Spec: v1beta2.RolloutPolicySpec{
 		Modules: v1beta2.RolloutModules{Names: []string{"*"}}, Stages: stages,
 		MaxUpdating: int32(rapid.IntRange(0, 5).Draw(t, "max updating"))}}
+	m.hasEdges = rapid.Bool().Draw(t, "edges")
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: modelModule, Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: modelChannel,
 			Version: "1.0.0"}}}}
@@ -223,7 +230,8 @@ func (m *model) run(view stored) {
 		last = max(last, RevisionOf(name, modelModule, modelChannel))
 	}
 	recorded := Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy,
-		Active: view.rollouts[was.Rollout], Runtimes: runtimes, LastRevision: last, Now: m.now})
+		Active: view.rollouts[was.Rollout], Runtimes: runtimes, GoesBack: m.goesBack, LastRevision: last,
+		Now: m.now})
 	if recorded.Ended != "" && !save(func(api *stored) {
 		r := api.rollouts[was.Rollout]
 		r.Status.Phase, r.Status.Admitted = recorded.Ended, ""
@@ -266,6 +274,14 @@ func (m *model) run(view stored) {
 	saveStatus(s)
 }
 
+// goesBack is an edge that all versions declare, or none.
+func (m *model) goesBack(from, to string) error {
+	if !m.hasEdges || !channel.IsLower(to, from) {
+		return errors.New("not declared")
+	}
+	return nil
+}
+
 // work lets the coordinator work, and controllers, of which some are slow.
 func (m *model) work(t *rapid.T) {
 	m.coordinate(t)
@@ -305,7 +321,7 @@ func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 
 // turn is the turn of a runtime by what the controllers see.
 func (m *model) turn(p *part) channel.Turn {
-	turns := Turns(Lookups{Rollout: func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
+	turns := turn.Of(turn.Lookups{Rollout: func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
 		HasPolicy: func(string, string) bool { return true }})
 	return turns(m.cache.release, channel.Request{Kyma: p.name, Labels: p.labels, Module: modelModule,
 		Channel: modelChannel, ManifestVersion: p.ordered})
@@ -315,23 +331,23 @@ func (m *model) turn(p *part) channel.Turn {
 func (m *model) obey(t *rapid.T) { m.obeyWith(m.pick(t)) }
 
 func (m *model) obeyWith(p *part) {
-	turn := m.turn(p)
-	m.checkTurn(p, turn)
-	if turn.Version == p.ordered || turn.Version == "" || p.ordered != "" && channel.IsLower(turn.Version, p.ordered) ||
-		!p.silent.IsZero() || p.blocked != "" {
+	is := m.turn(p)
+	m.checkTurn(p, is)
+	isLower := p.ordered != "" && channel.IsLower(is.Version, p.ordered)
+	if is.Version == p.ordered || is.Version == "" || isLower && !is.IsBack || !p.silent.IsZero() || p.blocked != "" {
 		return
 	}
-	deadline := cmp.Or(turn.RuntimeDeadline, DefaultRuntimeDeadline)
-	p.excused = p.ordered != "" && !turn.IsCorrection && !isWell(p.state) && m.now.Sub(p.since) >= deadline
-	p.ordered, p.state, p.reason, p.since = turn.Version, v1beta2.StateProcessing, "", m.now
+	deadline := cmp.Or(is.RuntimeDeadline, turn.DefaultRuntimeDeadline)
+	p.excused = p.ordered != "" && !is.IsCorrection && !evidence.IsWell(p.state) && m.now.Sub(p.since) >= deadline
+	p.ordered, p.state, p.reason, p.since = is.Version, v1beta2.StateProcessing, "", m.now
 	p.rollout, p.started = "", time.Time{}
-	if turn.Rollout != "" {
-		p.rollout, p.started = turn.Rollout, m.now
+	if is.Rollout != "" {
+		p.rollout, p.started = is.Rollout, m.now
 	}
 }
 
 func (p *part) set(m *model, state v1beta2.State, reason string) {
-	if isWell(state) != isWell(p.state) {
+	if evidence.IsWell(state) != evidence.IsWell(p.state) {
 		p.since = m.now
 	}
 	p.state, p.reason = state, reason
@@ -505,7 +521,8 @@ func (m *model) finish(t *rapid.T) {
 			p := m.parts[name]
 			turn := m.turn(p)
 			m.checkTurn(p, turn)
-			if turn.Version != "" && channel.IsLower(p.ordered, turn.Version) {
+			if turn.Version != "" && (channel.IsLower(p.ordered, turn.Version) || turn.IsBack &&
+				turn.Version != p.ordered) {
 				p.ordered, p.rollout, p.started = turn.Version, turn.Rollout, m.now
 				p.since = m.now
 			}

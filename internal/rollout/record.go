@@ -1,7 +1,10 @@
 package rollout
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +29,9 @@ type Channel struct {
 	Active *v1beta2.ModuleRollout
 	// Runtimes are all runtimes that have the module in the channel.
 	Runtimes []Runtime
+	// GoesBack returns why going back from a version to a lower one is not safe, or nil if it is. nil: it is never
+	// safe.
+	GoesBack func(from, to string) error
 	// LastRevision is the highest revision of the existing rollouts of the channel.
 	LastRevision int64
 	// Now is the current time.
@@ -49,8 +55,10 @@ type Recorded struct {
 //	1  the channel has no status                      the version that the fleet has is the proven one; see initial
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
 //	3  the version in spec is the target in status    nothing; a rollout that was deleted is made again, and is paused
-//	4  the version in spec is the proven one          the channel was set back: the active rollout is aborted
-//	5  otherwise                                      a new rollout; the active one is superseded
+//	4  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
+//	                                                  runtimes with its version are taken back if that is safe
+//	5  it is lower, and going back is safe            it is the proven one now; runtimes with the former one are taken back
+//	6  otherwise                                      a new rollout; the active one is superseded
 func Record(c Channel) Recorded {
 	target, found := c.Release.Target(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
@@ -67,19 +75,21 @@ func Record(c Channel) Recorded {
 		if c.Active.Status.Phase == v1beta2.RolloutCompleted {
 			s.Version, s.Rollout, s.Policy = c.Active.Spec.To, "", ""
 		}
+		if c.Active.Spec.IsBack() {
+			s.Rollout, s.Policy, s.TakingBack = "", "", ""
+		}
 	}
 	switch {
 	case !found || target == "":
 	case target == s.Target:
-		if s.Rollout != "" && c.Active == nil && s.Version != target {
+		if s.Rollout != "" && c.Active == nil && (s.Version != target || s.TakingBack != "") {
 			next.Make = remade(c, s)
 		}
 	case target == s.Version:
-		next.end(c.Active, v1beta2.RolloutEndedAborted, "the channel was set back to "+target+
-			": nobody begins any more; runtimes with the newer version keep it")
-		s.Revision = max(s.Revision, c.LastRevision) + 1
-		s.Target, s.Rollout, s.Policy, s.Since = target, "", "", metav1.NewTime(c.Now)
-		addMove(s, c.move(target, v1beta2.RolloutCompleted))
+		next.setBack(c, target)
+	case channel.IsLower(target, s.Version) && c.goesBack(s.Version, target) == nil:
+		next.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+target)
+		next.takeBack(c, s.Version, target)
 	default:
 		lineage := ""
 		if c.Active != nil && !c.Active.Status.Phase.IsOver() {
@@ -89,6 +99,53 @@ func Record(c Channel) Recorded {
 		next.begin(c, target, lineage)
 	}
 	return next
+}
+
+// setBack records that a channel was set back to its proven version during a rollout.
+func (r *Recorded) setBack(c Channel, target string) {
+	s := &r.Status
+	newer := s.Target
+	why := "the channel was set back to " + target + ": nobody begins any more"
+	has := slices.ContainsFunc(c.Runtimes, func(is Runtime) bool { return is.Ordered == newer })
+	err := c.goesBack(newer, target)
+	switch {
+	case !has:
+	case err != nil:
+		why += fmt.Sprintf("; runtimes with %s keep it (%s): %s; move the channel to a higher version that corrects it", newer,
+			v1beta2.ReasonDowngradeUnsafe, err.Error())
+	default:
+		why += "; runtimes with " + newer + " are taken back"
+	}
+	r.end(c.Active, v1beta2.RolloutEndedAborted, why)
+	if has && err == nil {
+		r.takeBack(c, newer, target)
+		return
+	}
+	s.Revision = max(s.Revision, c.LastRevision) + 1
+	s.Target, s.Rollout, s.Policy, s.Since = target, "", "", metav1.NewTime(c.Now)
+	addMove(s, c.move(target, v1beta2.RolloutCompleted))
+}
+
+// takeBack makes the rollout that takes runtimes with a newer version back to a lower one, and records the move. The
+// lower version is the proven one from now on.
+func (r *Recorded) takeBack(c Channel, newer, target string) {
+	s := &r.Status
+	s.Revision = max(s.Revision, c.LastRevision) + 1
+	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: newer, To: target,
+		IsBack: true, Revision: s.Revision, Policy: c.Policy, Fleet: len(c.Runtimes)})
+	s.Version, s.Target, s.TakingBack, s.Since = target, target, newer, metav1.NewTime(c.Now)
+	s.Rollout, s.Policy = r.Make.Name, r.Make.Spec.Policy
+	move := c.move(target, "")
+	move.Direction = v1beta2.RolloutBack
+	addMove(s, move)
+}
+
+// goesBack returns why going back is not safe, or nil if it is.
+func (c *Channel) goesBack(from, to string) error {
+	if c.GoesBack == nil {
+		return errors.New("it is not known whether going back is safe")
+	}
+	return c.GoesBack(from, to)
 }
 
 // end ends the active rollout.
@@ -106,6 +163,7 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: s.Version,
 		To: target, Revision: s.Revision, Lineage: lineage, Policy: c.Policy, Fleet: len(c.Runtimes)})
 	s.Target, s.Rollout, s.Policy, s.Since = target, r.Make.Name, r.Make.Spec.Policy, metav1.NewTime(c.Now)
+	s.TakingBack = ""
 	addMove(s, c.move(target, ""))
 }
 
@@ -144,8 +202,9 @@ func initial(c Channel, target string) Recorded {
 // remade returns a rollout that was deleted while it was active. It is paused if it has stages, because deleting must
 // not be a way past a gate.
 func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
-	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: s.Version,
-		To: s.Target, Revision: s.Revision, Policy: c.Policy, Fleet: len(c.Runtimes)})
+	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
+		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,
+		Policy: c.Policy, Fleet: len(c.Runtimes)})
 	r.Name = s.Rollout
 	pauseRemade(r, "the ModuleRollout was deleted during the rollout")
 	s.Policy = r.Spec.Policy
@@ -184,7 +243,8 @@ func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.Rollou
 func movedBy(release *v1beta2.ModuleReleaseMeta) string {
 	by, at := "", time.Time{}
 	for _, m := range release.ManagedFields {
-		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`) && m.Time != nil &&
+		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`) &&
+			m.Time != nil &&
 			m.Time.After(at) {
 			by, at = m.Manager, m.Time.Time
 		}

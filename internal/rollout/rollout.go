@@ -5,11 +5,11 @@
 //
 //	made := rollout.New(rollout.Move{…})                      // a ModuleRollout with the stages of a policy
 //	next := rollout.Advance(rollout.Inputs{Rollout: made, …}) // its next status, with the admitted runtimes
-//	catalog.Turn = rollout.Turns(rollout.Lookups{…})          // the version that a channel means for one runtime
 //
 // # How it works
 //
-// Nobody stores which runtimes belong to a stage: package place computes that.
+// Nobody stores which runtimes belong to a stage: package place computes that. Package turn decides which version a
+// channel means for one runtime meanwhile.
 //
 // Advance computes the next status of a rollout from the previous one and from what is known about the runtimes. It
 // remembers nothing else, so it gives the same result after a restart. The status names the runtimes that may begin and

@@ -20,6 +20,8 @@ type Runtime struct {
 	Labels map[string]string
 	// Ordered is the version in the spec of the Manifest.
 	Ordered string
+	// Installed is the version that was installed completely, "" if none was.
+	Installed string
 	// IsReady means that Ordered is installed, and that the module is Ready or Warning.
 	IsReady bool
 	// State is the state of the module, with the reason and the message if it is not Ready, and Since the time of the
@@ -51,7 +53,7 @@ type Runtime struct {
 func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	r := Runtime{
-		Kyma: k.Name, Labels: k.Labels, Ordered: ordered, State: m.Status.State,
+		Kyma: k.Name, Labels: k.Labels, Ordered: ordered, Installed: m.Status.Version, State: m.Status.State,
 		IsExcused: m.Annotations[v1beta2.AnnotationRolloutExcused] == v1beta2.ValueTrue,
 	}
 	r.Rollout, _, _ = strings.Cut(m.Annotations[v1beta2.AnnotationRollout], "/")
@@ -65,7 +67,7 @@ func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 		}
 	}
 	r.IsObserved = m.Status.ObservedGeneration == m.Generation
-	r.IsReady = isWell(m.Status.State) && m.Status.Version == ordered && r.IsObserved
+	r.IsReady = evidence.IsWell(m.Status.State) && m.Status.Version == ordered && r.IsObserved
 	if c := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue && evidence.CauseOf(c.Reason) == evidence.CauseRuntime {
 		r.UnreachableSince, r.UnreachableReason = c.LastTransitionTime.Time, c.Reason
@@ -106,8 +108,11 @@ type judgement struct {
 
 // judge returns the verdict on one runtime. The first row that fits decides:
 //
-//	1  the runtime has a higher version             OutOfScope
-//	2  another version is ordered                   Waiting
+//	1  the runtime has a higher version; on the     OutOfScope
+//	   way back: neither the version that is taken
+//	   back, nor the lower one by this rollout
+//	2  another version is ordered                   Waiting, but as below if it is a step of this rollout on the way to
+//	                                                the version that is not Ready yet
 //	3  the module is Ready                          Proven, also while the runtime is silent, until the deadline
 //	4  no rollout ordered the version               as below, but it uses no slot, is no evidence after the deadline, and
 //	                                                is Excused if it was broken before the rollout began
@@ -121,11 +126,18 @@ type judgement struct {
 //
 // A module that was broken before its update is Excused instead of Proven, Lost or Failed.
 func (a *advance) judge(r *Runtime) judgement {
-	if r.Ordered != a.spec.To {
-		if channel.IsLower(a.spec.To, r.Ordered) {
+	isBegun := r.Ordered == a.spec.To
+	if a.spec.IsBack() {
+		isBegun = isBegun && r.Rollout == a.Rollout.Name
+	}
+	if !isBegun {
+		switch {
+		case a.spec.IsBack() && r.Ordered != a.spec.From, !a.spec.IsBack() && channel.IsLower(a.spec.To, r.Ordered):
 			return judgement{verdict: OutOfScope}
+		case r.Rollout == a.Rollout.Name && !r.IsReady && !r.Started.Before(a.startedAt()): // a step
+		default:
+			return judgement{verdict: Waiting}
 		}
-		return judgement{verdict: Waiting}
 	}
 	is := a.judgeUpdate(r)
 	if r.IsExcused && (is.verdict == Proven || is.verdict == Lost || is.verdict == Failed) {
@@ -183,9 +195,6 @@ func (a *advance) judgeUpdate(r *Runtime) judgement {
 	}
 	return judgement{verdict: Failed}
 }
-
-// isWell reports whether a module works.
-func isWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
 
 func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -383,6 +383,7 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	m := requested.Module(w.module)
 	request := channel.RequestFor(k, requested, m)
 	request.Installed, request.ManifestVersion, request.Now = has.installed, has.requested, a.Now()
+	request.AllowDowngrade = request.AllowDowngrade || w.after.GoesBack(w.module, has.requested, w.version) == nil
 	d := channel.Resolve(w.after, request)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
 	switch b := d.Blocker; {

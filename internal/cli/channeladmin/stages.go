@@ -154,7 +154,8 @@ func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, w previe
 	if err != nil {
 		return err
 	}
-	what := rollout.Channel{Release: w.release, Name: r.Channel, Policy: policy, Runtimes: r.fleet, Now: w.now}
+	what := rollout.Channel{Release: w.release, Name: r.Channel, Policy: policy, Runtimes: r.fleet, Now: w.now,
+		GoesBack: func(from, to string) error { return w.after.GoesBack(r.Module, from, to) }}
 	for i := range rollouts {
 		o := &rollouts[i]
 		if s := w.release.ChannelStatus(r.Channel); s != nil && s.Rollout == o.Name {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,9 @@ func deployment(ready int64, flags ...any) client.Object {
 	}}
 }
 
+// commands are the commands without klm version withdraw, which is tested in package channeladmin.
+func commands(a *console.App) []*cobra.Command { return Commands(a, &cobra.Command{Use: "withdraw"}) }
+
 func agents(versions ...string) []client.Object {
 	var all []client.Object
 	for n, version := range versions {
@@ -133,7 +137,7 @@ func TestVersion(t *testing.T) {
 			if c.serves != nil {
 				s.Serves = c.serves
 			}
-			c.Check(t, Commands, s.Kubeconfig)
+			c.Check(t, commands, s.Kubeconfig)
 			if len(s.Writes()) > 0 {
 				t.Errorf("%s: it wrote %q", c.Reason, s.Writes())
 			}
@@ -141,7 +145,7 @@ func TestVersion(t *testing.T) {
 	}
 	none := fixture.Case{Reason: "without a cluster the version of klm is no failure", Args: "version",
 		Want: []string{config.Version, "nothing else is known: "}}
-	none.Check(t, Commands, filepath.Join(t.TempDir(), "none"))
+	none.Check(t, commands, filepath.Join(t.TempDir(), "none"))
 }
 
 func TestCheck(t *testing.T) {
@@ -218,7 +222,7 @@ func TestCheck(t *testing.T) {
 				fmt.Fprintf(w, `{"gitVersion":%q}`, version)
 				return true
 			}
-			c.Check(t, Commands, s.Kubeconfig)
+			c.Check(t, commands, s.Kubeconfig)
 			if len(s.Writes()) > 0 {
 				t.Errorf("%s: it wrote %q", c.Reason, s.Writes())
 			}
@@ -226,5 +230,5 @@ func TestCheck(t *testing.T) {
 	}
 	none := fixture.Case{Reason: "no cluster", Args: "check", Code: console.ExitCluster,
 		Want: []string{"reading the kubeconfig"}}
-	none.Check(t, Commands, filepath.Join(t.TempDir(), "none"))
+	none.Check(t, commands, filepath.Join(t.TempDir(), "none"))
 }

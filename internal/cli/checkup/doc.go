@@ -24,6 +24,8 @@ import (
 )
 
 // Commands returns the commands of this package.
-func Commands(a *console.App) []*cobra.Command {
-	return []*cobra.Command{versionCommand(a), checkCommand(a)}
+func Commands(a *console.App, withdraw *cobra.Command) []*cobra.Command {
+	version := versionCommand(a)
+	version.AddCommand(withdraw)
+	return []*cobra.Command{version, checkCommand(a)}
 }

@@ -32,8 +32,10 @@ func rolloutIn(phase v1beta2.RolloutPhase) *v1beta2.ModuleRollout {
 	}
 }
 
-// commands are the commands without klm rollout plan, which is tested in package channeladmin.
-func commands(a *console.App) []*cobra.Command { return Commands(a, &cobra.Command{Use: "plan"}) }
+// commands are the commands without klm rollout plan and undo, which are tested in package channeladmin.
+func commands(a *console.App) []*cobra.Command {
+	return Commands(a, &cobra.Command{Use: "plan"}, &cobra.Command{Use: "undo"})
+}
 
 // TestVerbs: what each verb writes, and what it refuses.
 func TestVerbs(t *testing.T) {

@@ -25,13 +25,13 @@ import (
 
 // Commands returns the commands of this package.
 // plan is the command klm rollout plan.
-func Commands(a *console.App, plan *cobra.Command) []*cobra.Command {
+func Commands(a *console.App, plan, undo *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{a.Group("rollout",
 		"the moves of channels over the fleet: list, show, plan, pause, resume, approve, "+
-			"abort", "", `
+			"abort, undo", "", `
 klm rollout list
 klm rollout show sample-regular-r3
 klm rollout approve sample-regular-r3 --stage=canary`,
 		listCommand(a), showCommand(a), plan, watchCommand(a), historyCommand(a),
-		pauseCommand(a), resumeCommand(a), approveCommand(a), abortCommand(a))}
+		pauseCommand(a), resumeCommand(a), approveCommand(a), abortCommand(a), undo)}
 }

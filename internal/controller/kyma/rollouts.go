@@ -106,7 +106,7 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 			c := &is.Status.Channels[i]
 			before := was.ChannelStatus(c.Channel)
 			if before != nil && before.Version == c.Version && before.Target == c.Target && before.Policy == c.Policy &&
-				before.Rollout == c.Rollout {
+				before.Rollout == c.Rollout && before.TakingBack == c.TakingBack {
 				continue
 			}
 			if before != nil && before.Policy != "" && c.Policy == "" {
@@ -151,9 +151,10 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 		log.FromContext(ctx).Error(err, "cannot list Kymas", "module", module)
 		return
 	}
+	waitsForItsTurn := c.TakingBack != "" && c.Policy != ""
 	for i := range list.Items {
 		if slices.ContainsFunc(list.Items[i].Status.Modules, func(m v1beta2.ModuleStatus) bool {
-			return m.Name == module && (m.Channel == c.Channel && m.Version != c.Version ||
+			return m.Name == module && (m.Channel == c.Channel && m.Version != c.Version && !waitsForItsTurn ||
 				m.Reason == v1beta2.ReasonWaitingForRollout)
 		}) {
 			r.enqueueAdmitted(list.Items[i].Name)

@@ -43,6 +43,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -139,6 +140,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.ModuleReleaseMeta{}, specChanged).
 		Watches(&v1beta2.ModuleRollout{}, toModule, specChanged).
+		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.moduleOf),
+			builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&v1beta2.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allModules), specChanged).
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Manifest{}), r.onFleet())).
 		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Kyma{}), r.onFleet())).
@@ -150,6 +153,11 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 
 func (r *Reconciler) requestFor(module string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: module}}
+}
+
+// moduleOf returns a request for the module of a template.
+func (r *Reconciler) moduleOf(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{r.requestFor(channel.ModuleOf(o.(*v1beta2.ModuleTemplate)))}
 }
 
 // allModules returns a request for each module.

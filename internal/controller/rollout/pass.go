@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // pass is one reconcile of one module.
@@ -61,9 +63,42 @@ func (p *pass) run(ctx context.Context) error {
 		}
 	}
 	p.setActive(p.release.Name, active)
-	next.Channels = statuses
+	next.Channels, next.Withdrawn = statuses, p.withdrawn()
 	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
 	return p.saveRelease(ctx, next)
+}
+
+// maxWithdrawn is the number of withdrawn versions that the status of a release has.
+const maxWithdrawn = 20
+
+// withdrawn returns the withdrawn versions of the module, the highest first.
+func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
+	var all []v1beta2.WithdrawnVersion
+	if p.catalog.Templates == nil {
+		return nil
+	}
+	for _, t := range p.catalog.Templates(p.release.Name) {
+		is, why := channel.IsWithdrawn(t)
+		if !is || t.Spec.Version == "" {
+			continue
+		}
+		w := v1beta2.WithdrawnVersion{Version: t.Spec.Version, Reason: text.Clip(why, 256),
+			Since: metav1.NewTime(p.now.Truncate(time.Second))}
+		for _, was := range p.release.Status.Withdrawn {
+			if was.Version == w.Version {
+				w.Since = was.Since
+			}
+		}
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b v1beta2.WithdrawnVersion) int {
+		if channel.IsLower(a.Version, b.Version) {
+			return 1
+		}
+		return -1
+	})
+	all = slices.CompactFunc(all, func(a, b v1beta2.WithdrawnVersion) bool { return a.Version == b.Version })
+	return all[:min(len(all), maxWithdrawn)]
 }
 
 // isWorse reports whether a phase needs more attention than another one.
@@ -136,7 +171,8 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
 	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy,
-		Active: p.rollout(was.Rollout), Runtimes: runtimes, LastRevision: p.lastRevision(of), Now: p.now})
+		Active: p.rollout(was.Rollout), Runtimes: runtimes, GoesBack: p.goesBack, LastRevision: p.lastRevision(of),
+		Now: p.now})
 	if conflict != nil && recorded.Make != nil { // a rollout that is under way goes on with its own stages
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
@@ -174,6 +210,9 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	return s, status.Phase, status.Message, nil
 }
+
+// goesBack returns why going back to a lower version is not safe, or nil if it is.
+func (p *pass) goesBack(from, to string) error { return p.catalog.GoesBack(p.release.Name, from, to) }
 
 // withStatus returns a copy of the release with another status of one channel.
 func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
@@ -267,9 +306,12 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 		return fmt.Errorf("creating ModuleRollout %s: %w", made.Name, err)
 	}
 	p.rollouts = append(p.rollouts, *made)
+	note := "channel %s of module %s moves from %s to %s"
+	if made.Spec.IsBack() {
+		note = "channel %s of module %s: runtimes with %s are taken back to %s"
+	}
 	p.event(made, corev1.EventTypeNormal, v1beta2.EventRolloutStarted,
-		fmt.Sprintf("channel %s of module %s moves from %s to %s",
-			made.Spec.Channel, made.Spec.Module, made.Spec.From, made.Spec.To))
+		fmt.Sprintf(note, made.Spec.Channel, made.Spec.Module, made.Spec.From, made.Spec.To))
 	return nil
 }
 
@@ -490,6 +532,12 @@ func (p *pass) preflight(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: "ModuleTemplate " + name,
 			Message: fmt.Sprintf("version %s has no ModuleTemplate: %v", r.Spec.To, err),
 			Remedy:  "publish the ModuleTemplate, or move the channel to another version"}
+	}
+	if is, why := channel.IsWithdrawn(t); is {
+		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Object: "ModuleTemplate " + name,
+			Message: fmt.Sprintf("version %s was withdrawn: %.128s", r.Spec.To, why),
+			Remedy: fmt.Sprintf("move the channel to another version: klm channel set %s %s VERSION", r.Spec.Module,
+				r.Spec.Channel)}
 	}
 	if b := channel.CheckContent(t, r.Spec.Module, r.Spec.To); b != nil {
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}

@@ -7,6 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
 // Fleet has what decides which runtimes take part in the moves of one channel, and what keeps them from the version
@@ -51,10 +52,10 @@ func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 // blocked resolves the module as if the turn of the runtime had come, and returns what blocks it.
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	target, _ := f.Release.Target(f.Channel)
+	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
+	turn := channel.Turn{Version: target, IsBack: f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil}
 	asked := f.Catalog
-	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
-		return channel.Turn{Version: target}
-	}
+	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn { return turn }
 	var request channel.Request
 	if f.Channel == v1beta2.MandatoryChannel {
 		request = channel.Request{Kyma: k.Name, Module: f.Release.Name, Mandatory: true, Labels: k.Labels,
@@ -68,7 +69,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
 	}
 	request.Now = f.Now
-	request.ManifestVersion = cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
-	request.Installed = cmp.Or(m.Status.Version, request.ManifestVersion)
+	request.ManifestVersion, request.IsFailing = ordered, evidence.IsFailing(m)
+	request.Installed = cmp.Or(m.Status.Version, ordered)
 	return channel.Resolve(asked, request).Blocker
 }

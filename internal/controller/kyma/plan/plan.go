@@ -30,7 +30,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
 // Module is one module of a Kyma in one reconcile.
@@ -82,7 +82,7 @@ func Resolve(in Inputs) []Module {
 		if v := runtimeVersion(m.Manifest); v != "" {
 			r.ManifestVersion, r.IsRestored = v, true
 		}
-		r.Target = installedTarget(m.Manifest)
+		r.Target, r.IsFailing = installedTarget(m.Manifest), evidence.IsFailing(m.Manifest)
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		m.Upgrade = upgradeOf(m.Manifest, m.Decision)
 		return m
@@ -361,7 +361,7 @@ func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 		want.Annotations[v1beta2.AnnotationRollout] = turn.Rollout
 		want.Annotations[v1beta2.AnnotationRolloutStarted] = now.UTC().Format(time.RFC3339)
 		wasExcused := is.Annotations[v1beta2.AnnotationRolloutExcused] == v1beta2.ValueTrue
-		if rollout.IsBroken(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
+		if evidence.IsBroken(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
 			want.Annotations[v1beta2.AnnotationRolloutExcused] = v1beta2.ValueTrue
 		}
 	}

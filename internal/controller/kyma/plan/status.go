@@ -155,7 +155,8 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 	e.State, e.Reason, e.Message = state, b.Code, message
 	switch b.Code {
 	case v1beta2.ReasonWaitingForWindow, v1beta2.ReasonWindowUnknown, v1beta2.ReasonDowngradeRefused,
-		v1beta2.ReasonVersionReplaced, v1beta2.ReasonRestoredOlder:
+		v1beta2.ReasonVersionReplaced, v1beta2.ReasonRestoredOlder, v1beta2.ReasonVersionWithdrawn,
+		v1beta2.ReasonEdgeMissing, v1beta2.ReasonUpgradeInvalid, v1beta2.ReasonKnownRisk:
 		if m.Former != nil && m.Former.Channel != "" {
 			e.Channel = m.Former.Channel // the version of this channel is still installed
 		}

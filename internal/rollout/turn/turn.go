@@ -1,12 +1,23 @@
-package rollout
+// Package turn decides which version a channel means for one runtime while a rollout is under way.
+//
+// # Use
+//
+//	catalog.Turn = turn.Of(turn.Lookups{…})
+//
+// # How it works
+//
+// The status of a rollout names the runtimes that may begin. All others keep the version that they have, and have a
+// sentence that states what they wait for. Waiting never lowers a version.
+//
+// # What it does not do
+//
+// The package decides only by the rollout. Whether anything else blocks the version is decided by package channel.
+package turn
 
 import (
 	"cmp"
 	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -22,8 +33,8 @@ type Lookups struct {
 	HasPolicy func(module, channel string) bool
 }
 
-// Turns returns the function for [channel.Catalog.Turn]. The version of a channel for a runtime is the first row that
-// fits:
+// Of returns the function for [channel.Catalog.Turn]. The version of a channel for a runtime is the first row that
+// fits; while runtimes are taken back to a lower version, see turnBack:
 //
 //	1  the channel does not move, or moves without a policy      the version in spec
 //	2  nothing is known about the channel yet                    the version that was ordered last; none for a new module
@@ -33,7 +44,7 @@ type Lookups struct {
 //	5  the rollout runs, and the runtime is admitted             the version in spec
 //	6  a higher version than the proven one was ordered          that version: waiting never lowers a version
 //	7  otherwise                                                 the proven version
-func Turns(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
+func Of(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
 	return func(release *v1beta2.ModuleReleaseMeta, r channel.Request) channel.Turn {
 		of := r.Channel
 		if r.Mandatory {
@@ -46,6 +57,13 @@ func Turns(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) chann
 
 func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string, r channel.Request) channel.Turn {
 	s := release.ChannelStatus(of)
+	if s != nil && s.TakingBack != "" && s.Version == target {
+		return turnBack(find.Rollout(s.Rollout), s, release.Name, r)
+	}
+	if s != nil && s.Version == target && s.Target != target && r.ManifestVersion != "" {
+		return waiting(keep(r, target), release.Name, of, target,
+			"the manager has not recorded yet that it was set back: wait")
+	}
 	if s != nil && s.Version == target || target == "" {
 		return channel.Turn{Version: target} // rule 1
 	}
@@ -67,6 +85,46 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 		return waiting(keep(r, s.Version), release.Name, of, target, "the manager is planning the rollout: wait")
 	}
 	return turnIn(active, s.Version, release.Name, r)
+}
+
+// turnBack returns a runtime's turn while runtimes are taken back to a lower version. The first row that fits decides:
+//
+//	1  the module is new in the runtime, or has a lower version     the version in spec
+//	2  the version in spec was already ordered by this rollout      the version in spec
+//	3  it has the version that is taken back, and is admitted       the version in spec
+//	4  otherwise                                                    the version that was ordered last
+func turnBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module string, r channel.Request) channel.Turn {
+	is := channel.Turn{Version: s.Version}
+	if !channel.IsLower(s.Version, channel.Highest(r.ManifestVersion, r.Installed)) { // row 1
+		return is
+	}
+	wait := func(why string) channel.Turn { return waiting(r.ManifestVersion, module, s.Channel, s.Version, why) }
+	if active == nil || !active.Spec.IsBack() || active.Spec.To != s.Version {
+		return wait("the manager is planning the way back: wait")
+	}
+	if r.ManifestVersion != s.Version && r.ManifestVersion != active.Spec.From {
+		return wait(fmt.Sprintf("ModuleRollout %s takes back %s only", active.Name, active.Spec.From))
+	}
+	is.IsBack, is.IsCorrection, is.RuntimeDeadline = true, true, RuntimeDeadline(active)
+	spec, status := &active.Spec, &active.Status
+	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
+	if len(spec.Stages) == 0 {
+		is.Rollout = active.Name
+		if isRunning || r.ManifestVersion == s.Version {
+			return is
+		}
+		return wait("ModuleRollout " + active.Name + " does not go on: klm rollout show " + active.Name)
+	}
+	places, err := place.New(active)
+	if err != nil {
+		return wait(err.Error())
+	}
+	at := places.Of(r.Kyma, r.Labels)
+	is.Rollout = active.Name + "/" + spec.Stages[at.Stage].Name
+	if r.ManifestVersion == s.Version || isRunning && place.IsAdmitted(status.Admitted, at.Token) { // rows 2 and 3
+		return is
+	}
+	return wait(waitsIn(active, at))
 }
 
 // turnIn returns a runtime's turn in a staged rollout.
@@ -91,13 +149,14 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 			err.Error()+": correct the RolloutPolicy, and move the channel again")
 	}
 	at := places.Of(r.Kyma, r.Labels)
-	turn := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[at.Stage].Name,
-		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion)}
+	is := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[at.Stage].Name,
+		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion) ||
+			channel.IsLower(r.ManifestVersion, r.Installed)}
 	if r.ManifestVersion == spec.To { // rule 4
-		return turn
+		return is
 	}
 	if isRunning && at.Stage <= int(status.Stage.Index) && place.IsAdmitted(status.Admitted, at.Token) { // rule 5
-		return turn
+		return is
 	}
 	return waiting(keep(r, proven), module, spec.Channel, spec.To, waitsIn(active, at))
 }
@@ -136,17 +195,10 @@ func waiting(version, module, of, target, why string) channel.Turn {
 	}}
 }
 
+// DefaultRuntimeDeadline is the time that a runtime has to become Ready if the policy has none.
+const DefaultRuntimeDeadline = 30 * time.Minute
+
 // RuntimeDeadline returns the time that one runtime has to become Ready.
 func RuntimeDeadline(r *v1beta2.ModuleRollout) time.Duration {
 	return cmp.Or(r.Spec.Defaults.RuntimeDeadline.Duration, DefaultRuntimeDeadline)
-}
-
-// IsBroken reports whether a module has not been Ready for as long as a runtime has to become Ready. An update of such
-// a module is no evidence about the version.
-func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
-	if m == nil || isWell(m.Status.State) {
-		return false
-	}
-	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
-	return c != nil && c.Status != metav1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= deadline
 }

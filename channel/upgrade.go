@@ -1,0 +1,291 @@
+package channel
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/google/cel-go/cel"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Limits of what a ModuleTemplate declares in spec.upgrade.
+const (
+	maxSteps    = 16    // versions between two others
+	maxRiskCost = 10000 // in the unit of CEL: some milliseconds
+	maxPrograms = 256   // compiled expressions in memory
+)
+
+// IsWithdrawn reports whether the version of a template was withdrawn, and why.
+func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
+	reason, is = t.Annotations[v1beta2.AnnotationWithdrawn]
+	return is, reason
+}
+
+// GoesBack returns nil if a version of a module declares that going back from it to a lower one is safe. If not, the
+// error states why, for users.
+func (c *Catalog) GoesBack(module, version, to string) error {
+	newer := c.Template(TemplateName(module, version))
+	object := "ModuleTemplate " + TemplateName(module, version)
+	if newer == nil {
+		return fmt.Errorf("%s does not exist, so it is not known whether going back is safe", object)
+	}
+	if newer.Spec.Upgrade == nil || newer.Spec.Upgrade.Back == "" {
+		return fmt.Errorf("%s does not declare that going back is safe (spec.upgrade.back)", object)
+	}
+	if !isLower(to, version) {
+		return fmt.Errorf("%s is not lower than %s", to, version)
+	}
+	isIn, err := isInRange(to, newer.Spec.Upgrade.Back)
+	switch {
+	case err != nil:
+		return fmt.Errorf("spec.upgrade.back of %s is not valid: %w", object, err)
+	case !isIn:
+		return fmt.Errorf("%s declares that going back is safe to %q only, and %s is not in this range", object,
+			newer.Spec.Upgrade.Back, to)
+	}
+	return nil
+}
+
+// ValidateUpgrade checks the ranges and expressions in spec.upgrade of the template of a version.
+func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
+	if u == nil {
+		return nil
+	}
+	for name, text := range map[string]string{"from": u.From, "back": u.Back} {
+		if _, err := isInRange("1.0.0", text); err != nil && text != "" {
+			return fmt.Errorf("spec.upgrade.%s: %w", name, err)
+		}
+	}
+	for i := range u.Risks {
+		if _, err := risks.compiled(u.Risks[i].When); err != nil {
+			return fmt.Errorf("spec.upgrade.risks, %s: %w", u.Risks[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// isInRange reports whether a version is in a range. Pre-releases are compared by precedence.
+func isInRange(version, text string) (bool, error) {
+	constraints, err := semver.NewConstraint(text)
+	if err != nil {
+		return false, fmt.Errorf("%q is not a range of versions, such as \">=1.3.0 <2.0.0\"", text)
+	}
+	constraints.IncludePrerelease = true
+	v, err := semver.StrictNewVersion(version)
+	if err != nil {
+		return false, fmt.Errorf("%q is not a semantic version", version)
+	}
+	return constraints.Check(v), nil
+}
+
+// checkWithdrawn blocks a withdrawn version, unless the runtime has it already.
+func (s *search) checkWithdrawn() *Blocker {
+	w := s.request
+	is, why := IsWithdrawn(s.Template)
+	if !is || s.Version == s.Installed || s.Version == w.ManifestVersion {
+		return nil
+	}
+	if why != "" {
+		why = fmt.Sprintf(" (%.256s)", why)
+	}
+	return newBlocker(v1beta2.ReasonVersionWithdrawn, "ModuleTemplate "+s.Template.Name,
+		"version %s of module %s was withdrawn%s: choose another version, or make it available again: klm version withdraw "+
+			"%s %s --undo", s.Version, s.Module, why, s.Module, s.Version)
+}
+
+// checkEdge checks that the version can be installed on top of the present one. If it cannot, the next version of the
+// shortest way to it becomes the version of the Decision, and Goal the version that was asked for. A version that is
+// being installed has to be installed before the next one is.
+func (s *search) checkEdge() *Blocker {
+	installed, ordered := s.Installed, s.request.ManifestVersion
+	if installed == "" || s.meta == nil || !isLower(installed, s.Version) || s.Version == ordered {
+		return nil
+	}
+	isOpen, err := s.hasEdge(s.Template, installed, ordered)
+	switch {
+	case err != nil:
+		return newBlocker(v1beta2.ReasonUpgradeInvalid, "ModuleTemplate "+s.Template.Name,
+			"spec.upgrade.from of version %s of module %s is not valid: %s", s.Version, s.Module, err.Error())
+	case isOpen:
+		return nil
+	}
+	step := s.findStep(installed, ordered)
+	if step == nil {
+		return newBlocker(v1beta2.ReasonEdgeMissing, "ModuleTemplate "+s.Template.Name,
+			"version %s of module %s can be installed on top of %q only, version %s is installed, and no versions make a way: "+
+				"publish a version in this range that can be installed on top of %s, or extend spec.upgrade.from of %s",
+			s.Version, s.Module, s.Template.Spec.Upgrade.From, installed, installed, s.Template.Name)
+	}
+	s.Goal, s.Version, s.Template = s.Version, step.Spec.Version, step
+	return nil
+}
+
+// hasEdge reports whether the version of a template can be installed on top of each of the given versions.
+func (s *search) hasEdge(t *v1beta2.ModuleTemplate, on ...string) (bool, error) {
+	if t.Spec.Upgrade == nil || t.Spec.Upgrade.From == "" {
+		return true, nil
+	}
+	for _, v := range on {
+		if v == "" {
+			continue
+		}
+		if isIn, err := isInRange(v, t.Spec.Upgrade.From); err != nil || !isIn {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// findStep returns the template of the first version of the shortest way from the installed version to the requested
+// one, or nil if there is no way. Of two ways of the same length, the one with the higher version is taken.
+func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
+	if s.catalog.Templates == nil {
+		return nil
+	}
+	var between []*v1beta2.ModuleTemplate
+	for _, t := range s.catalog.Templates(s.Module) {
+		withdrawn, _ := IsWithdrawn(t)
+		usable := !withdrawn || t.Spec.Version == ordered
+		if usable && t.Name == TemplateName(s.Module, t.Spec.Version) && isLower(installed, t.Spec.Version) &&
+			isLower(t.Spec.Version, s.Version) {
+			between = append(between, t)
+		}
+	}
+	slices.SortFunc(between, func(a, b *v1beta2.ModuleTemplate) int {
+		return cmp.Or(compareVersions(b.Spec.Version, a.Spec.Version), strings.Compare(a.Name, b.Name))
+	})
+	// From the requested version backwards: the versions from which it can be reached, nearest first.
+	reached, seen := []*v1beta2.ModuleTemplate{s.Template}, map[string]bool{}
+	for range maxSteps {
+		var next []*v1beta2.ModuleTemplate
+		for _, t := range between {
+			leads := slices.ContainsFunc(reached, func(after *v1beta2.ModuleTemplate) bool {
+				isOpen, err := s.hasEdge(after, t.Spec.Version)
+				return isOpen && err == nil && isLower(t.Spec.Version, after.Spec.Version)
+			})
+			if !leads || seen[t.Name] {
+				continue
+			}
+			seen[t.Name] = true
+			next = append(next, t)
+		}
+		for _, t := range next {
+			if t.Spec.Version == ordered {
+				return t // it is under way
+			}
+		}
+		for _, t := range next {
+			if isOpen, err := s.hasEdge(t, installed, ordered); isOpen && err == nil {
+				return t
+			}
+		}
+		if len(next) == 0 {
+			return nil
+		}
+		reached = next
+	}
+	return nil
+}
+
+// checkRisks blocks a version that has a known problem in this runtime. A risk that cannot be evaluated blocks, too.
+func (s *search) checkRisks() *Blocker {
+	w, u := s.request, s.Template.Spec.Upgrade
+	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {
+		return nil
+	}
+	for i := range u.Risks {
+		r := &u.Risks[i]
+		is, err := risks.evaluate(r.When, map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma,
+			"channel": s.Channel, "installed": s.Installed})
+		if !is && err == nil {
+			continue
+		}
+		about := fmt.Sprintf("%.512s", r.Message)
+		if r.URL != "" {
+			about += fmt.Sprintf(" (%.512s)", r.URL)
+		}
+		if err != nil {
+			about = fmt.Sprintf("it cannot be evaluated for this runtime: %.256s: %s", err.Error(), about)
+		}
+		return newBlocker(v1beta2.ReasonKnownRisk, "ModuleTemplate "+s.Template.Name,
+			"version %s of module %s has the known risk %s in this runtime: %s", s.Version, s.Module, r.Name, about)
+	}
+	return nil
+}
+
+func labelsOf(set map[string]string) map[string]string {
+	if set == nil {
+		return map[string]string{}
+	}
+	return set
+}
+
+// risks evaluates the expressions of risks. Compiled expressions are kept, because the same one is evaluated for every
+// runtime.
+var risks = &evaluator{programs: map[string]compiledRisk{}}
+
+type evaluator struct {
+	mu       sync.Mutex
+	programs map[string]compiledRisk // guarded by mu: by expression
+}
+
+type compiledRisk struct {
+	program cel.Program
+	err     error
+}
+
+var riskEnvironment = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType)),
+		cel.Variable("kyma", cel.StringType), cel.Variable("channel", cel.StringType),
+		cel.Variable("installed", cel.StringType))
+})
+
+func (e *evaluator) compiled(expression string) (cel.Program, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known, found := e.programs[expression]; found {
+		return known.program, known.err
+	}
+	program, err := compileRisk(expression)
+	if len(e.programs) >= maxPrograms {
+		clear(e.programs)
+	}
+	e.programs[expression] = compiledRisk{program, err}
+	return program, err
+}
+
+func compileRisk(expression string) (cel.Program, error) {
+	env, err := riskEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("%.128q is not a valid CEL expression: %w", expression, issues.Err())
+	}
+	if ast.OutputType() != cel.BoolType {
+		return nil, fmt.Errorf("%.128q is not true or false", expression)
+	}
+	return env.Program(ast, cel.CostLimit(maxRiskCost))
+}
+
+func (e *evaluator) evaluate(expression string, values map[string]any) (bool, error) {
+	program, err := e.compiled(expression)
+	if err != nil {
+		return false, err
+	}
+	result, _, err := program.Eval(values)
+	if err != nil {
+		return false, err
+	}
+	is, ok := result.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("the result is not true or false")
+	}
+	return is, nil
+}

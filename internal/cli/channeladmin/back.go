@@ -1,0 +1,177 @@
+package channeladmin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// UndoCommand returns the command klm rollout undo.
+func UndoCommand(a *console.App) *cobra.Command {
+	o := setOptions{}
+	c := a.Command("undo ROLLOUT [--dry-run]", "set a channel back to the version before a rollout", `
+The channel gets the version that it had before the rollout. Nobody begins any more,
+	and runtimes with the newer version are taken back by a
+rollout of their own: those that fail first,
+	the others in their maintenance windows. That needs a declaration of the newer version that going
+back is safe (spec.upgrade.back of its ModuleTemplate). Without one, no runtime is taken back,
+	and klm changes nothing: move the channel to a
+higher version that corrects the problem.`, `
+klm rollout undo sample-regular-r3 --dry-run
+klm rollout undo sample-regular-r3`,
+		console.Arguments("ROLLOUT"), func(cmd *cobra.Command, args []string) error {
+			o.isPatient = cmd.Flags().Changed("wait") && !o.NoWait
+			return undo(cmd.Context(), a, o, args[0])
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.RolloutNames(a,
+		func(*v1beta2.ModuleRollout) bool { return true }))
+	o.Register(c.Flags())
+	return c
+}
+
+func undo(ctx context.Context, a *console.App, o setOptions, name string) error {
+	c, err := connection.RolloutControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	r, err := c.Rollout(ctx, name)
+	if err != nil {
+		return err
+	}
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	o.module, o.channel, o.version = r.Spec.Module, r.Spec.Channel, r.Spec.From
+	release := s.Releases[o.module]
+	target := ""
+	if release != nil {
+		target, _ = release.Target(o.channel)
+	}
+	switch {
+	case target != r.Spec.To:
+		return console.Fail(console.ExitFailed,
+			"rollout %s is not the last one: channel %s of module %s has version %s now; "+
+				"klm rollout history %s %s shows all", name, o.channel, o.module, console.OrDash(target), o.module,
+			o.channel)
+	case r.Spec.IsBack():
+		return console.Fail(console.ExitFailed,
+			"rollout %s has taken runtimes back to %s: to go on to %s again, klm channel "+
+				"set %s %s %s", name, r.Spec.To, r.Spec.From, o.module, o.channel, r.Spec.From)
+	}
+	counts := &r.Status.Runtimes
+	begun := counts.Updating + counts.Proven + counts.Failed + counts.Lost + counts.Excused
+	catalog := s.ForResolve()
+	if err := catalog.GoesBack(o.module, r.Spec.To, o.version); err != nil && begun > 0 {
+		return console.Fail(console.ExitFailed,
+			"%s: %s; %s have %s and cannot go back: stop the rollout with klm rollout "+
+				"abort %s, and move the channel to a higher version that corrects the problem",
+			v1beta2.ReasonDowngradeUnsafe,
+			err.Error(), console.Count(int(begun), "runtime"), r.Spec.To, name)
+	}
+	return setChannel(ctx, a, o)
+}
+
+// WithdrawCommand returns the command klm version withdraw.
+func WithdrawCommand(a *console.App) *cobra.Command {
+	o := withdrawOptions{}
+	c := a.Command("withdraw MODULE VERSION --reason=TEXT",
+		"withdraw a version of a module, so that no runtime gets it any more", `
+Runtimes that have the version keep it, and klm shows how many they are. A rollout to the version is held. No channel,
+	pin or new installation
+gets it. With --undo it is available again.`, `
+klm version withdraw sample 2.0.0 --reason="it loses data"
+klm version withdraw sample 2.0.0 --undo`,
+		console.Arguments("MODULE", "VERSION"), func(cmd *cobra.Command, args []string) error {
+			o.module, o.version = args[0], args[1]
+			return withdraw(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleVersions(a))
+	c.Flags().StringVar(&o.reason, "reason", "", "why, for others")
+	c.Flags().BoolVar(&o.undo, "undo", false, "make the version available again")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "only show what would be done, and change nothing")
+	return c
+}
+
+type withdrawOptions struct {
+	module, version, reason string
+	undo, dryRun            bool
+}
+
+func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
+	c, err := connection.ControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.RequireModule(o.module, c); err != nil {
+		return err
+	}
+	t := s.Templates[channel.TemplateName(o.module, o.version)]
+	if t == nil {
+		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s", o.module, o.version,
+			console.Suggest(o.version, s.VersionsOf(o.module)))
+	}
+	is, _ := channel.IsWithdrawn(t)
+	var value any = o.reason
+	outcome := console.Outcome{Object: "moduletemplate/" + t.Name,
+		Result: fmt.Sprintf("version %s of module %s is withdrawn%s",
+			o.version, o.module, channelsWith(s, o.module, o.version))}
+	switch {
+	case o.undo && !is:
+		return console.Fail(console.ExitFailed, "version %s of module %s is not withdrawn", o.version, o.module)
+	case o.undo:
+		value = nil
+		outcome.Result = fmt.Sprintf("version %s of module %s is available again", o.version, o.module)
+	case o.reason == "":
+		return console.Fail(console.ExitUsage, "others will read why the version is withdrawn: give --reason")
+	case len(o.reason) > 1024:
+		return console.Fail(console.ExitUsage, "--reason has more than 1024 characters")
+	}
+	if o.dryRun {
+		outcome.Result = "would do: " + outcome.Result
+		return a.Print(outcome)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID,
+		"annotations": map[string]any{v1beta2.AnnotationWithdrawn: value}}})
+	if err != nil {
+		return fmt.Errorf("encoding the annotation: %w", err)
+	}
+	if err := c.Patch(ctx, t.DeepCopy(), client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(connection.FieldOwner)); err != nil {
+		return c.Explain(err, "changing ModuleTemplate "+t.Name)
+	}
+	return a.Print(outcome)
+}
+
+// channelsWith states which channels of a module have a version, and what to do about it.
+func channelsWith(s *connection.Catalog, module, version string) string {
+	release := s.Releases[module]
+	if release == nil {
+		return ""
+	}
+	var names []string
+	for _, c := range release.Spec.Channels {
+		if c.Version == version {
+			names = append(names, c.Channel)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("; channels that still have it: %q: klm channel set %s %s VERSION", names, module, names[0])
+}

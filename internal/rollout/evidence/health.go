@@ -1,0 +1,26 @@
+package evidence
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// IsWell reports whether a module with this state works.
+func IsWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
+
+// IsFailing reports whether a module does not work.
+func IsFailing(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
+
+// IsBroken reports whether a module has not been Ready for as long as a runtime has to become Ready. An update of such
+// a module is no evidence about the version.
+func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
+	if m == nil || IsWell(m.Status.State) {
+		return false
+	}
+	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+	return c != nil && c.Status != metav1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= deadline
+}

@@ -1,0 +1,78 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+)
+
+// TestBack: who goes back while a channel goes back from 2.0.0 to 1.0.0, and who does not.
+func TestBack(t *testing.T) {
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
+			Version: "1.0.0"}}},
+		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular", Version: "1.0.0",
+			Target: "1.0.0", TakingBack: "2.0.0", Rollout: "mod-regular-r3", Policy: "p"}}}}
+	rollout := func(change func(*v1beta2.ModuleRollout)) *v1beta2.ModuleRollout {
+		r := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "mod-regular-r3"},
+			Spec: v1beta2.ModuleRolloutSpec{Module: "mod", Channel: "regular", From: "2.0.0", To: "1.0.0",
+				Direction: v1beta2.RolloutBack, State: v1beta2.RolloutRunning, Policy: "p", Lineage: "x",
+				Stages: []v1beta2.ModuleRolloutStage{{Ranks: place.RankCount,
+					RolloutStage: v1beta2.RolloutStage{Name: "back"}}}}}
+		change(r)
+		return r
+	}
+	waits := rollout(func(*v1beta2.ModuleRollout) {})
+	places, err := place.New(waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admits := rollout(func(r *v1beta2.ModuleRollout) {
+		r.Status.Admitted = place.Admitted{places.Of("runtime", nil).Token: true}.Encode()
+	})
+	paused := rollout(func(r *v1beta2.ModuleRollout) {
+		*r = *admits.DeepCopy()
+		r.Spec.State = v1beta2.RolloutPaused
+	})
+	none := rollout(func(r *v1beta2.ModuleRollout) { r.Spec.Stages, r.Spec.Policy = nil, "" })
+	type result struct {
+		Version, Rollout string
+		IsBack, Waits    bool
+	}
+	for name, c := range map[string]struct {
+		reason  string
+		rollout *v1beta2.ModuleRollout
+		ordered string
+		want    result
+	}{
+		"New":      {"it never had the newer one", waits, "", result{Version: "1.0.0"}},
+		"Older":    {"it catches up", waits, "0.9.0", result{Version: "1.0.0"}},
+		"Waits":    {"it is not admitted", waits, "2.0.0", result{Version: "2.0.0", Waits: true}},
+		"Admitted": {"its turn has come", admits, "2.0.0", result{"1.0.0", "mod-regular-r3/back", true, false}},
+		"Paused":   {"nobody begins", paused, "2.0.0", result{Version: "2.0.0", Waits: true}},
+		"Other":    {"the rollout is for 2.0.0 only", admits, "3.0.0", result{Version: "3.0.0", Waits: true}},
+		"Deleted":  {"the rollout is made again first", nil, "2.0.0", result{Version: "2.0.0", Waits: true}},
+		"AtOnce":   {"there is no policy", none, "2.0.0", result{"1.0.0", "mod-regular-r3", true, false}},
+	} {
+		find := Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return c.rollout },
+			HasPolicy: func(string, string) bool { return true }}
+		is := Of(find)(release, channel.Request{Kyma: "runtime", Module: "mod", Channel: "regular",
+			ManifestVersion: c.ordered, Installed: c.ordered})
+		got := result{is.Version, is.Rollout, is.IsBack, is.Waiting != nil}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
+		}
+	}
+	// a runtime that has begun keeps the lower version, whatever becomes of the rollout
+	is := Of(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return paused },
+		HasPolicy: func(string, string) bool { return true }})(release, channel.Request{Kyma: "runtime", Module: "mod",
+		Channel: "regular", ManifestVersion: "1.0.0", Installed: "2.0.0"})
+	if is.Version != "1.0.0" || !is.IsBack || is.Waiting != nil {
+		t.Errorf("a runtime that goes back has %+v", is)
+	}
+}
