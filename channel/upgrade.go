@@ -69,6 +69,10 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 	return nil
 }
 
+// IsInRange reports whether a version is in a range of semantic versions. It returns an error if one of them is not
+// valid.
+func IsInRange(version, text string) (bool, error) { return isInRange(version, text) }
+
 // isInRange reports whether a version is in a range. Pre-releases are compared by precedence.
 func isInRange(version, text string) (bool, error) {
 	constraints, err := semver.NewConstraint(text)

@@ -80,7 +80,8 @@ func typeText(e ast.Expr) string {
 
 // typeNames are the types of keys for readers.
 var typeNames = map[string]string{"bool": "boolean", "[]Link": "list of links", "[]Kind": "list of kinds",
-	"map[string]string": "map of strings", "Manager": "map", "ChartSettings": "map"}
+	"map[string]string": "map of strings", "Manager": "map", "ChartSettings": "map", "Upgrade": "map",
+	"[]Risk": "list of risks"}
 
 // moduleConfigPage returns the reference of the module-config.
 func moduleConfigPage(root string) (string, error) {
@@ -98,7 +99,8 @@ func moduleConfigPage(root string) (string, error) {
 		"    # yaml-language-server: $schema=https://raw.githubusercontent.com/kyma-fleet/lifecycle-manager/main/" +
 		schemaFile + "\n")
 	for _, part := range []struct{ title, name string }{
-		{"Keys", "Config"}, {"Keys of manager", "Manager"}, {"Keys of chart", "ChartSettings"},
+		{"Keys", "Config"}, {"Keys of manager", "Manager"}, {"Keys of upgrade", "Upgrade"},
+		{"Keys of a risk in upgrade", "Risk"}, {"Keys of chart", "ChartSettings"},
 		{"Keys of a kind in associatedResources", "Kind"}, {"Keys of a link in icons and resources", "Link"},
 	} {
 		b.WriteString("\n## " + part.title + "\n\n| key | type | meaning |\n|---|---|---|\n")

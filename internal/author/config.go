@@ -13,6 +13,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
@@ -87,6 +88,8 @@ type Config struct {
 	Internal bool `yaml:"internal"`
 	// Beta offers the module only to runtimes with the label operator.kyma-project.io/beta. Default false.
 	Beta bool `yaml:"beta"`
+	// Upgrade declares the ways to and from this version. Other tools do not support this key.
+	Upgrade Upgrade `yaml:"upgrade"`
 	// Chart contains the settings for rendering a chart. Other tools do not support this key.
 	Chart ChartSettings `yaml:"chart"`
 
@@ -136,6 +139,31 @@ type ChartSettings struct {
 	// DisableHooks omits all hooks of the chart. A Job or Pod that is a hook for installation or upgrade is refused
 	// otherwise, because it would have to run exactly once. Default false.
 	DisableHooks bool `yaml:"disableHooks"`
+}
+
+// Upgrade declares the ways to and from a version. Ranges are those of semantic versioning, for example ">=1.3.0
+// <2.0.0".
+type Upgrade struct {
+	// From is the range of the versions that can be updated to this one directly. Others are updated through versions
+	// that make a way. Empty: every lower version.
+	From string `yaml:"from"`
+	// Back is the range of the lower versions to which a runtime can safely go back. Empty: none.
+	Back string `yaml:"back"`
+	// Risks are known problems of this version, normally added after the release. A runtime with a risk does not get
+	// the version.
+	Risks []Risk `yaml:"risks"`
+}
+
+// Risk is a known problem that a version has in some runtimes.
+type Risk struct {
+	// Name identifies the risk.
+	Name string `yaml:"name" doc:"required"`
+	// When is a CEL expression with labels, kyma, channel and installed that is true for the runtimes with the risk.
+	When string `yaml:"when" doc:"required"`
+	// Message states what happens, for users.
+	Message string `yaml:"message" doc:"required"`
+	// URL is the address of a page about the risk. Empty: none.
+	URL string `yaml:"url"`
 }
 
 // ShortName returns the name of the module, which is the last path segment of the component name.
@@ -314,6 +342,8 @@ func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) 
 		known = keysOf(reflect.TypeFor[Manager]())
 	case *ChartSettings:
 		known = keysOf(reflect.TypeFor[ChartSettings]())
+	case *Upgrade:
+		known = keysOf(reflect.TypeFor[Upgrade]())
 	case *[]Kind:
 		known, nodes = keysOf(reflect.TypeFor[Kind]()), value.Content
 	default:
@@ -411,8 +441,29 @@ func (r *configParser) validate() {
 	for i, k := range r.AssociatedResources {
 		r.checkKind(r.lines["associatedResources"], fmt.Sprintf("associatedResources[%d]", i), k)
 	}
+	r.validateUpgrade()
 	if v := r.Chart.Values; v != "" && (filepath.IsAbs(v) || strings.Contains(v, "://")) {
 		r.addError(r.lines["chart"], "chart: values: %q has to be a path relative to this file", v)
+	}
+}
+
+func (r *configParser) validateUpgrade() {
+	line := r.lines["upgrade"]
+	declared := r.Upgrade.declared()
+	if err := channel.ValidateUpgrade(declared); err != nil {
+		r.addError(line, "upgrade: %s", strings.TrimPrefix(err.Error(), "spec.upgrade."))
+		return
+	}
+	for _, risk := range r.Upgrade.Risks {
+		if risk.Name == "" || risk.When == "" || risk.Message == "" {
+			r.addError(line, "upgrade: a risk needs name, when and message")
+		}
+	}
+	for key, text := range map[string]string{"from": r.Upgrade.From, "back": r.Upgrade.Back} {
+		if is, err := channel.IsInRange(r.Version, text); text != "" && err == nil && is {
+			r.addError(line, "upgrade: %s: %q contains version %s itself: it is a range of lower versions, for example "+
+				"\">=1.0.0 <%s\"", key, text, r.Version, r.Version)
+		}
 	}
 }
 

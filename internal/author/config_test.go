@@ -117,6 +117,28 @@ func TestOddInput(t *testing.T) {
 			config:  line("version", "version: 2.0.1-rc.1+b1"),
 			problem: "build metadata",
 		},
+		"Upgrade": {reason: "declared for the ModuleTemplate", config: good + "upgrade: {from: '>=1.5.0 <2.0.1', back: 2.0.0, " +
+			"risks: [{name: old, when: 'labels.region == \"eu\"', message: it stops}]}\n", images: 1},
+		"UpgradeRange": {
+			reason:  "no fleet could use it",
+			config:  good + "upgrade: {back: newer}\n",
+			problem: `:10: upgrade: back: "newer" is not a range of versions`,
+		},
+		"UpgradeItself": {
+			reason:  "an edge to itself or upwards",
+			config:  good + "upgrade: {back: '>=1.0.0'}\n",
+			problem: `upgrade: back: ">=1.0.0" contains version 2.0.1 itself`,
+		},
+		"UpgradeRisk": {
+			reason:  "it would keep the version from every runtime",
+			config:  good + "upgrade: {risks: [{name: old, when: 'labels.region ==', message: it stops}]}\n",
+			problem: "is not a valid CEL expression",
+		},
+		"UpgradeKey": {
+			reason:  "a typing error",
+			config:  good + "upgrade: {to: 1.0.0}\n",
+			problem: `unknown key "to" in upgrade: known are back, from, risks`,
+		},
 		"ManifestHTTP": {
 			reason:  "no plain HTTP",
 			config:  line("manifest", "manifest: http://x.example.com/m.yaml"),

@@ -37,10 +37,11 @@ const (
 // of the artefact.
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
-	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
-		m.lintRuntimes, m.lintSizes, m.lintRights} {
-		all = append(all, check()...)
+	for _, find := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
+		m.lintRuntimes, m.lintSizes} {
+		all = append(all, find()...)
 	}
+	all = append(all, check.Rights(m.Objects)...)
 	if previous != nil {
 		all = append(all, m.lintUpgrade(previous)...)
 	}
@@ -307,7 +308,8 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 		}
 		findings = append(findings, findingForPruned(old))
 	}
-	return append(findings, addedRights(previous.Objects, m.Objects)...)
+	findings = append(findings, m.lintWays(previous)...)
+	return append(findings, check.AddedRights(previous.Objects, m.Objects)...)
 }
 
 // findingForPruned returns the finding for an object that is missing in the new version.

@@ -60,6 +60,9 @@ func (m *Module) template() ([]byte, error) {
 		spec = append(spec, field{"manager", append(manager, field{"group", w.Group}, field{"version", w.Version},
 			field{"kind", w.Kind.Kind})})
 	}
+	if c.Upgrade.declared() != nil {
+		spec = append(spec, field{"upgrade", c.Upgrade.fields()})
+	}
 	spec = append(spec, field{"descriptor", fields{}})
 	if resources := m.resources(); len(resources) > 0 {
 		spec = append(spec, field{"resources", links(resources)})

@@ -7,7 +7,7 @@
 //
 // [Objects] compares each object of a built-in kind with the Go type of this kind, field by field, and checks that the
 // supported Kubernetes versions serve its API version. The types are those of client-go, so nothing is embedded for
-// this purpose. [CompareCRDs] and [CompareImmutable] compare the objects of two versions of a module.
+// this purpose. [CompareCRDs], [CompareImmutable] and [AddedRights] compare the objects of two versions of a module.
 //
 // # What it does not do
 //

@@ -22,8 +22,8 @@ func lintCommand(a *console.App) *cobra.Command {
 	c := a.Command("lint [FILE] [--previous PLACE]", "find what should be corrected before a module is released",
 		`FILE is the module-config. klm finds what would end as Error in every runtime: unknown kinds and fields, API versions that Kubernetes does not
 serve any more, values of a wrong type, namespaces that nobody creates. With --previous, the version before, klm also finds what the upgrade would
-break: CRDs that refuse or drop existing objects of users, fields that cannot be changed, objects that are deleted, new rights. Exit code 1 if there
-is an error, 0 for warnings.
+break: CRDs that refuse or drop existing objects of users, fields that cannot be changed, objects that are deleted, new rights; and what speaks
+against a way back to it that the module declares (upgrade.back). Exit code 1 if there is an error, 0 for warnings.
 `+ocmaccess.PlaceHelp, `
 klm module lint
 klm module lint --previous released.ctf

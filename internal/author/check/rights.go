@@ -1,4 +1,4 @@
-package author
+package check
 
 import (
 	"fmt"
@@ -59,10 +59,10 @@ func (r role) grants() []grant {
 	return all
 }
 
-// lintRights reports the permissions of a module. lintRights marks the permissions that are close to full access.
-func (m *Module) lintRights() []content.Finding {
+// Rights reports the permissions of a module. Rights marks the permissions that are close to full access.
+func Rights(objects []*unstructured.Unstructured) []content.Finding {
 	var findings []content.Finding
-	for _, r := range rolesOf(m.Objects) {
+	for _, r := range rolesOf(objects) {
 		var all, hot []string
 		for _, rule := range r.rules {
 			all = append(all, ruleText(rule))
@@ -79,7 +79,7 @@ func (m *Module) lintRights() []content.Finding {
 					hot, ", ")+": name the resources that the operator needs"))
 		}
 	}
-	for _, o := range m.Objects {
+	for _, o := range objects {
 		if gvk := o.GroupVersionKind(); gvk.Group != rbacv1.GroupName || !strings.HasSuffix(gvk.Kind, "RoleBinding") {
 			continue
 		}
@@ -127,8 +127,8 @@ func dangerOf(g grant) string {
 	return ""
 }
 
-// addedRights reports the permissions that the new version has and the old version does not have.
-func addedRights(before, after []*unstructured.Unstructured) []content.Finding {
+// AddedRights reports the permissions that the new version has and the old version does not have.
+func AddedRights(before, after []*unstructured.Unstructured) []content.Finding {
 	had := map[grant]bool{}
 	for _, r := range rolesOf(before) {
 		for _, g := range r.grants() {

@@ -1,0 +1,124 @@
+package author
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/check"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+)
+
+// declared returns what becomes spec.upgrade of the ModuleTemplate, or nil if nothing is declared.
+func (u *Upgrade) declared() *v1beta2.ModuleUpgrade {
+	if u.From == "" && u.Back == "" && len(u.Risks) == 0 {
+		return nil
+	}
+	is := &v1beta2.ModuleUpgrade{From: u.From, Back: u.Back}
+	for _, r := range u.Risks {
+		is.Risks = append(is.Risks, v1beta2.UpgradeRisk{Name: r.Name, When: r.When, Message: r.Message, URL: r.URL})
+	}
+	return is
+}
+
+// fields returns spec.upgrade of the ModuleTemplate, without empty keys.
+func (u *Upgrade) fields() fields {
+	var all fields
+	for _, f := range (fields{{"from", u.From}, {"back", u.Back}}) {
+		if f.value != "" {
+			all = append(all, f)
+		}
+	}
+	var risks []any
+	for _, r := range u.Risks {
+		risk := fields{{"name", r.Name}, {"when", r.When}, {"message", r.Message}}
+		if r.URL != "" {
+			risk = append(risk, field{"url", r.URL})
+		}
+		risks = append(risks, risk)
+	}
+	if risks != nil {
+		all = append(all, field{"risks", risks})
+	}
+	return all
+}
+
+// lintWays checks what the module declares about the previous version: whether it can be installed on top of it, and
+// whether the bundles contradict that going back is safe. If nothing contradicts it, and nothing is declared, the
+// finding is what could be declared.
+func (m *Module) lintWays(previous *Module) []content.Finding {
+	if m.Config == nil || !channel.IsLower(previous.Version, m.Version) {
+		return nil
+	}
+	var findings []content.Finding
+	u, where := m.Config.Upgrade, m.Config.Where("upgrade")
+	if is, err := channel.IsInRange(previous.Version, u.From); u.From != "" && err == nil && !is {
+		findings = append(findings, content.NewFinding(content.Warning, where, fmt.Sprintf(
+			"upgrade.from: %q does not contain %s: runtimes with that version need another version between", u.From,
+			previous.Version)))
+	}
+	isDeclared, _ := channel.IsInRange(previous.Version, u.Back)
+	problems := m.lintWayBack(previous)
+	switch {
+	case u.Back != "" && isDeclared:
+		findings = append(findings, problems...)
+	case len(problems) == 0:
+		findings = append(findings, content.NewFinding(content.Info, where,
+			fmt.Sprintf("nothing in the bundles prevents "+
+				"going back to %s: if you have tried that %s can work with what %s has stored, declare it, so that a fleet "+
+				"can be taken back: upgrade: {back: \">=%s <%s\"}", previous.Version, previous.Version, m.Version,
+				previous.Version, m.Version)))
+	}
+	return findings
+}
+
+// lintWayBack returns what the bundles say against going back to the previous version.
+func (m *Module) lintWayBack(previous *Module) []content.Finding {
+	var findings []content.Finding
+	add := func(level content.Level, where, format string, args ...any) {
+		findings = append(findings, content.NewFinding(level, where,
+			fmt.Sprintf("way back to %s: ", previous.Version)+fmt.Sprintf(format, args...)))
+	}
+	before, after := check.CRDs(previous.Objects), check.CRDs(m.Objects)
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		now, old := after[key], before[key]
+		if old == nil {
+			add(content.Warning, "CustomResourceDefinition "+now.Name,
+				"it does not have this kind: objects of users stay, and nobody reconciles them")
+			continue
+		}
+		known := map[string]bool{}
+		for _, v := range old.Spec.Versions {
+			known[v.Name] = true
+		}
+		for _, v := range now.Spec.Versions {
+			if v.Storage && !known[v.Name] {
+				add(content.Error, "CustomResourceDefinition "+now.Name,
+					"objects are stored in version %s, which it does "+
+						"not have: an API server refuses that; add the version to the lower version first, or do not declare it",
+					v.Name)
+			}
+		}
+	}
+	for _, f := range check.CompareCRDs(after, before) {
+		if f.Level == content.Error {
+			add(content.Warning, f.Where, "%s", f.What)
+		}
+	}
+	old := map[string]int{}
+	for i, o := range previous.Objects {
+		old[idOf(o)] = i
+	}
+	for _, o := range m.Objects {
+		i, found := old[idOf(o)]
+		if !found {
+			continue
+		}
+		for _, f := range check.CompareImmutable(o, previous.Objects[i]) {
+			add(f.Level, f.Where, "%s", f.What)
+		}
+	}
+	return findings
+}
