@@ -264,6 +264,23 @@ func TestCreate(t *testing.T) {
 			"{spec: {install: {name: raw-manifest, source: {}}}, status: {state: Ready, synced: [{name: nm, kind: K, " +
 				"version: v1, group: g}]}}", []string{"status.synced[0].namespace"}},
 
+		// RolloutPolicy
+		"PolicyFreeze": {"two times, and an exception", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: year-end, from: '2026-12-18T00:00:00Z', " +
+				"to: '2027-01-04T00:00:00+01:00', except: [Back]}]}}", nil},
+		"PolicyFreezeEnds": {"it would never hold", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2027-01-04T00:00:00Z', " +
+				"to: '2026-12-18T00:00:00Z'}]}}", []string{"spec.freezes[0]"}},
+		"PolicyFreezeZone": {"the same moment, in two time zones", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
+				"to: '2026-12-18T01:00:00+01:00'}]}}", []string{"spec.freezes[0]"}},
+		"PolicyFreezeDate": {"a date has no time zone", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18', " +
+				"to: '2027-01-04T00:00:00Z'}]}}", []string{"spec.freezes[0].from"}},
+		"PolicyFreezeExcept": {"only the way back is known", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
+				"to: '2027-01-04T00:00:00Z', except: [Hotfix]}]}}", []string{"spec.freezes[0].except[0]"}},
+
 		// v1alpha1: samples of 2022, as they were written
 		"OldKymaComponents": {"the first release", "Kyma/v1alpha1",
 			"{spec: {components: [{name: istio}, {name: serverless, settings: {a: b}}]}}", nil},

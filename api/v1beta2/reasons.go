@@ -261,6 +261,9 @@ const (
 	ReasonPolicyInvalid = "PolicyInvalid"
 	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
 	ReasonRolloutSuspended = "RolloutSuspended"
+	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until its end, or shorten it in
+	// spec.freezes.
+	ReasonRolloutFrozen = "RolloutFrozen"
 	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
 	ReasonRolloutPaused = "RolloutPaused"
 	// ReasonTooManyFailures: more runtimes have failed because of the version than the policy allows, so no further

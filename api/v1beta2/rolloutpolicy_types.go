@@ -48,6 +48,14 @@ type RolloutPolicySpec struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
+	// freezes are times in which nobody begins in a rollout of this policy, at most 32; what has begun finishes. First
+	// installations and the request of a person for one runtime go on.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems:=32
+	Freezes []RolloutFreeze `json:"freezes,omitempty"`
+
 	// maxUpdating is the largest number of runtimes that are updated at the same time by rollouts of this policy.
 	// Empty: only the limits of the stages apply.
 	// +optional
@@ -80,6 +88,29 @@ type RolloutPolicySpec struct {
 	// defaults are the values for all stages.
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
+}
+
+// RolloutFreeze is a time in which nobody begins.
+// +kubebuilder:validation:XValidation:rule="self.from < self.to",message="a freeze begins before it ends"
+type RolloutFreeze struct {
+	// name is the name of the freeze.
+	// +kubebuilder:validation:Pattern:=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength:=63
+	Name string `json:"name"`
+
+	// from is the time at which the freeze begins, for example 2026-12-18T00:00:00Z.
+	From metav1.Time `json:"from"`
+
+	// to is the time at which the freeze ends.
+	To metav1.Time `json:"to"`
+
+	// except are the rollouts that go on nevertheless: Back stands for those that take runtimes back to a lower
+	// version.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems:=1
+	// +kubebuilder:validation:items:Enum=Back
+	Except []RolloutDirection `json:"except,omitempty"`
 }
 
 // RolloutModules selects modules by name.

@@ -353,11 +353,9 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		in.Slots = 0
 		p.after(Period)
 	}
-	if policy != nil && policy.Spec.Suspend {
-		in.Hold = &v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutSuspended, Object: "RolloutPolicy " + policy.Name,
-			Message: "RolloutPolicy " + policy.Name + " suspends all its rollouts", Remedy: fmt.Sprintf(
-				`kubectl -n %s patch rolloutpolicy %s --type merge -p '{"spec":{"suspend":false}}'`, p.Namespace, policy.Name)}
-	}
+	hold, change := rollout.HoldOf(policy, r, p.now)
+	in.Hold = hold
+	p.after(change)
 	if r.Spec.Policy != "" {
 		in.Preflight = p.preflight(ctx, r)
 		in.Gates = p.readGates(ctx, r)
