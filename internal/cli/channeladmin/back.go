@@ -74,7 +74,7 @@ func undo(ctx context.Context, a *console.App, o setOptions, name string) error 
 	catalog := s.ForResolve()
 	if err := catalog.GoesBack(o.module, r.Spec.To, o.version); err != nil && begun > 0 {
 		return console.Fail(console.ExitFailed,
-			"%s: %s; %s have %s and cannot go back: stop the rollout with klm rollout "+
+			"%s: %s; %s with %s cannot go back: stop the rollout with klm rollout "+
 				"abort %s, and move the channel to a higher version that corrects the problem",
 			v1beta2.ReasonDowngradeUnsafe,
 			err.Error(), console.Count(int(begun), "runtime"), r.Spec.To, name)

@@ -15,6 +15,8 @@ import (
 
 const newer = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/moduletemplates/sample-2.0.0"
 
+const manifest = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests/runtime-a-sample-1"
+
 // TestUndo: what each rollout allows, and that a refusal changes nothing.
 func TestUndo(t *testing.T) {
 	rollout := func(from, to string, direction v1beta2.RolloutDirection, begun int32) *v1beta2.ModuleRollout {
@@ -36,8 +38,12 @@ func TestUndo(t *testing.T) {
 			Want: []string{"was changed from version 2.0.0 to 1.0.0"}}, forward, ">=1.0.0 <2.0.0", "1.0.0"},
 		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "undo sample-regular-r2 --dry-run",
 			Want: []string{"would change from version 2.0.0 to 1.0.0"}}, forward, "1.0.0", "2.0.0"},
+		"Stages": {fixture.Case{Reason: "who goes back, and in which order", Args: "undo sample-regular-r2 --dry-run",
+			Want: []string{"ModuleRollout sample-regular-r3 of RolloutPolicy standard would have 1 stage",
+				"It takes runtimes with 2.0.0 back to 1.0.0, those whose module fails first; no other runtime is changed."}},
+			forward, "1.0.0", "2.0.0"},
 		"NotDeclared": {fixture.Case{Reason: "those who have begun could not go back", Code: console.ExitFailed,
-			Args: "undo sample-regular-r2 --yes", Want: []string{"DowngradeUnsafe", "3 runtimes have 2.0.0",
+			Args: "undo sample-regular-r2 --yes", Want: []string{"DowngradeUnsafe", "3 runtimes with 2.0.0 cannot go back",
 				"klm rollout abort sample-regular-r2", "higher version"}}, forward, "", "2.0.0"},
 		"OtherRange": {fixture.Case{Reason: "the declaration is for other versions", Code: console.ExitFailed,
 			Args: "undo sample-regular-r2 --yes", Want: []string{`safe to ">=1.5.0" only`}}, forward, ">=1.5.0",
@@ -59,6 +65,14 @@ func TestUndo(t *testing.T) {
 			s := newControlPlane(t)
 			s.Create(t, c.of)
 			put(t, s, release, []any{map[string]any{"channel": "regular", "version": "2.0.0"}}, "spec", "channels")
+			if name == "Stages" {
+				s.Create(t, &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},
+					Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"*"}},
+						Stages: []v1beta2.RolloutStage{{Name: "rest"}}}})
+				put(t, s, manifest, "2.0.0", "spec", "version")
+				put(t, s, release, []any{map[string]any{"channel": "regular", "version": "1.0.0", "target": "2.0.0",
+					"rollout": "sample-regular-r2", "policy": "standard", "revision": int64(2)}}, "status", "channels")
+			}
 			put(t, s, newer, c.back, "spec", "upgrade", "back")
 			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{UndoCommand(a)} }, s.Kubeconfig)
 			channels, _, _ := unstructured.NestedSlice(s.Object(release).Object, "spec", "channels")

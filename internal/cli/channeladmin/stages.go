@@ -221,7 +221,12 @@ func (r *setReport) showStages(p *console.Page) {
 	}
 	p.Line("ModuleRollout %s of RolloutPolicy %s %s %s; plan %s.", r.Rollout, r.Policy, verb,
 		console.Count(len(r.Stages), "stage"), r.Plan)
-	if r.Supersedes != "" {
+	spec := &r.plan.Rollout.Spec
+	switch {
+	case spec.IsBack():
+		p.Line("It takes runtimes with %s back to %s, those whose module fails first; no other runtime is changed.",
+			spec.From, spec.To)
+	case r.Supersedes != "":
 		p.Line("It supersedes %s: runtimes that have begun with %s get the new version first.", r.Supersedes, r.From)
 	}
 	p.Line("")
