@@ -66,7 +66,8 @@ func TestUndo(t *testing.T) {
 			s.Create(t, c.of)
 			put(t, s, release, []any{map[string]any{"channel": "regular", "version": "2.0.0"}}, "spec", "channels")
 			if name == "Stages" {
-				s.Create(t, &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},
+				s.Create(t, &v1beta2.RolloutPolicy{
+					ObjectMeta: metav1.ObjectMeta{Name: "standard", Namespace: "kcp-system"},
 					Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"*"}},
 						Stages: []v1beta2.RolloutStage{{Name: "rest"}}}})
 				put(t, s, manifest, "2.0.0", "spec", "version")
