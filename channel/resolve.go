@@ -475,7 +475,8 @@ func (s *search) checkDowngrade() *Blocker {
 		highest = s.request.ManifestVersion
 	}
 	isOrdered := s.Turn.Waiting != nil && s.Version == s.request.ManifestVersion // a rollout could not take it back
-	if s.request.AllowDowngrade || s.Turn.IsBack || isOrdered || !isLower(s.Version, highest) {
+	isBack := s.Turn.IsBack && !s.request.IsRestored                             // its rollout may have ended long ago
+	if s.request.AllowDowngrade || isBack || isOrdered || !isLower(s.Version, highest) {
 		return nil
 	}
 	if s.request.IsRestored {

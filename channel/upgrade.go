@@ -5,20 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/Masterminds/semver/v3"
-	"github.com/google/cel-go/cel"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
 )
 
-// Limits of what a ModuleTemplate declares in spec.upgrade.
-const (
-	maxSteps    = 16    // versions between two others
-	maxRiskCost = 10000 // in the unit of CEL: some milliseconds
-	maxPrograms = 256   // compiled expressions in memory
-)
+// maxSteps is the largest number of versions between two others.
+const maxSteps = 16
 
 // IsWithdrawn reports whether the version of a template was withdrawn, and why.
 func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
@@ -40,7 +33,7 @@ func (c *Catalog) GoesBack(module, version, to string) error {
 	if !isLower(to, version) {
 		return fmt.Errorf("%s is not lower than %s", to, version)
 	}
-	isIn, err := isInRange(to, newer.Spec.Upgrade.Back)
+	isIn, err := declaration.InRange(to, newer.Spec.Upgrade.Back)
 	switch {
 	case err != nil:
 		return fmt.Errorf("spec.upgrade.back of %s is not valid: %w", object, err)
@@ -56,13 +49,13 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 	if u == nil {
 		return nil
 	}
-	for name, text := range map[string]string{"from": u.From, "back": u.Back} {
-		if _, err := isInRange("1.0.0", text); err != nil && text != "" {
-			return fmt.Errorf("spec.upgrade.%s: %w", name, err)
+	for _, f := range []struct{ name, text string }{{"from", u.From}, {"back", u.Back}} {
+		if _, err := declaration.InRange("1.0.0", f.text); err != nil && f.text != "" {
+			return fmt.Errorf("spec.upgrade.%s: %w", f.name, err)
 		}
 	}
 	for i := range u.Risks {
-		if _, err := risks.compiled(u.Risks[i].When); err != nil {
+		if err := declaration.Compile(u.Risks[i].When); err != nil {
 			return fmt.Errorf("spec.upgrade.risks, %s: %w", u.Risks[i].Name, err)
 		}
 	}
@@ -71,21 +64,7 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 
 // IsInRange reports whether a version is in a range of semantic versions. It returns an error if one of them is not
 // valid.
-func IsInRange(version, text string) (bool, error) { return isInRange(version, text) }
-
-// isInRange reports whether a version is in a range. Pre-releases are compared by precedence.
-func isInRange(version, text string) (bool, error) {
-	constraints, err := semver.NewConstraint(text)
-	if err != nil {
-		return false, fmt.Errorf("%q is not a range of versions, such as \">=1.3.0 <2.0.0\"", text)
-	}
-	constraints.IncludePrerelease = true
-	v, err := semver.StrictNewVersion(version)
-	if err != nil {
-		return false, fmt.Errorf("%q is not a semantic version", version)
-	}
-	return constraints.Check(v), nil
-}
+func IsInRange(version, text string) (bool, error) { return declaration.InRange(version, text) }
 
 // checkWithdrawn blocks a withdrawn version, unless the runtime has it already.
 func (s *search) checkWithdrawn() *Blocker {
@@ -138,7 +117,7 @@ func (s *search) hasEdge(t *v1beta2.ModuleTemplate, on ...string) (bool, error) 
 		if v == "" {
 			continue
 		}
-		if isIn, err := isInRange(v, t.Spec.Upgrade.From); err != nil || !isIn {
+		if isIn, err := declaration.InRange(v, t.Spec.Upgrade.From); err != nil || !isIn {
 			return false, err
 		}
 	}
@@ -168,11 +147,11 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	for range maxSteps {
 		var next []*v1beta2.ModuleTemplate
 		for _, t := range between {
-			leads := slices.ContainsFunc(reached, func(after *v1beta2.ModuleTemplate) bool {
+			leads := !seen[t.Name] && slices.ContainsFunc(reached, func(after *v1beta2.ModuleTemplate) bool {
 				isOpen, err := s.hasEdge(after, t.Spec.Version)
 				return isOpen && err == nil && isLower(t.Spec.Version, after.Spec.Version)
 			})
-			if !leads || seen[t.Name] {
+			if !leads {
 				continue
 			}
 			seen[t.Name] = true
@@ -204,7 +183,7 @@ func (s *search) checkRisks() *Blocker {
 	}
 	for i := range u.Risks {
 		r := &u.Risks[i]
-		is, err := risks.evaluate(r.When, map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma,
+		is, err := declaration.Evaluate(r.When, map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma,
 			"channel": s.Channel, "installed": s.Installed})
 		if !is && err == nil {
 			continue
@@ -227,69 +206,4 @@ func labelsOf(set map[string]string) map[string]string {
 		return map[string]string{}
 	}
 	return set
-}
-
-// risks evaluates the expressions of risks. Compiled expressions are kept, because the same one is evaluated for every
-// runtime.
-var risks = &evaluator{programs: map[string]compiledRisk{}}
-
-type evaluator struct {
-	mu       sync.Mutex
-	programs map[string]compiledRisk // guarded by mu: by expression
-}
-
-type compiledRisk struct {
-	program cel.Program
-	err     error
-}
-
-var riskEnvironment = sync.OnceValues(func() (*cel.Env, error) {
-	return cel.NewEnv(cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType)),
-		cel.Variable("kyma", cel.StringType), cel.Variable("channel", cel.StringType),
-		cel.Variable("installed", cel.StringType))
-})
-
-func (e *evaluator) compiled(expression string) (cel.Program, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if known, found := e.programs[expression]; found {
-		return known.program, known.err
-	}
-	program, err := compileRisk(expression)
-	if len(e.programs) >= maxPrograms {
-		clear(e.programs)
-	}
-	e.programs[expression] = compiledRisk{program, err}
-	return program, err
-}
-
-func compileRisk(expression string) (cel.Program, error) {
-	env, err := riskEnvironment()
-	if err != nil {
-		return nil, err
-	}
-	ast, issues := env.Compile(expression)
-	if issues.Err() != nil {
-		return nil, fmt.Errorf("%.128q is not a valid CEL expression: %w", expression, issues.Err())
-	}
-	if ast.OutputType() != cel.BoolType {
-		return nil, fmt.Errorf("%.128q is not true or false", expression)
-	}
-	return env.Program(ast, cel.CostLimit(maxRiskCost))
-}
-
-func (e *evaluator) evaluate(expression string, values map[string]any) (bool, error) {
-	program, err := e.compiled(expression)
-	if err != nil {
-		return false, err
-	}
-	result, _, err := program.Eval(values)
-	if err != nil {
-		return false, err
-	}
-	is, ok := result.Value().(bool)
-	if !ok {
-		return false, fmt.Errorf("the result is not true or false")
-	}
-	return is, nil
 }

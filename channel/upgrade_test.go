@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -151,11 +152,14 @@ func TestBack(t *testing.T) {
 	}
 	failing := w
 	failing.IsFailing = true
+	restored := failing
+	restored.IsRestored = true
 	for name, c := range map[string]struct{ is, want string }{
 		"by a move":          {code(false, w), v1beta2.ReasonDowngradeRefused},
 		"by a move, failing": {code(false, failing), v1beta2.ReasonDowngradeRefused},
 		"taken back":         {code(true, w), v1beta2.ReasonWindowUnknown},
 		"rescued":            {code(true, failing), ""},
+		"by an old backup":   {code(true, restored), v1beta2.ReasonRestoredOlder},
 	} {
 		if c.is != c.want {
 			t.Errorf("%s: %q, want %q", name, c.is, c.want)
@@ -216,9 +220,25 @@ func FuzzRange(f *testing.F) {
 	f.Add("1.0.0", ">=1.0.0 <2.0.0 || ~3.1")
 	f.Add("1.0.0-rc", "^1.x")
 	f.Fuzz(func(t *testing.T, version, text string) {
-		is, err := isInRange(version, text[:min(len(text), 256)])
+		is, err := IsInRange(version, text[:min(len(text), 256)])
 		if is && err != nil {
 			t.Error("in the range, and an error")
 		}
 	})
+}
+
+// BenchmarkSteps resolves a version that can be reached through one of 100 others: what a runtime costs that follows.
+func BenchmarkSteps(b *testing.B) {
+	entries := []string{"1.0.0"}
+	for i := range 100 {
+		entries = append(entries, fmt.Sprintf("1.%d.0|>=1.%d.0", i+1, max(0, i-9)))
+	}
+	catalog := versions(entries...)
+	for b.Loop() {
+		d := Resolve(catalog, Request{Kyma: "runtime", Module: "sample", Channel: "regular", Installed: "1.0.0",
+			ManifestVersion: "1.0.0"})
+		if d.Version == "" {
+			b.Fatal(d)
+		}
+	}
 }

@@ -459,7 +459,8 @@ func (r *configParser) validateUpgrade() {
 			r.addError(line, "upgrade: a risk needs name, when and message")
 		}
 	}
-	for key, text := range map[string]string{"from": r.Upgrade.From, "back": r.Upgrade.Back} {
+	for _, f := range (fields{{"from", r.Upgrade.From}, {"back", r.Upgrade.Back}}) {
+		key, text := f.key, fmt.Sprint(f.value)
 		if is, err := channel.IsInRange(r.Version, text); text != "" && err == nil && is {
 			r.addError(line, "upgrade: %s: %q contains version %s itself: it is a range of lower versions, for example "+
 				"\">=1.0.0 <%s\"", key, text, r.Version, r.Version)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // Inputs are the inputs of Advance.
@@ -142,7 +142,7 @@ func newAdvance(in Inputs) (*advance, error) {
 		return nil, err
 	}
 	a := &advance{Inputs: in, spec: &in.Rollout.Spec, status: *in.Rollout.Status.DeepCopy(), places: places,
-		admitted: place.Decode(in.Rollout.Status.Admitted), deadline: turn.RuntimeDeadline(in.Rollout),
+		admitted: place.Decode(in.Rollout.Status.Admitted), deadline: admission.RuntimeDeadline(in.Rollout),
 		heldBy: map[string]int{},
 		stages: make([]tally, max(1, len(in.Rollout.Spec.Stages)))}
 	a.acknowledged = make([]int32, len(a.stages))

@@ -14,9 +14,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // start is the time at which the rollouts of the tests begin.
@@ -103,7 +103,7 @@ func (w *world) advance() Result {
 
 // order is what the doer does with an admitted runtime.
 func (w *world) order(r *Runtime) {
-	isBroken := !evidence.IsWell(r.State) && w.now.Sub(r.Since) >= turn.DefaultRuntimeDeadline
+	isBroken := !evidence.IsWell(r.State) && w.now.Sub(r.Since) >= admission.DefaultRuntimeDeadline
 	*r = Runtime{Kyma: r.Kyma, Labels: r.Labels, Ordered: "1.1.0", State: r.State, Reason: r.Reason, Since: r.Since,
 		Started: w.now, IsExcused: isBroken, Blocked: r.Blocked, UnreachableSince: r.UnreachableSince,
 		UnreachableReason: r.UnreachableReason}
@@ -565,7 +565,7 @@ func TestFormerFailure(t *testing.T) {
 	if w.rollout.Status.Runtimes.Failed != 0 {
 		t.Errorf("phase %s: %s", w.rollout.Status.Phase, w.rollout.Status.Message)
 	}
-	w.now = w.now.Add(turn.DefaultRuntimeDeadline + time.Minute)
+	w.now = w.now.Add(admission.DefaultRuntimeDeadline + time.Minute)
 	w.finishBut(r)
 	w.step()
 	w.mustHave("when nobody has looked at it", v1beta2.ReasonControlPlaneFailing)
@@ -609,7 +609,7 @@ func TestBroken(t *testing.T) {
 				w.ready(r)
 			}
 		}
-		w.now = w.now.Add(turn.DefaultRuntimeDeadline)
+		w.now = w.now.Add(admission.DefaultRuntimeDeadline)
 	}
 	if s := w.rollout.Status; s.Phase != v1beta2.RolloutCompleted || s.Runtimes.Excused != 50 ||
 		s.Runtimes.Failed != 0 {
@@ -621,7 +621,7 @@ func (w *world) underWay() []*Runtime {
 	var all []*Runtime
 	for i := range w.runtimes {
 		r := &w.runtimes[i]
-		if r.Ordered == "1.1.0" && !r.IsReady && w.now.Sub(r.Started) < turn.DefaultRuntimeDeadline {
+		if r.Ordered == "1.1.0" && !r.IsReady && w.now.Sub(r.Started) < admission.DefaultRuntimeDeadline {
 			all = append(all, r)
 		}
 	}
@@ -792,7 +792,7 @@ func TestAtOnce(t *testing.T) {
 	}
 	w.decide()
 	w.mustBe("while one is not ready", v1beta2.RolloutUpdating)
-	w.now = w.now.Add(turn.DefaultRuntimeDeadline)
+	w.now = w.now.Add(admission.DefaultRuntimeDeadline)
 	w.decide()
 	w.mustBe("after its deadline", v1beta2.RolloutCompleted)
 	if c := w.rollout.Status.Runtimes; c.Proven != 9 || c.Failed != 1 {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
@@ -153,7 +153,7 @@ func (m *model) limits() string {
 		}
 		updating := m.isOf(r) && r.State == v1beta2.StateProcessing && !r.Started.IsZero() &&
 			r.Reason == "" && r.UnreachableSince.IsZero() && m.now.Sub(laterOf(r.Started,
-			r.Since)) < turn.DefaultRuntimeDeadline
+			r.Since)) < admission.DefaultRuntimeDeadline
 		if updating || admitted[at.Token] && r.Ordered != m.after.Spec.To {
 			using[at.Stage]++
 			all++

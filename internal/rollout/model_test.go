@@ -18,9 +18,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
 )
 
 // TestModel plays a fleet, a coordinator and the controllers that obey it, in random orders, and checks the invariants
@@ -321,7 +321,8 @@ func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 
 // turn is the turn of a runtime by what the controllers see.
 func (m *model) turn(p *part) channel.Turn {
-	turns := turn.Of(turn.Lookups{Rollout: func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
+	turns := admission.Of(admission.Lookups{
+		Rollout:   func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
 		HasPolicy: func(string, string) bool { return true }})
 	return turns(m.cache.release, channel.Request{Kyma: p.name, Labels: p.labels, Module: modelModule,
 		Channel: modelChannel, ManifestVersion: p.ordered})
@@ -337,7 +338,7 @@ func (m *model) obeyWith(p *part) {
 	if is.Version == p.ordered || is.Version == "" || isLower && !is.IsBack || !p.silent.IsZero() || p.blocked != "" {
 		return
 	}
-	deadline := cmp.Or(is.RuntimeDeadline, turn.DefaultRuntimeDeadline)
+	deadline := cmp.Or(is.RuntimeDeadline, admission.DefaultRuntimeDeadline)
 	p.excused = p.ordered != "" && !is.IsCorrection && !evidence.IsWell(p.state) && m.now.Sub(p.since) >= deadline
 	p.ordered, p.state, p.reason, p.since = is.Version, v1beta2.StateProcessing, "", m.now
 	p.rollout, p.started = "", time.Time{}

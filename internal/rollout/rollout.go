@@ -8,8 +8,8 @@
 //
 // # How it works
 //
-// Nobody stores which runtimes belong to a stage: package place computes that. Package turn decides which version a
-// channel means for one runtime meanwhile.
+// Nobody stores which runtimes belong to a stage: package place computes that. Package admission decides which version
+// a channel means for one runtime meanwhile.
 //
 // Advance computes the next status of a rollout from the previous one and from what is known about the runtimes. It
 // remembers nothing else, so it gives the same result after a restart. The status names the runtimes that may begin and

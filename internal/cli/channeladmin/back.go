@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -173,5 +174,6 @@ func channelsWith(s *connection.Catalog, module, version string) string {
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("; channels that still have it: %q: klm channel set %s %s VERSION", names, module, names[0])
+	return fmt.Sprintf("; channels that still have it: %s: klm channel set %s %s VERSION", strings.Join(names, ", "),
+		module, names[0])
 }

@@ -92,7 +92,7 @@ func TestWithdraw(t *testing.T) {
 		before, want string // the annotation; "" for none
 	}{
 		"Withdraw": {fixture.Case{Reason: "others read why", Args: "withdraw sample 2.0.0 --reason=loses",
-			Want: []string{"version 2.0.0 of module sample is withdrawn; channels that still have it: [\"fast\"]: klm channel " +
+			Want: []string{"version 2.0.0 of module sample is withdrawn; channels that still have it: fast: klm channel " +
 				"set sample fast VERSION"}}, "", "loses"},
 		"Name": {fixture.Case{Reason: "for scripts", Args: "withdraw sample 2.0.0 --reason=loses -o name",
 			Want: []string{"moduletemplate/sample-2.0.0\n"}}, "", "loses"},

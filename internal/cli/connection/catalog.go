@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 )
 
 // ChannelName matches valid names of channels.
@@ -83,7 +83,7 @@ func (s *Catalog) ForResolve() channel.Catalog {
 // whose turn it is.
 func (s *Catalog) ForTurns() channel.Catalog {
 	c := s.ForResolve()
-	c.Turn = turn.Of(turn.Lookups{
+	c.Turn = admission.Of(admission.Lookups{
 		Rollout: func(name string) *v1beta2.ModuleRollout { return s.Rollouts[name] },
 		HasPolicy: func(module, of string) bool {
 			policy, err := rollout.PolicyFor(s.Policies, module, of)

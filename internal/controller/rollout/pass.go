@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -92,10 +93,13 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 		all = append(all, w)
 	}
 	slices.SortFunc(all, func(a, b v1beta2.WithdrawnVersion) int {
-		if channel.IsLower(a.Version, b.Version) {
+		switch { // the templates have no order, and the status must not change by itself
+		case channel.IsLower(a.Version, b.Version):
 			return 1
+		case channel.IsLower(b.Version, a.Version):
+			return -1
 		}
-		return -1
+		return cmp.Or(strings.Compare(a.Version, b.Version), strings.Compare(a.Reason, b.Reason))
 	})
 	all = slices.CompactFunc(all, func(a, b v1beta2.WithdrawnVersion) bool { return a.Version == b.Version })
 	return all[:min(len(all), maxWithdrawn)]

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/turn"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -89,7 +89,7 @@ func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 			return pointers(list.Items)
 		},
 		Restricted: c.options.Restricted,
-		Turn: turn.Of(turn.Lookups{
+		Turn: admission.Of(admission.Lookups{
 			Rollout: func(name string) *v1beta2.ModuleRollout {
 				if found := (&v1beta2.ModuleRollout{}); get(name, found) {
 					return found

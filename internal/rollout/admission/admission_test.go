@@ -1,4 +1,4 @@
-package turn
+package admission
 
 import (
 	"testing"
@@ -53,7 +53,7 @@ func TestBack(t *testing.T) {
 		"New":      {"it never had the newer one", waits, "", result{Version: "1.0.0"}},
 		"Older":    {"it catches up", waits, "0.9.0", result{Version: "1.0.0"}},
 		"Waits":    {"it is not admitted", waits, "2.0.0", result{Version: "2.0.0", Waits: true}},
-		"Admitted": {"its turn has come", admits, "2.0.0", result{"1.0.0", "mod-regular-r3/back", true, false}},
+		"Admitted": {"it is admitted", admits, "2.0.0", result{"1.0.0", "mod-regular-r3/back", true, false}},
 		"Paused":   {"nobody begins", paused, "2.0.0", result{Version: "2.0.0", Waits: true}},
 		"Other":    {"the rollout is for 2.0.0 only", admits, "3.0.0", result{Version: "3.0.0", Waits: true}},
 		"Deleted":  {"the rollout is made again first", nil, "2.0.0", result{Version: "2.0.0", Waits: true}},

@@ -1,8 +1,8 @@
-// Package turn decides which version a channel means for one runtime while a rollout is under way.
+// Package admission decides which version a channel means for one runtime while a rollout is under way.
 //
 // # Use
 //
-//	catalog.Turn = turn.Of(turn.Lookups{…})
+//	catalog.Turn = admission.Of(admission.Lookups{…})
 //
 // # How it works
 //
@@ -12,7 +12,7 @@
 // # What it does not do
 //
 // The package decides only by the rollout. Whether anything else blocks the version is decided by package channel.
-package turn
+package admission
 
 import (
 	"cmp"

@@ -1,0 +1,148 @@
+// Package declaration evaluates what a ModuleTemplate declares about versions and runtimes: ranges and expressions.
+//
+// # Use
+//
+//	is, err := declaration.InRange("1.4.0", ">=1.3.0 <2.0.0")
+//	is, err := declaration.Evaluate(`labels["region"] == "eu"`, values)
+//
+// # How it works
+//
+// Parsed ranges and compiled expressions are kept, because the same ones are evaluated for every runtime. Their number
+// and the costs of an evaluation are limited.
+//
+// # What it does not do
+//
+// The package does not know what follows from a result: package channel does.
+package declaration
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/google/cel-go/cel"
+)
+
+const (
+	maxRiskCost = 10000 // in the unit of CEL: some milliseconds
+	maxPrograms = 256   // compiled expressions in memory
+	maxRanges   = 2048  // parsed ranges in memory
+)
+
+// InRange reports whether a version is in a range. Pre-releases are compared by precedence.
+func InRange(version, text string) (bool, error) {
+	constraints, err := ranges.of(text)
+	if err != nil {
+		return false, err
+	}
+	v, err := semver.StrictNewVersion(version)
+	if err != nil {
+		return false, fmt.Errorf("%q is not a semantic version", version)
+	}
+	return constraints.Check(v), nil
+}
+
+// ranges are the parsed ranges of all templates. They are kept, because a way to a version asks for each of them often,
+// and each runtime asks again.
+var ranges parsedRanges
+
+type parsedRanges struct {
+	mu     sync.Mutex
+	parsed map[string]*semver.Constraints // guarded by mu: by text; nil: it is not valid
+}
+
+func (p *parsedRanges) of(text string) (*semver.Constraints, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	constraints, known := p.parsed[text]
+	if !known {
+		if parsed, err := semver.NewConstraint(text); err == nil {
+			constraints = parsed
+			constraints.IncludePrerelease = true
+		}
+		if p.parsed == nil || len(p.parsed) >= maxRanges {
+			p.parsed = map[string]*semver.Constraints{}
+		}
+		p.parsed[text] = constraints
+	}
+	if constraints == nil {
+		return nil, fmt.Errorf("%.256q is not a range of versions, such as \">=1.3.0 <2.0.0\"", text)
+	}
+	return constraints, nil
+}
+
+// Compile returns an error if an expression is not valid.
+func Compile(expression string) error {
+	_, err := risks.compiled(expression)
+	return err
+}
+
+// Evaluate returns the result of an expression for one runtime.
+func Evaluate(expression string, values map[string]any) (bool, error) {
+	return risks.evaluate(expression, values)
+}
+
+// risks evaluates the expressions of risks. Compiled expressions are kept, because the same one is evaluated for every
+// runtime.
+var risks = &evaluator{programs: map[string]compiledRisk{}}
+
+type evaluator struct {
+	mu       sync.Mutex
+	programs map[string]compiledRisk // guarded by mu: by expression
+}
+
+type compiledRisk struct {
+	program cel.Program
+	err     error
+}
+
+var riskEnvironment = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(cel.Variable("labels", cel.MapType(cel.StringType, cel.StringType)),
+		cel.Variable("kyma", cel.StringType), cel.Variable("channel", cel.StringType),
+		cel.Variable("installed", cel.StringType))
+})
+
+func (e *evaluator) compiled(expression string) (cel.Program, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known, found := e.programs[expression]; found {
+		return known.program, known.err
+	}
+	program, err := compileRisk(expression)
+	if len(e.programs) >= maxPrograms {
+		clear(e.programs)
+	}
+	e.programs[expression] = compiledRisk{program, err}
+	return program, err
+}
+
+func compileRisk(expression string) (cel.Program, error) {
+	env, err := riskEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, fmt.Errorf("%.128q is not a valid CEL expression: %w", expression, issues.Err())
+	}
+	if ast.OutputType() != cel.BoolType {
+		return nil, fmt.Errorf("%.128q is not true or false", expression)
+	}
+	return env.Program(ast, cel.CostLimit(maxRiskCost))
+}
+
+func (e *evaluator) evaluate(expression string, values map[string]any) (bool, error) {
+	program, err := e.compiled(expression)
+	if err != nil {
+		return false, err
+	}
+	result, _, err := program.Eval(values)
+	if err != nil {
+		return false, err
+	}
+	is, ok := result.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("the result is not true or false")
+	}
+	return is, nil
+}
