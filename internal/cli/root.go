@@ -11,6 +11,7 @@
 // command:
 //
 //	rolloutadmin               platform team: rollouts
+//	fleetstatus                platform team: klm status
 //	fleetadmin, channeladmin   platform team: runtimes; catalog and channels
 //	runtimeadmin               admin of a runtime: klm module list, enable, …
 //	moduleauthor               author of a module: klm module build, push, …
@@ -55,6 +56,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/checkup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetstatus"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/installer"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/recovery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/rolloutadmin"
@@ -136,7 +138,7 @@ klm completion bash > /etc/bash_completion.d/klm`,
 			rolloutadmin.Commands(a, channeladmin.PlanCommand(a), channeladmin.UndoCommand(a)),
 			installer.Commands(a), checkup.Commands(a, channeladmin.WithdrawCommand(a)),
 			recovery.Commands(a),
-			[]*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
+			[]*cobra.Command{fleetstatus.Command(a), moduleCommand(a), supportdump.Command(a)})...,
 	)
 	if a.Name != "klm" {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: a.Name}

@@ -332,19 +332,16 @@ func TestRuntimeRemove(t *testing.T) {
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	for _, c := range []fixture.Case{
-		{
-			Reason: "the whole fleet",
-			Args:   "status",
-			Want:   []string{"1 runtime in test, namespace kcp-system", "1 Ready"},
-		},
-		{Reason: "selected runtimes", Args: "status -l team=red", Want: []string{"0 runtimes"}},
 		{Reason: "a list", Args: "runtime list -o name", Want: []string{"kyma/runtime-a\n"}},
 		{Reason: "in a state", Args: "runtime list --state Error", Want: []string{"no runtimes"}},
 		{Reason: "with a version of a module", Args: "runtime list --module sample --version 1.0.0 -o name",
 			Want: []string{"kyma/runtime-a\n"}},
 		{Reason: "with another version of a module", Args: "runtime list --module sample --version 2.0.0",
 			Want: []string{"no runtimes"}},
-		{Reason: "the filters of status", Args: "status --module keda", Want: []string{"0 runtimes"}},
+		{Reason: "several control planes", Args: "runtime list --contexts test -o custom-columns=C:.context,N:.name",
+			Want: []string{"C      N\ntest   runtime-a\n"}},
+		{Reason: "one that does not exist", Args: "runtime list --contexts test,mars", Code: console.ExitCluster,
+			Want: []string{"runtime-a", "1 of 2 control planes were not read: mars"}},
 		{Reason: "a column of choice", Args: "runtime list -o custom-columns=N:.name", Want: []string{"N\nruntime-a\n"}},
 		{Reason: "a history without such a change", Args: "history runtime-a --version 3.0.0",
 			Want: []string{"no version of a module has changed"}},

@@ -1,4 +1,4 @@
-// Package fleetadmin has the commands of klm for the platform team: the state of a fleet, and its runtimes.
+// Package fleetadmin has the commands of klm for the platform team: the runtimes of a fleet.
 //
 // # Use
 //
@@ -23,7 +23,6 @@ import (
 // Commands returns the commands of this package.
 func Commands(a *console.App) []*cobra.Command {
 	return []*cobra.Command{
-		statusCommand(a),
 		whyCommand(a),
 		retryCommand(a),
 		historyCommand(a),

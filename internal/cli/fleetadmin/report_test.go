@@ -1,11 +1,10 @@
 package fleetadmin
 
 import (
-	"fmt"
+	"encoding/json"
 	"testing"
 	"time"
 
-	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
@@ -26,48 +25,31 @@ func TestShowAndRemove(t *testing.T) {
 	}
 }
 
-// fleet is five runtimes, of which each is different.
-func fleet() []*fleetlist.Member {
-	var all []*fleetlist.Member
-	for n, state := range []v1beta2.State{v1beta2.StateReady, v1beta2.StateError, v1beta2.StateWarning,
-		v1beta2.StateUnknown, v1beta2.StateReady} {
-		m := &fleetlist.Member{}
-		m.Metadata.Name, m.Metadata.CreationTimestamp = fmt.Sprintf("runtime-%d", n),
-			fixture.Ago(24*time.Hour).Format(time.RFC3339)
-		m.Spec.Channel = "regular"
-		m.Status.State, m.Status.LastOperation.Operation, m.Status.LastOperation.LastUpdateTime = state, "an operation",
-			fixture.Ago(time.Duration(n)*time.Minute).Format(time.RFC3339)
-		if state != v1beta2.StateUnknown {
-			m.Status.ModulesReady = "1/2"
-			m.Status.Modules = []fleetlist.MemberModule{{Name: "sample", Version: "1.0.0", Channel: "regular",
-				State: state}, {Name: "keda", Version: fmt.Sprintf("1.%d.0", n), State: v1beta2.StateReady}}
-		}
-		all = append(all, m)
+// TestRuntimeList: only columns that are used are shown.
+func TestRuntimeList(t *testing.T) {
+	members := []string{
+		`{"metadata":{"name":"runtime-0"},"spec":{"channel":"regular"},"status":{"state":"Ready","modulesReady":"1/2",
+			"agent":{"heard":true}}}`,
+		`{"metadata":{"name":"runtime-1"},"spec":{"channel":"regular"},"status":{"state":"Error","modulesReady":"1/2",
+			"modules":[{"name":"sample","state":"Error","reason":"WorkloadFailed","message":"Deployment sample crashes"}]}}`,
+		`{"metadata":{"name":"runtime-2"},"spec":{"channel":"regular"},"status":{"state":"Warning","conditions":[
+			{"type":"Ready","status":"False","reason":"RuntimeUnreachable","message":"not ready: no answer"}]}}`,
+		`{"metadata":{"name":"runtime-3"},"spec":{"channel":"fast"}}`,
+		`{"metadata":{"name":"runtime-4","annotations":{"operator.kyma-project.io/paused":"ask Kim"}},
+			"spec":{"channel":"regular"},"status":{"state":"Ready","modulesReady":"2/2"}}`,
 	}
-	all[1].Status.Modules[0].Reason, all[1].Status.Modules[0].Message = v1beta2.ReasonWorkloadFailed,
-		"Deployment kyma-system/sample cannot become ready: look at its pods, of which there are three that crash "+
-			"again and again"
-	all[2].Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Status: "False",
-		Reason: v1beta2.ReasonRuntimeUnreachable, Message: "not ready: no answer"}}
-	all[4].Status.Modules[0].Maintenance = true
-	all[4].Metadata.Annotations.Paused = new("ask Kim")
-	all[0].Status.Agent = &struct {
-		Heard  bool   `json:"heard"`
-		Reason string `json:"reason"`
-	}{Heard: true}
-	return all
-}
-
-// TestFleetReports: the worst comes first, and only columns that are used are shown.
-func TestFleetReports(t *testing.T) {
-	var count tally
 	list := runtimeList{}
-	for _, m := range fleet() {
-		count.add(m)
+	for _, text := range members {
+		m := &fleetlist.Member{}
+		if err := json.Unmarshal([]byte(text), m); err != nil {
+			t.Fatal(err)
+		}
+		m.Metadata.CreationTimestamp = fixture.Ago(24 * time.Hour).Format(time.RFC3339)
 		list = append(list, rowOf(m))
 	}
-	empty := tally{}
-	fixture.GoldenFormats(t, "status.txt", count.report(fixture.ControlPlane, 10))
-	fixture.GoldenFormats(t, "status_none.txt", empty.report(fixture.ControlPlane, 10))
 	fixture.GoldenFormats(t, "runtime_list.txt", list)
+	for i := range list {
+		list[i].Context = "eu"
+	}
+	fixture.GoldenFormats(t, "runtime_list_contexts.txt", list)
 }

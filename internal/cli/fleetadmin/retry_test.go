@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetstatus"
 )
 
 const manifests = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests"
@@ -169,6 +171,7 @@ func TestNoManager(t *testing.T) {
 	objects[0].(*v1beta2.Kyma).Status.LastOperation.LastUpdateTime = fixture.Ago(time.Hour)
 	objects[1].(*v1beta2.Manifest).Status.LastOperation.LastUpdateTime = fixture.Ago(time.Hour)
 	s := fixture.NewServer(t, objects...)
+	commands := func(a *console.App) []*cobra.Command { return append(Commands(a), fleetstatus.Command(a)) }
 	for args, want := range map[string][]string{
 		"status":        {"NO MANAGER WORKS in namespace kcp-system: leader pod-1 last renewed its Lease 4m ago", "1 Ready (as of 4m ago)"},
 		"why runtime-a": {"NO MANAGER WORKS in namespace kcp-system", "runtime-a is Ready as of 4m ago", "STATE AS OF 4M AGO"},
@@ -176,15 +179,15 @@ func TestNoManager(t *testing.T) {
 			"no manager works in namespace kcp-system: the states are as of 4m ago"},
 	} {
 		killed := fixture.Case{Reason: "the manager was killed", Args: args, Code: console.ExitNoManager, Want: want}
-		killed.Check(t, Commands, s.Kubeconfig)
-		if r := fixture.Run(t, Commands, s.Kubeconfig, "", strings.Fields(args)...); !strings.Contains(args, "json") &&
+		killed.Check(t, commands, s.Kubeconfig)
+		if r := fixture.Run(t, commands, s.Kubeconfig, "", strings.Fields(args)...); !strings.Contains(args, "json") &&
 			!strings.HasPrefix(r.Out, "NO MANAGER WORKS") {
 			t.Errorf("klm %s begins with %q", args, r.Out[:min(len(r.Out), 80)])
 		}
 	}
 	s.Put(decoded(t, leaderLease(time.Second)))
 	fixture.Case{Reason: "it works again", Args: "status", Want: []string{"manager works: leader pod-1, Lease renewed 1s ago\n"}}.Check(
-		t, Commands, s.Kubeconfig)
+		t, commands, s.Kubeconfig)
 }
 
 // decoded returns a Lease as the server stores it.

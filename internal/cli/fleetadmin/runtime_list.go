@@ -1,6 +1,7 @@
 package fleetadmin
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -16,19 +17,28 @@ import (
 
 func runtimeListCommand(a *console.App) *cobra.Command {
 	var l console.Listing
+	var contexts []string
 	c := a.Command("list [-l SELECTOR] [--module MODULE] [--state STATE]…", "the runtimes of a fleet",
-		"--channel, --state and --reason are those of the runtime, or with --module those of the module.", `
+		"--channel, --state and --reason are those of the runtime, or with --module those of the module.\n"+
+			"--contexts reads several control planes as one fleet.", `
 klm runtime list
 klm runtime list --state Error -o wide
 klm runtime list --module sample --version 1.0.0 --sort-by .created
 klm runtime list -l kyma-project.io/region=eu-central-1 -o name
+klm runtime list --contexts=eu,us --state Error
 klm runtime list -o jsonpath='{range [*]}{.name}{"\n"}{end}'
 klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
 			isAccepted := func(s string) bool { return l.Accepts(console.FilterState, s) }
-			if state := l.Value(console.FilterState); !slices.ContainsFunc(listedStates, isAccepted) {
+			if state := l.Value(console.FilterState); !slices.ContainsFunc(fleetlist.States, isAccepted) {
 				return console.Fail(console.ExitUsage, "--state: %q is not a state: %s", state,
-					console.Suggest(state, listedStates))
+					console.Suggest(state, fleetlist.States))
+			}
+			if len(contexts) > 0 {
+				if l.Watch {
+					return console.Fail(console.ExitUsage, "--watch shows one control plane: choose it with --context")
+				}
+				return listRuntimesOf(cmd.Context(), a, contexts, &l)
 			}
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
@@ -38,29 +48,49 @@ klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 		})
 	l.Register(c, fleetlist.Filters...)
 	l.RegisterSort(c)
-	completeFilters(a, c)
+	connection.RegisterContexts(c, &contexts)
+	fleetlist.CompleteFilters(a, c)
 	return c
 }
 
-// completeFilters completes the filters of a listing of runtimes.
-func completeFilters(a *console.App, c *cobra.Command) {
-	console.CompleteFlag(c, console.FilterState, console.FixedNames(listedStates...))
-	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
+// listRuntimesOf prints the runtimes of several control planes that the filters accept. If a control plane cannot be
+// read, the others are printed, and the error names it.
+func listRuntimesOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing) error {
+	lists := make([]runtimeList, len(contexts))
+	failed := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) error {
+		return fleetlist.ListFor(ctx, c, l, true, func(m *fleetlist.Member) {
+			row := rowOf(m)
+			row.Context = c.Context
+			lists[i] = append(lists[i], row)
+		})
+	})
+	all, err := arrange(l, slices.Concat(lists...))
+	if err != nil {
+		return err
+	}
+	if err := a.Print(all); err != nil {
+		return err
+	}
+	return failed
+}
+
+// arrange returns the rows in the order that the user has requested, or by name.
+func arrange(l *console.Listing, all runtimeList) (runtimeList, error) {
+	slices.SortFunc(all, func(a, b runtimeRow) int {
+		return cmp.Or(strings.Compare(a.Context, b.Context), strings.Compare(a.Name, b.Name))
+	})
+	return console.Arrange[runtimeRow](l, all, nil)
 }
 
 // listRuntimes prints the runtimes that the filters accept, or shows them and their changes.
 func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing) error {
-	arrange := func(all runtimeList) (runtimeList, error) {
-		slices.SortFunc(all, func(a, b runtimeRow) int { return strings.Compare(a.Name, b.Name) })
-		return console.Arrange[runtimeRow](l, all, nil)
-	}
 	all := runtimeList{}
 	if !l.Watch {
 		add := func(m *fleetlist.Member) { all = append(all, rowOf(m)) }
 		if err := fleetlist.ListFor(ctx, c, l, true, add); err != nil {
 			return err
 		}
-		all, err := arrange(all)
+		all, err := arrange(l, all)
 		if err != nil {
 			return err
 		}
@@ -76,7 +106,7 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 				all = append(all, rowOf(m))
 			}
 		}
-		rows, err := arrange(all)
+		rows, err := arrange(l, all)
 		if err != nil {
 			return err
 		}
@@ -84,17 +114,13 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 	})
 }
 
-// listedStates are the allowed values of --state.
-var listedStates = []string{
-	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning),
-	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(v1beta2.StateUnmanaged), string(console.StateNew),
-}
-
 // runtimeList is the report of klm runtime list.
 type runtimeList []runtimeRow
 
 // runtimeRow is the row of one runtime in the list.
 type runtimeRow struct {
+	// Context is the context of the control plane; "" if only one was listed.
+	Context string        `json:"context,omitempty"`
 	Name    string        `json:"name"`
 	State   v1beta2.State `json:"state"`
 	Channel string        `json:"channel"`
@@ -140,6 +166,10 @@ func (l runtimeList) Show(p *console.Page) {
 		p.Line("no runtimes")
 		return
 	}
+	header := []string{"NAME", "STATE", "CHANNEL", "MODULES", "+AGENT", "AGE", "REASON", "+MESSAGE"}
+	if l[0].Context != "" {
+		header = append([]string{"CONTEXT"}, header...)
+	}
 	var rows [][]string
 	for _, r := range l {
 		state := string(r.State)
@@ -147,8 +177,12 @@ func (l runtimeList) Show(p *console.Page) {
 		if r.Paused {
 			reason = v1beta2.ReasonKymaPaused
 		}
-		rows = append(rows, []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules),
-			agentTexts[r.Agent], p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)})
+		row := []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules),
+			agentTexts[r.Agent], p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)}
+		if r.Context != "" {
+			row = append([]string{r.Context}, row...)
+		}
+		rows = append(rows, row)
 	}
-	p.Table([]string{"NAME", "STATE", "CHANNEL", "MODULES", "+AGENT", "AGE", "REASON", "+MESSAGE"}, rows)
+	p.Table(header, rows)
 }

@@ -30,7 +30,7 @@ func TestWhyCode(t *testing.T) {
 // interrupted.
 func TestWatchWhy(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
-	out := newBuffer()
+	out := fixture.NewBuffer()
 	a := fixture.App(s.Kubeconfig)
 	a.Streams = console.Streams{Out: out, Err: out}
 	c, err := connection.ControlPlane(t.Context(), a)
@@ -41,9 +41,9 @@ func TestWatchWhy(t *testing.T) {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- diagnosis.Why(ctx, a, c, "runtime-a", "", true) }()
-	out.wait(ctx, "runtime-a is Ready")
+	out.Wait(ctx, "runtime-a is Ready")
 	s.Change(t, kymas+"/runtime-a", `{"status":{"state":"Warning"}}`)
-	out.wait(ctx, "runtime-a is Warning")
+	out.Wait(ctx, "runtime-a is Warning")
 	if ctx.Err() != nil {
 		t.Fatalf("the change was not shown:\n%s", out)
 	}

@@ -1,13 +1,28 @@
 package fleetlist
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
 // Filters are the filters of a listing of runtimes.
 var Filters = []string{console.FilterLabels, console.FilterModule, console.FilterVersion, console.FilterChannel,
 	console.FilterState, console.FilterReason}
+
+// States are the allowed values of --state.
+var States = []string{
+	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning),
+	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(v1beta2.StateUnmanaged), string(console.StateNew),
+}
+
+// CompleteFilters completes the filters of a listing of runtimes.
+func CompleteFilters(a *console.App, c *cobra.Command) {
+	console.CompleteFlag(c, console.FilterState, console.FixedNames(States...))
+	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
+}
 
 // Matches reports whether the filters of a listing accept the runtime. The API server applies the label selector.
 // Channel, state and reason are those of the runtime; with a module, they are those of the module.

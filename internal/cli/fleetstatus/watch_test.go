@@ -1,7 +1,6 @@
-package fleetadmin
+package fleetstatus
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -20,54 +19,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// buffer is what is written, for a test that looks while it is written.
-type buffer struct {
-	mu      sync.Mutex
-	text    bytes.Buffer  // guarded by mu
-	written chan struct{} // guarded by mu: closed when something more is written
-}
-
-func newBuffer() *buffer {
-	return &buffer{written: make(chan struct{})}
-}
-
-func (b *buffer) Write(data []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.written)
-	b.written = make(chan struct{})
-	return b.text.Write(data)
-}
-
-// wait returns when the text was written, or when ctx ends.
-func (b *buffer) wait(ctx context.Context, text string) {
-	for {
-		b.mu.Lock()
-		shown, more := strings.Contains(b.text.String(), text), b.written
-		b.mu.Unlock()
-		if shown {
-			return
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // TestWatchStatus: changes are shown as they come, and a watch that breaks or has missed something is begun again.
 func TestWatchStatus(t *testing.T) {
 	kyma := func(name, state, version string) string {
 		return fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":%q},"spec":{"channel":"regular"},"status":{"state":%q}}`, name, version, state)
 	}
-	out := newBuffer()
+	out := fixture.NewBuffer()
 	var mu sync.Mutex
 	var asked []string // guarded by mu: what was asked for, in its order
 	lists, watches := 0, 0
@@ -99,7 +56,7 @@ func TestWatchStatus(t *testing.T) {
 			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}`)
 		case 2: // came too late
 			mu.Unlock()
-			out.wait(r.Context(), "1 Error, 1 Processing")
+			out.Wait(r.Context(), "1 Error, 1 Processing")
 			mu.Lock()
 			fmt.Fprintf(w, `{"type":"DELETED","object":%s}`, kyma("b", "Error", "16"))
 			fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}}`)
@@ -124,7 +81,7 @@ func TestWatchStatus(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- watchStatus(ctx, a, c, &console.Listing{}, 10) }()
-	out.wait(ctx, "1 Warning, 1 Ready") // the second list
+	out.Wait(ctx, "1 Warning, 1 Ready") // the second list
 	select {
 	case <-last:
 	case <-ctx.Done():

@@ -1,0 +1,15 @@
+// Package fleetstatus has the command klm status, which shows a fleet at a glance.
+//
+// # Use
+//
+//	root.AddCommand(fleetstatus.Command(a))
+//
+// # How it works
+//
+// The command lists the Kymas page by page, and counts them (tally.go). It reads the whole status of the worst runtimes
+// only. With several contexts, each control plane is counted by itself, and the reports are added up (merge.go).
+//
+// # What it does not do
+//
+// The command changes nothing, and judges nothing itself: states and reasons are those that the manager has written.
+package fleetstatus

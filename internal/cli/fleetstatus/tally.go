@@ -1,0 +1,112 @@
+package fleetstatus
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+// tally counts the runtimes of a fleet. The zero value is empty.
+type tally struct {
+	runtimes, paused int
+	agents           agentCount
+	states, channels map[string]int
+	reasons          map[string]int
+	modules          map[fleetlist.ModuleVersion]*moduleCount
+	worst            []*fleetlist.Member
+	changed          time.Time // the newest change of a state
+}
+
+// add counts one runtime.
+func (t *tally) add(m *fleetlist.Member) {
+	if t.states == nil {
+		t.states, t.channels, t.reasons, t.modules = map[string]int{}, map[string]int{}, map[string]int{},
+			map[fleetlist.ModuleVersion]*moduleCount{}
+	}
+	t.runtimes++
+	if since := m.Since(); since.After(t.changed) {
+		t.changed = since
+	}
+	t.states[string(m.State())]++
+	t.channels[m.Spec.Channel]++
+	if m.IsPaused() {
+		t.paused++
+	}
+	if agent := m.Status.Agent; agent != nil && agent.Heard {
+		t.agents.Heard++
+	} else if agent != nil {
+		t.agents.Silent++
+	}
+	if reason, _ := m.Blocker(); reason != "" {
+		t.reasons[reason]++
+	}
+	for i := range m.Status.Modules {
+		e := &m.Status.Modules[i]
+		key := fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}
+		n := t.modules[key]
+		if n == nil {
+			key = fleetlist.ModuleVersion{Module: strings.Clone(e.Name), Version: strings.Clone(e.Version),
+				Channel: strings.Clone(e.Channel)}
+			n = &moduleCount{Module: key.Module, Version: key.Version, Channel: key.Channel,
+				States: map[v1beta2.State]int{}}
+			t.modules[key] = n
+		}
+		n.Runtimes++
+		n.States[e.State]++
+		if e.Maintenance {
+			n.Waiting++
+		}
+	}
+	if m.State() != v1beta2.StateReady {
+		t.worst = append(t.worst, m)
+	}
+}
+
+// sorted returns the worst runtimes, of which there are at most n. The worst is the first.
+func (t *tally) sorted(n int) []*fleetlist.Member {
+	slices.SortFunc(t.worst, func(a, b *fleetlist.Member) int {
+		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State()), fleetlist.Severity(a.State())),
+			a.Since().Compare(b.Since()), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+	})
+	return t.worst[:min(len(t.worst), max(n, 0))]
+}
+
+// report returns the report with the counts and the worst runtimes. worst is the maximum number of these runtimes.
+func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
+	r := &fleetReport{
+		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
+		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons),
+		Modules: []moduleCount{}, Worst: []worstRuntime{},
+	}
+	sortBySeverity(r.States)
+	if t.agents != (agentCount{}) {
+		r.Agents = &t.agents
+	}
+	for _, n := range t.modules {
+		r.Modules = append(r.Modules, *n)
+	}
+	sortModules(r.Modules)
+	for _, m := range t.sorted(worst) {
+		reason, message := m.Blocker()
+		r.Worst = append(r.Worst, worstRuntime{Name: m.Metadata.Name, State: m.State(), Since: m.Since(),
+			Reason: reason, Message: cmp.Or(message, m.Status.LastOperation.Operation)})
+	}
+	return r
+}
+
+// byCount returns the counts with their names. The largest count is first.
+func byCount(counts map[string]int) []runtimeCount {
+	all := []runtimeCount{}
+	for name, n := range counts {
+		all = append(all, runtimeCount{name, n})
+	}
+	slices.SortFunc(all, func(a, b runtimeCount) int {
+		return cmp.Or(cmp.Compare(b.Runtimes, a.Runtimes), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
