@@ -149,6 +149,11 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// webhook RUNTIME allow|refuse|hang installs an admission webhook in the runtime, for ConfigMaps that have the
 	// matching label and a name that begins with guarded. webhook RUNTIME none removes it.
 	"webhook": command((*scenario).webhook),
+	// refuse [-reason=REASON] KIND EXPRESSION lets a policy of the control plane refuse the statuses of a kind of ours
+	// for which the CEL expression is false. REASON is Invalid by default. accept KIND removes the policy. Both return
+	// when the API server does so.
+	"refuse": command((*scenario).refuse),
+	"accept": command((*scenario).accept),
 
 	// The catalog.
 
