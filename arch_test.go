@@ -214,7 +214,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestForeignImports checks the packages that may import only some of the other Go modules.
+// TestForeignImports: what a room may take from other modules, where that is less than everything.
 func TestForeignImports(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

@@ -14,12 +14,15 @@ const maxPackageLines = 2000
 var largePackages = map[string]string{
 	"apply": "one concept: how objects reach one cluster and leave it; all parts share inventory " +
 		"and progress",
+	"internal/cli/dashboard/page": "seven pages with one frame, one kind of table and one filter; what is read for " +
+		"them is outside",
 	"internal/controller/kyma": "the life cycle of a Kyma from its triggers to its status; parts with a memory of " +
 		"their own are below it",
 	"internal/controller/manifest": "the life cycle of a Manifest from its plan to its status; parts with a memory of " +
 		"their own are below it",
 	"internal/runtimes": "the life of a connection: credential, owner, circuit breaker, watches and subscribers; its " +
 		"parts share one lock",
+	"internal/shard": "the protocol of Leases and all that it protects: what holds, and why, has to be read together",
 	"api/v1beta2":    "types with their documentation, which is most of the text",
 }
 

@@ -281,8 +281,7 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestRedirect checks which addresses a repository may redirect to, and which of them get the credentials. No request
-// is sent.
+// TestRedirect: what a repository may lead to, and with which credentials. Nothing is requested.
 func TestRedirect(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string

@@ -68,7 +68,7 @@ func panel(number int, f figure, points []point) string {
 	var b, line strings.Builder
 	fmt.Fprintf(&b, `<g transform="translate(%d,%d)"><text x="%d" y="18" font-weight="bold">%s</text>`+"\n", left, top,
 		marginLeft-12, html.EscapeString(title(f)))
-	fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#888"/>`+"\n", marginLeft, panelHeight-marginBottom,
+	fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#999"/>`+"\n", marginLeft, panelHeight-marginBottom,
 		panelWidth-marginRight, panelHeight-marginBottom)
 	for _, p := range points {
 		fmt.Fprintf(&line, "%.1f,%.1f ", x(p), y(p))

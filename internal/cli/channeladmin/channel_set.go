@@ -90,28 +90,8 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.Catalog(ctx)
+	r, s, err := effectsOf(ctx, a, c, o)
 	if err != nil {
-		return err
-	}
-	if err := o.check(s, c); err != nil {
-		return err
-	}
-	after := withAssignment(s, o)
-	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module], now: a.Now()}
-	if o.policy != "" {
-		policy, err := readPolicy(ctx, c, o.policy)
-		if err != nil {
-			return err
-		}
-		w.after.Policy = policy
-	}
-	r, err := previewEffects(ctx, a, c, w)
-	if err != nil {
-		return err
-	}
-	r.From, _ = s.Releases[o.module].ChannelVersion(o.channel)
-	if err := r.addPlan(ctx, c, w); err != nil {
 		return err
 	}
 	if o.DryRun || r.From == o.version {
@@ -138,8 +118,35 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	return a.Print(r)
 }
 
+// effectsOf returns what a change of a channel would do, and the catalog before it.
+func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions) (
+	*Effects, *connection.Catalog, error) {
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := o.check(s, c); err != nil {
+		return nil, nil, err
+	}
+	after := withAssignment(s, o)
+	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module], now: a.Now()}
+	if o.policy != "" {
+		policy, err := readPolicy(ctx, c, o.policy)
+		if err != nil {
+			return nil, nil, err
+		}
+		w.after.Policy = policy
+	}
+	r, err := previewEffects(ctx, a, c, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.From, _ = s.Releases[o.module].ChannelVersion(o.channel)
+	return r, s, r.addPlan(ctx, c, w)
+}
+
 // confirm shows the effects of the change and asks, if runtimes are affected.
-func (r *setReport) confirm(a *console.App, yes bool) error {
+func (r *Effects) confirm(a *console.App, yes bool) error {
 	affected := len(r.Runtimes)
 	question := fmt.Sprintf("Remove the channel of %s?", console.Count(affected, "runtime"))
 	if !r.isRemoval() {
@@ -168,7 +175,7 @@ func (r *setReport) confirm(a *console.App, yes bool) error {
 }
 
 // moving returns the runtimes that are upgraded at once.
-func (r *setReport) moving() map[string]bool {
+func (r *Effects) moving() map[string]bool {
 	all := map[string]bool{}
 	for _, e := range r.Runtimes {
 		if e.Effect == "moves" {
@@ -179,7 +186,7 @@ func (r *setReport) moving() map[string]bool {
 }
 
 // isRemoval reports whether the channel is removed.
-func (r *setReport) isRemoval() bool { return r.Version == "" }
+func (r *Effects) isRemoval() bool { return r.Version == "" }
 
 // waitForVersion waits until runtimes have the version of the channel and the module is Ready there. A runtime that is
 // deleted is not waited for.
@@ -318,7 +325,7 @@ type preview struct {
 type version struct{ installed, requested string }
 
 // previewEffects returns the effect of the change on every runtime that follows the channel.
-func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w preview) (*setReport, error) {
+func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w preview) (*Effects, error) {
 	versions, kymas := map[string]version{}, []*v1beta2.Kyma{}
 	var manifests []*v1beta2.Manifest
 	all, pinned := map[string]*v1beta2.Kyma{}, 0
@@ -357,7 +364,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{},
+	r := &Effects{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{},
 		names: w.names, Pinned: pinned, fleet: w.fleetOf(manifests, all)}
 	for _, k := range kymas {
 		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
@@ -367,7 +374,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 }
 
 // sort sorts the runtimes. Effects that need attention are first.
-func (r *setReport) sort() {
+func (r *Effects) sort() {
 	slices.SortFunc(r.Runtimes, func(a, b effect) int {
 		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason),
 			strings.Compare(a.Runtime, b.Runtime))
@@ -441,8 +448,8 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, se
 		client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")), doing)
 }
 
-// setReport is the report of klm channel set.
-type setReport struct {
+// Effects is the report of klm channel set.
+type Effects struct {
 	Module   string   `json:"module"`
 	Channel  string   `json:"channel"`
 	From     string   `json:"from,omitempty"`
@@ -490,7 +497,7 @@ func (e *effect) order() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }
 
-func (r *setReport) Names() []string {
+func (r *Effects) Names() []string {
 	var all []string
 	for _, e := range r.Runtimes {
 		if e.Effect == "moves" {
@@ -501,7 +508,7 @@ func (r *setReport) Names() []string {
 }
 
 // summary returns a text about the effect that the change has, or would have, on the channel.
-func (r *setReport) summary() string {
+func (r *Effects) summary() string {
 	switch {
 	case r.isUnderWay:
 		return fmt.Sprintf("Channel %s of module %s moves from version %s to %s.", r.Channel, r.Module, r.From,
@@ -524,7 +531,7 @@ func (r *setReport) summary() string {
 		r.Module, r.From, r.Version)
 }
 
-func (r *setReport) Show(p *console.Page) {
+func (r *Effects) Show(p *console.Page) {
 	counts := map[string]int{}
 	for _, e := range r.Runtimes {
 		counts[e.Effect]++

@@ -99,7 +99,7 @@ func TestEffects(t *testing.T) {
 		},
 	}
 	a := &console.App{Now: func() time.Time { return fixture.Noon }}
-	r := &setReport{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
+	r := &Effects{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
 	for _, name := range []string{"Beta", "Downgrade", "Paused", "Window", "Moves", "Installs",
 		"There", "OnItsWay", "Unmanaged"} {
 		c := cases[name]

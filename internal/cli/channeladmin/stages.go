@@ -58,19 +58,41 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 	return c
 }
 
+// Preview returns the plan of a move of a channel, or, with the name of a ModuleRollout in its place, of what is left
+// of the rollout. It has no plan if the version moves nothing.
+func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version, rollout string) (
+	*Effects, error) {
+	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}
+	if rollout != "" {
+		return restOfRollout(ctx, a, c, o, rollout)
+	}
+	r, _, err := effectsOf(ctx, a, c, o)
+	return r, err
+}
+
 // planRollout shows what is left of a rollout.
 func planRollout(ctx context.Context, a *console.App, o setOptions, name string) error {
 	c, err := connection.RolloutControlPlane(ctx, a)
 	if err != nil {
 		return err
 	}
-	active, err := c.Rollout(ctx, name)
+	r, err := restOfRollout(ctx, a, c, o, name)
 	if err != nil {
 		return err
 	}
+	return a.Print(r)
+}
+
+// restOfRollout returns the plan of what is left of a rollout.
+func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions, name string) (
+	*Effects, error) {
+	active, err := c.Rollout(ctx, name)
+	if err != nil {
+		return nil, err
+	}
 	s, err := c.Catalog(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o.module, o.channel, o.version = active.Spec.Module, active.Spec.Channel, active.Spec.To
 	w := preview{setOptions: o, after: s.ForResolve(), release: s.Releases[o.module], now: a.Now()}
@@ -80,31 +102,31 @@ func planRollout(ctx context.Context, a *console.App, o setOptions, name string)
 	}
 	switch {
 	case active.Status.Phase.IsOver():
-		return console.Fail(console.ExitFailed, "rollout %s has ended: it is %s", name, active.Status.Phase)
+		return nil, console.Fail(console.ExitFailed, "rollout %s has ended: it is %s", name, active.Status.Phase)
 	case len(active.Spec.Stages) == 0:
-		return console.Fail(console.ExitFailed, "rollout %s has no stages, because no RolloutPolicy is for it: all "+
-			"runtimes follow at once", name)
+		return nil, console.Fail(console.ExitFailed, "rollout %s has no stages, because no RolloutPolicy is for it: "+
+			"all runtimes follow at once", name)
 	case target != active.Spec.To:
-		return console.Fail(console.ExitFailed,
+		return nil, console.Fail(console.ExitFailed,
 			"rollout %s is about to end: channel %s of module %s has version %s now: "+
 				"klm rollout plan %s %s %s", name, o.channel, o.module, console.OrDash(target), o.module, o.channel,
 			target)
 	}
 	if o.policy != "" {
 		if w.after.Policy, err = readPolicy(ctx, c, o.policy); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	r, err := previewEffects(ctx, a, c, w)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.From, r.isUnderWay = active.Spec.From, true
 	if r.plan, err = plan.For(active, r.fleet, w.now); err != nil {
-		return console.Fail(console.ExitFailed, "%v", err)
+		return nil, console.Fail(console.ExitFailed, "%v", err)
 	}
 	r.setPlan()
-	return a.Print(r)
+	return r, nil
 }
 
 // fleetOf returns the runtimes that take part in a rollout, as the coordinator finds them out.
@@ -134,7 +156,7 @@ func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1bet
 }
 
 // addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy there are none.
-func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, w preview) error {
+func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview) error {
 	if r.isRemoval() {
 		return nil
 	}
@@ -174,7 +196,7 @@ func (r *setReport) addPlan(ctx context.Context, c *connection.Cluster, w previe
 
 // setPlan adds the plan to the report. What the coordinator says about a runtime wins, because it knows more than the
 // request: a runtime that cannot be reached, or whose module does not work, does not begin.
-func (r *setReport) setPlan() {
+func (r *Effects) setPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
 	for i := range r.Runtimes {
@@ -197,7 +219,7 @@ func (r *setReport) setPlan() {
 }
 
 // showRemedies shows what to do about each reason, if its messages do not state it.
-func (r *setReport) showRemedies(p *console.Page) {
+func (r *Effects) showRemedies(p *console.Page) {
 	shown := map[string]bool{}
 	for _, e := range r.Runtimes {
 		if e.Remedy != "" && !shown[e.Reason] {
@@ -208,10 +230,10 @@ func (r *setReport) showRemedies(p *console.Page) {
 }
 
 // isStaged reports whether the version reaches the runtimes in stages.
-func (r *setReport) isStaged() bool { return r.plan != nil && len(r.plan.Stages) > 0 }
+func (r *Effects) isStaged() bool { return r.plan != nil && len(r.plan.Stages) > 0 }
 
 // showStages shows the stages of the rollout.
-func (r *setReport) showStages(p *console.Page) {
+func (r *Effects) showStages(p *console.Page) {
 	if !r.isStaged() {
 		return
 	}

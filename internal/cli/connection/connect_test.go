@@ -202,8 +202,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestMissingKyma checks the error about a missing Kyma: it lists the Kymas of a control plane, and names the managing
-// control plane of a runtime.
+// TestMissingKyma: the error says what may be meant in a control plane, and who manages what in a runtime.
 func TestMissingKyma(t *testing.T) {
 	s := fixture.NewServer(t, kyma("kcp-system", "runtime-a"))
 	a, _ := appFor(s.Kubeconfig)

@@ -39,6 +39,15 @@ type Listing struct {
 	Watch   bool
 }
 
+// NewListing returns a listing with the values of filters, for listings that are not requested by flags.
+func NewListing(values map[string]string) *Listing {
+	l := &Listing{filters: map[string]*string{}}
+	for name, value := range values {
+		l.filters[name] = &value
+	}
+	return l
+}
+
 // Register adds the flags to a command. filters are those that the rows of the listing have.
 func (l *Listing) Register(c *cobra.Command, filters ...string) {
 	l.filters = map[string]*string{}

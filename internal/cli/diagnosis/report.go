@@ -31,7 +31,7 @@ type Report struct {
 	Agent    string           `json:"agent,omitempty"`
 	Access   string           `json:"access,omitempty"`
 	Modules  []Module         `json:"modules"`
-	Blockers []blocker        `json:"blockers"`
+	Blockers []Blocker        `json:"blockers"`
 	Events   []eventLine      `json:"events"`
 	Detail   *moduleDetail    `json:"detail,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
@@ -52,8 +52,8 @@ type Module struct {
 	Rollout string `json:"rollout,omitempty"`
 }
 
-// blocker is one reason why a runtime or a module does not reach its desired state.
-type blocker struct {
+// Blocker is one reason why a runtime or a module does not reach its desired state.
+type Blocker struct {
 	Object  string    `json:"object"`
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since,omitzero"`
@@ -91,7 +91,7 @@ func (f *Facts) Report(module string) *Report {
 		Runtime: k.Name, State: cmp.Or(k.Status.State, console.StateNew),
 		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
 		Ready: k.Status.ModulesReady, Agent: f.Agent(), Access: f.Access(), Modules: []Module{},
-		Blockers: []blocker{}, Notes: f.Notes,
+		Blockers: []Blocker{}, Notes: f.Notes,
 	}
 	if f.Manager != nil {
 		r.Manager = f.Manager.Report(f.lastChange())
@@ -265,16 +265,16 @@ func (f *Facts) Access() string {
 }
 
 // blocker returns a blocker of an object in a state, with the remedy and the next try.
-func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) blocker {
-	return blocker{Object: object, Reason: reason, Since: since, Message: message,
+func (f *Facts) blocker(object, reason, message string, state v1beta2.State, since time.Time) Blocker {
+	return Blocker{Object: object, Reason: reason, Since: since, Message: message,
 		Remedy: RemedyFor(reason, message), NextTry: f.nextTry(reason, state, since)}
 }
 
 // RuntimeBlockers returns the blockers of the whole runtime. Each reason is in the result once.
-func (f *Facts) RuntimeBlockers() []blocker {
+func (f *Facts) RuntimeBlockers() []Blocker {
 	k := f.Kyma
 	object := "Kyma " + k.Name
-	var all []blocker
+	var all []Blocker
 	add := func(reason string, since time.Time, message string) {
 		for _, b := range all {
 			if b.Reason == reason {
@@ -331,8 +331,8 @@ func conditionOrder(condition string) int {
 }
 
 // moduleBlockers returns the blockers of single modules.
-func (f *Facts) moduleBlockers() []blocker {
-	var all []blocker
+func (f *Facts) moduleBlockers() []Blocker {
+	var all []Blocker
 	for i := range f.Kyma.Status.Modules {
 		e := &f.Kyma.Status.Modules[i]
 		if e.Reason == "" && e.Message == "" {
@@ -499,7 +499,7 @@ func (r *Report) Show(p *console.Page) {
 		if b.Remedy != "" {
 			p.Wrap("    ", "what to do: "+b.Remedy)
 		}
-		if text := r.nextTry(b); text != "" {
+		if text := r.Next(b); text != "" {
 			p.Line("    next: %s", text)
 		}
 	}
@@ -529,8 +529,8 @@ func showMessage(p *console.Page, message string) {
 	p.Wrap("    ", message)
 }
 
-// nextTry returns the line about the next try of a blocker, or "" if there is none.
-func (r *Report) nextTry(b blocker) string {
+// Next returns the text about the next try of a blocker, or "" if there is none.
+func (r *Report) Next(b Blocker) string {
 	switch {
 	case b.NextTry == nil:
 		return ""

@@ -125,7 +125,7 @@ func TestAddOptions(t *testing.T) {
 	}
 }
 
-// TestRuntimeAdd checks which input is refused before the first write, and which objects are written.
+// TestRuntimeAdd: what is checked before anything is written, and what is written then.
 func TestRuntimeAdd(t *testing.T) {
 	runtime := fixture.NewServer(t)
 	identify := func(s *fixture.Server, uid types.UID) {
@@ -328,7 +328,7 @@ func TestRuntimeRemove(t *testing.T) {
 	}
 }
 
-// TestReadCommands checks lists and reports, and which input they refuse.
+// TestReadCommands: lists and reports, and what they refuse.
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	for _, c := range []fixture.Case{

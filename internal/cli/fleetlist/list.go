@@ -51,7 +51,9 @@ type memberMeta struct {
 	Name              string `json:"name"`
 	CreationTimestamp string `json:"creationTimestamp"`
 	ResourceVersion   string `json:"resourceVersion"`
-	Annotations       struct {
+	// Labels is empty for a member of [ListBrief].
+	Labels      map[string]string `json:"labels"`
+	Annotations struct {
 		Paused *string `json:"operator.kyma-project.io/paused"`
 	} `json:"annotations"`
 }

@@ -102,12 +102,19 @@ func Read(ctx context.Context, c *connection.Cluster, names []string) ([]*Member
 // table is one page of a list of Kymas as a Table.
 type table struct {
 	Metadata struct {
-		Continue string `json:"continue"`
+		Continue        string `json:"continue"`
+		ResourceVersion string `json:"resourceVersion"`
 	} `json:"metadata"`
 	ColumnDefinitions []columnDefinition `json:"columnDefinitions"`
-	Rows              []struct {
-		Cells []any `json:"cells"`
-	} `json:"rows"`
+	Rows              []tableRow         `json:"rows"`
+}
+
+// tableRow is the row of one Kyma. Object is nil if the request was made without it.
+type tableRow struct {
+	Cells  []any `json:"cells"`
+	Object *struct {
+		Metadata memberMeta `json:"metadata"`
+	} `json:"object"`
 }
 
 type columnDefinition struct {

@@ -283,9 +283,23 @@ func (r *Report) Err() error {
 
 // Show writes the report as the first lines of a page.
 func (r *Report) Show(p *console.Page) {
+	first, more := r.Texts()
 	switch r.State {
 	case Working:
-		p.Line("%s", r.working())
+		p.Line("%s", first)
+	case NotWorking:
+		p.Line("%s", p.Red(first))
+		p.Wrap("  ", more)
+	default:
+		p.Wrap("", first)
+	}
+}
+
+// Texts returns the first line of the report, and what to do, which is "" if a manager works.
+func (r *Report) Texts() (first, more string) {
+	switch r.State {
+	case Working:
+		return r.working(), ""
 	case NotWorking:
 		who := "the leader"
 		if r.Leader != "" {
@@ -294,12 +308,10 @@ func (r *Report) Show(p *console.Page) {
 		if r.Version != "" {
 			who += " (version " + r.Version + ")"
 		}
-		p.Line("%s", p.Red(fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s last renewed its Lease %s ago; all "+
-			"states are %s", r.namespace, who, r.ago(r.LastRenewal), r.AsOf())))
-		p.Wrap("  ", r.Message+r.pods("; "))
-	default:
-		p.Wrap("", "whether a manager works is unknown: "+r.Message+r.pods("; "))
+		return fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s last renewed its Lease %s ago; all states are %s",
+			r.namespace, who, r.ago(r.LastRenewal), r.AsOf()), r.Message + r.pods("; ")
 	}
+	return "whether a manager works is unknown: " + r.Message + r.pods("; "), ""
 }
 
 // working returns the line about managers that work.

@@ -1,4 +1,4 @@
-package shardcache
+package shard
 
 import (
 	"context"

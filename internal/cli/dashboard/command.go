@@ -1,0 +1,121 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+)
+
+// options are the flags of klm dashboard.
+type options struct {
+	port    int
+	noOpen  bool
+	actions bool
+}
+
+// Command returns the command klm dashboard.
+func Command(a *console.App) *cobra.Command {
+	o := options{}
+	c := a.Command("dashboard [--port PORT] [--actions] [--no-open]", "show the fleet in a browser", `
+It serves pages at 127.0.0.1 with the rights of your kubeconfig, and installs nothing. The printed address works once: the browser that opens
+it first stays logged in until the command ends. The pages only read, unless --actions allows to approve, pause, resume and abort rollouts.`, `
+klm dashboard
+klm dashboard --port 8080 --no-open
+klm dashboard --actions --context prod`,
+		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), a, o)
+		})
+	c.Flags().IntVar(&o.port, "port", 0, "port at 127.0.0.1; 0: a free one")
+	c.Flags().BoolVar(&o.noOpen, "no-open", false, "only print the address, and open no browser")
+	c.Flags().BoolVar(&o.actions, "actions", false, "allow to approve, pause, resume and abort rollouts")
+	return c
+}
+
+// run serves the dashboard until ctx ends.
+func run(ctx context.Context, a *console.App, o options) error {
+	if o.port < 0 || o.port > 65535 {
+		return console.Fail(console.ExitUsage, "--port: %d is not a port", o.port)
+	}
+	if _, err := connection.Open(a); err != nil { // a wrong kubeconfig ends the command; a silent cluster does not
+		return err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.port)))
+	if err != nil {
+		return console.Fail(console.ExitFailed, "listening at port %d of 127.0.0.1: %v: choose another --port", o.port,
+			err)
+	}
+	address := listener.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
+	host, token := newLocalHost(port)
+	index := fleetindex.New()
+	host.viewer = func() *page.Viewer {
+		v := &page.Viewer{}
+		if o.actions {
+			v.Acts = index.Snapshot().Cluster
+		}
+		return v
+	}
+	pages, err := page.New(page.Options{Index: index, Viewer: host.authenticate, Program: a.Name,
+		Hosts: []string{address, net.JoinHostPort("localhost", port)}})
+	if err != nil {
+		return err
+	}
+	return serve(ctx, a, o, listener, index, pages, "http://"+address+"/?"+tokenParam+"="+token)
+}
+
+// serve prints the address, and serves until ctx ends.
+func serve(ctx context.Context, a *console.App, o options, listener net.Listener, index *fleetindex.Index,
+	pages http.Handler, address string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server := newServer(ctx, pages)
+	var all errgroup.Group
+	all.Go(func() error {
+		index.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
+			return connection.ControlPlane(ctx, a)
+		})
+		return nil
+	})
+	all.Go(func() error {
+		defer stop()
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return console.Fail(console.ExitFailed, "serving the dashboard: %v", err)
+		}
+		return nil
+	})
+	all.Go(func() error {
+		<-ctx.Done()
+		return server.Close() // streams of events do not end by themselves
+	})
+	fmt.Fprintf(a.Out, "The dashboard is at %s\n", address)
+	fmt.Fprintln(a.Err, "The address works once, for the browser that opens it first. Press Ctrl+C to end the dashboard.")
+	if !o.noOpen {
+		openBrowser(ctx, a.Err, address)
+	}
+	return all.Wait()
+}
+
+// newServer returns a server with limits for slow clients. The pages limit the time of writing themselves, because a
+// stream of events has none.
+func newServer(ctx context.Context, pages http.Handler) *http.Server {
+	return &http.Server{
+		Handler: pages, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelError),
+	}
+}

@@ -1,0 +1,139 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// output is a buffer that may be read while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(data []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(data)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// until calls is until it returns true, and fails the test after a while.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not reached: %s", what)
+		}
+	}
+}
+
+// TestCommand: the command serves the fleet of the kubeconfig, follows its changes, and asks the API server nothing
+// when a page is viewed.
+func TestCommand(t *testing.T) {
+	facts := fixture.Facts()["unreachable"]
+	manifest := fixture.Manifest("1.0.0", "1.0.0")
+	manifest.Namespace = v1beta2.ControlPlaneNamespace
+	objects := fixture.Catalog()
+	release, template := objects.Releases["sample"], objects.Templates["sample-1.0.0"]
+	release.Namespace, template.Namespace = v1beta2.ControlPlaneNamespace, v1beta2.ControlPlaneNamespace
+	server := fixture.NewServer(t, facts.Kyma, &manifest, release, template)
+	var mu sync.Mutex
+	requests := map[string]int{}
+	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/deployments") {
+			requests[r.URL.Path]++
+		}
+		return false
+	}
+	total := func() (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, k := range requests {
+			n += k
+		}
+		return n
+	}
+	out := &output{}
+	a := fixture.App(server.Kubeconfig)
+	a.Streams = console.Streams{Out: out, Err: io.Discard}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, a, options{noOpen: true}) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	until(t, "the address", func() bool { return strings.Contains(out.String(), "\n") })
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`).FindString(out.String())
+	jar, err := cookiejar.New(nil)
+	if err != nil || address == "" {
+		t.Fatal(err, out.String())
+	}
+	client := &http.Client{Jar: jar}
+	get := func(path string) string {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Body.Close()
+		data, err := io.ReadAll(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	get(address)
+	base, _, _ := strings.Cut(address, "?")
+	until(t, "the fleet", func() bool { return strings.Contains(get(base), "/runtimes/runtime-a") })
+	until(t, "all collections", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(requests) >= 6
+	})
+
+	before := total()
+	for range 20 {
+		for _, path := range []string{"", "versions", "?state=Error", "fleet/cells", "?group=plan", "assets/live.js"} {
+			get(base + path)
+		}
+	}
+	if after := total(); after > before+2 { // a watch may end meanwhile
+		t.Errorf("120 page views made %d requests", after-before)
+	}
+	why := get(base + "runtimes/runtime-a")
+	for _, want := range []string{v1beta2.ReasonRuntimeUnreachable, "runtime-a does not answer", "step-held", "sample"} {
+		if !strings.Contains(why, want) {
+			t.Errorf("the page of the runtime does not have %q:\n%s", want, why)
+		}
+	}
+
+	server.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
+		`{"status":{"state":"Ready","conditions":[]}}`)
+	until(t, "the change", func() bool { return strings.Contains(get(base), "state-Ready\">Ready</span> 1") })
+}

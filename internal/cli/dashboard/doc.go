@@ -1,0 +1,17 @@
+// Package dashboard has the command klm dashboard, which shows a fleet in a browser.
+//
+// # Use
+//
+//	root.AddCommand(dashboard.Command(a))
+//
+// # How it works
+//
+// The command fills an index of the fleet (package fleetindex) with the rights of the user's kubeconfig, and serves the
+// pages (package page) at a port of 127.0.0.1. The printed address has a token that is used up by the first request,
+// which gets a cookie for it (local.go). So neither another user of the computer nor a page of another site gets in.
+//
+// # What it does not do
+//
+// The command installs nothing and stores nothing. It is never part of the manager, which has the credentials of all
+// runtimes.
+package dashboard

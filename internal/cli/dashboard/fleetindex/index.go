@@ -1,0 +1,369 @@
+// Package fleetindex has a fleet in memory: what the pages of the dashboard show of all runtimes, the catalog and the
+// rollouts.
+//
+// # Use
+//
+//	x := fleetindex.New()
+//	go x.Run(ctx, connect)
+//	s := x.Snapshot()
+//	for _, m := range s.Members { … }
+//	deltas, complete, changed := x.Since(s.Revision)
+//
+// # How it works
+//
+// One watch follows the Kymas as rows of a Table, of which only the columns and the labels are kept. Equal strings are
+// in memory once. One watch each follows the ModuleReleaseMetas, ModuleTemplates, ModuleRollouts and RolloutPolicies,
+// which do not grow with the fleet. The Leases of the manager are read at an interval.
+//
+// Changes are collected and then published together as a new [Snapshot]: the first one after publishDelay, and the
+// next ones at most once in publishInterval. A Snapshot is never changed, so pages read it without a lock and without a
+// request. A list that is read again replaces the members only when it is complete.
+//
+// # What it does not do
+//
+// The index decides nothing: states and reasons are those of the objects. It has no Manifests and no events. What
+// belongs to one runtime is read when somebody asks for that runtime.
+package fleetindex
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unique"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
+)
+
+// Topic is a part of the index.
+type Topic string
+
+// The topics. A page shows some of them, and is rendered again when one of them has changed.
+const (
+	Runtimes Topic = "runtimes"
+	Catalog  Topic = "catalog"
+	Rollouts Topic = "rollouts"
+	Manager  Topic = "manager"
+)
+
+const (
+	// publishDelay is the time in which changes are collected after the first one.
+	publishDelay = 100 * time.Millisecond
+	// publishInterval is the minimum time between two snapshots.
+	publishInterval = time.Second
+	// maxDeltas is the number of deltas that are kept for streams that were interrupted.
+	maxDeltas = 128
+	// maxNames is the maximum number of names in a delta.
+	maxNames = 1000
+)
+
+// Snapshot is the fleet at one moment. It is never changed.
+type Snapshot struct {
+	// Revision grows with each snapshot. Membership is the revision at which a runtime was added or removed last.
+	Revision, Membership uint64
+	// Of has the revision of the last change of each topic.
+	Of map[Topic]uint64
+	// Cluster is nil until the first connection.
+	Cluster *connection.Cluster
+	// Members are the runtimes, sorted by name.
+	Members []*fleetlist.Member
+	// Catalog has the catalog with its rollouts and policies.
+	Catalog *connection.Catalog
+	// Manager is nil until the Leases were read.
+	Manager *liveness.Observation
+	// Ready means that every collection was listed once.
+	Ready bool
+	// Problem is why the index is not up to date; nil if it is. Notes are about parts that cannot be read.
+	Problem      error
+	ProblemSince time.Time
+	Notes        []string
+
+	count sync.Once
+	tally Tally
+}
+
+// Member returns a runtime by its name, and its position. Member returns nil if there is none.
+func (s *Snapshot) Member(name string) (*fleetlist.Member, int) {
+	i, found := slices.BinarySearchFunc(s.Members, name, func(m *fleetlist.Member, name string) int {
+		switch {
+		case m.Metadata.Name < name:
+			return -1
+		case m.Metadata.Name > name:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return nil, -1
+	}
+	return s.Members[i], i
+}
+
+// Delta is the difference between a snapshot and the one before it.
+type Delta struct {
+	Revision uint64
+	Topics   []Topic
+	// Names are the runtimes that have changed. All means that they are too many, or that runtimes were added or
+	// removed.
+	Names []string
+	All   bool
+}
+
+// Index is a fleet in memory. Its methods may be called at the same time.
+type Index struct {
+	snapshot atomic.Pointer[Snapshot]
+	wake     chan struct{}
+	now      func() time.Time
+
+	mu sync.Mutex
+	// The following fields are guarded by mu.
+	cluster   *connection.Cluster
+	runtimes  collection[fleetlist.Member]
+	releases  collection[v1beta2.ModuleReleaseMeta]
+	templates collection[v1beta2.ModuleTemplate]
+	rollouts  collection[v1beta2.ModuleRollout]
+	policies  collection[v1beta2.RolloutPolicy]
+	observed  *liveness.Observation
+	problem   error
+	since     time.Time         // of problem
+	notes     map[string]string // by resource
+	dirty     map[Topic]bool
+	names     map[string]bool // of runtimes that have changed since the last snapshot
+	resized   bool            // a runtime was added or removed since then
+	deltas    []Delta
+	changed   chan struct{} // closed by the next snapshot
+}
+
+// New returns an empty index.
+func New() *Index {
+	x := &Index{wake: make(chan struct{}, 1), now: time.Now, notes: map[string]string{}, dirty: map[Topic]bool{},
+		names: map[string]bool{}, changed: make(chan struct{})}
+	x.snapshot.Store(&Snapshot{Catalog: connection.NewCatalog(nil, nil), Of: map[Topic]uint64{}})
+	return x
+}
+
+// Snapshot returns the latest snapshot.
+func (x *Index) Snapshot() *Snapshot { return x.snapshot.Load() }
+
+// Since returns the deltas after a revision, and a channel that is closed by the next snapshot. complete is false if
+// some of the deltas are not known any more.
+func (x *Index) Since(revision uint64) (deltas []Delta, complete bool, changed <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	current := x.snapshot.Load().Revision
+	if revision == current {
+		return nil, true, x.changed
+	}
+	i := slices.IndexFunc(x.deltas, func(d Delta) bool { return d.Revision == revision+1 })
+	if i < 0 {
+		return nil, false, x.changed
+	}
+	return slices.Clone(x.deltas[i:]), true, x.changed
+}
+
+// collection are the objects of one kind, by name. The zero value is empty.
+type collection[T any] struct {
+	all    map[string]*T
+	seen   map[string]bool // during a list: the names of its objects so far; otherwise nil
+	listed bool
+}
+
+// begin begins a list.
+func (c *collection[T]) begin() { c.seen = map[string]bool{} }
+
+// put adds or replaces an object, and reports whether it was added.
+func (c *collection[T]) put(name string, o *T) (added bool) {
+	if c.all == nil {
+		c.all = map[string]*T{}
+	}
+	_, is := c.all[name]
+	c.all[name] = o
+	if c.seen != nil {
+		c.seen[name] = true
+	}
+	return !is
+}
+
+// end removes the objects that were not in the list, and returns how many they are.
+func (c *collection[T]) end() (removed int) {
+	before := len(c.all)
+	if c.seen != nil {
+		maps.DeleteFunc(c.all, func(name string, _ *T) bool { return !c.seen[name] })
+	}
+	c.seen, c.listed = nil, true
+	return before - len(c.all)
+}
+
+// touch marks a topic as changed. The caller holds the lock.
+func (x *Index) touch(t Topic) {
+	x.dirty[t] = true
+	select {
+	case x.wake <- struct{}{}:
+	default: // a value is already pending
+	}
+}
+
+// change is called for every event of the Kymas.
+func (x *Index) change(ch fleetlist.Change) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch r := &x.runtimes; {
+	case ch.Reset:
+		r.begin()
+		return
+	case ch.Listed:
+		x.resized = r.end() > 0 || x.resized
+		x.recovered()
+	case ch.Deleted:
+		delete(r.all, ch.Member.Metadata.Name)
+		x.resized = true
+	case ch.Member != nil:
+		m := intern(ch.Member)
+		before := r.all[m.Metadata.Name]
+		if r.put(m.Metadata.Name, m); before == nil {
+			x.resized = true
+		} else if before.Metadata.ResourceVersion == m.Metadata.ResourceVersion {
+			return // it was listed again
+		}
+		x.names[m.Metadata.Name] = true
+	}
+	x.touch(Runtimes)
+}
+
+// Put adds or replaces runtimes, as if a watch had sent them, and marks the first list as complete.
+func (x *Index) Put(members ...*fleetlist.Member) {
+	for _, m := range members {
+		x.change(fleetlist.Change{Member: m})
+	}
+	x.change(fleetlist.Change{Listed: true})
+}
+
+// Remove removes a runtime, as if a watch had sent its deletion.
+func (x *Index) Remove(name string) {
+	m := &fleetlist.Member{}
+	m.Metadata.Name = name
+	x.change(fleetlist.Change{Member: m, Deleted: true})
+}
+
+// intern returns a copy of a member whose strings are in memory once for all members.
+func intern(m *fleetlist.Member) *fleetlist.Member {
+	is := *m
+	one := func(s *string) { *s = unique.Make(*s).Value() }
+	one(&is.Metadata.CreationTimestamp)
+	one(&is.Spec.Channel)
+	is.Status.State = v1beta2.State(unique.Make(string(is.Status.State)).Value())
+	one(&is.Status.ModulesReady)
+	one(&is.Status.LastOperation.Operation)
+	is.Status.Modules = make([]fleetlist.MemberModule, len(m.Status.Modules))
+	for i := range m.Status.Modules {
+		is.Status.Modules[i] = unique.Make(m.Status.Modules[i]).Value()
+		e := &is.Status.Modules[i]
+		one(&e.Name)
+		one(&e.Version)
+		one(&e.Channel)
+		one(&e.Reason)
+		one(&e.Message)
+		e.State = v1beta2.State(unique.Make(string(e.State)).Value())
+	}
+	is.Status.Conditions = slices.Clone(m.Status.Conditions)
+	for i := range is.Status.Conditions {
+		c := &is.Status.Conditions[i]
+		one(&c.Type)
+		one(&c.Status)
+		one(&c.Reason)
+		one(&c.Message)
+	}
+	is.Metadata.Labels = make(map[string]string, len(m.Metadata.Labels))
+	for key, value := range m.Metadata.Labels {
+		is.Metadata.Labels[unique.Make(key).Value()] = unique.Make(value).Value()
+	}
+	return &is
+}
+
+// publish collects changes into snapshots until ctx ends.
+func (x *Index) publish(ctx context.Context) {
+	last := time.Time{}
+	for {
+		select {
+		case <-x.wake:
+		case <-ctx.Done():
+			return
+		}
+		delay := max(publishDelay, publishInterval-x.now().Sub(last))
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		last = x.now()
+		x.Publish()
+	}
+}
+
+// Publish makes a snapshot of everything that has changed since the last one.
+func (x *Index) Publish() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.dirty) == 0 {
+		return
+	}
+	before := x.snapshot.Load()
+	s := &Snapshot{Revision: before.Revision + 1, Membership: before.Membership, Of: maps.Clone(before.Of),
+		Cluster: x.cluster, Members: before.Members, Catalog: before.Catalog, Manager: x.observed,
+		Problem: x.problem, ProblemSince: x.since,
+		Ready: x.runtimes.listed && (x.cluster == nil || x.releases.listed && x.templates.listed)}
+	for _, of := range slices.Sorted(maps.Keys(x.notes)) {
+		s.Notes = append(s.Notes, x.notes[of])
+	}
+	d := Delta{Revision: s.Revision, Topics: slices.Sorted(maps.Keys(x.dirty)), All: x.resized}
+	for _, topic := range d.Topics {
+		s.Of[topic] = s.Revision
+	}
+	if x.dirty[Runtimes] {
+		x.publishMembers(s, before)
+	}
+	if d.All = d.All || len(x.names) > maxNames; !d.All {
+		d.Names = slices.Sorted(maps.Keys(x.names))
+	}
+	if x.dirty[Catalog] || x.dirty[Rollouts] {
+		s.Catalog = &connection.Catalog{Releases: maps.Clone(x.releases.all), Templates: maps.Clone(x.templates.all),
+			Rollouts: maps.Clone(x.rollouts.all)}
+		for _, name := range slices.Sorted(maps.Keys(x.policies.all)) {
+			s.Catalog.Policies = append(s.Catalog.Policies, *x.policies.all[name])
+		}
+	}
+	clear(x.dirty)
+	clear(x.names)
+	x.resized = false
+	if x.deltas = append(x.deltas, d); len(x.deltas) > maxDeltas {
+		x.deltas = slices.Delete(x.deltas, 0, len(x.deltas)-maxDeltas)
+	}
+	x.snapshot.Store(s)
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+// publishMembers sets the members of a snapshot. Without an added or removed runtime, their order stays.
+func (x *Index) publishMembers(s, before *Snapshot) {
+	if !x.resized {
+		s.Members = slices.Clone(before.Members)
+		for name := range x.names {
+			if _, i := before.Member(name); i >= 0 {
+				s.Members[i] = x.runtimes.all[name]
+			}
+		}
+		return
+	}
+	s.Membership = s.Revision
+	s.Members = make([]*fleetlist.Member, 0, len(x.runtimes.all))
+	for _, name := range slices.Sorted(maps.Keys(x.runtimes.all)) {
+		s.Members = append(s.Members, x.runtimes.all[name])
+	}
+}

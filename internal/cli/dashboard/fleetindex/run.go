@@ -1,0 +1,190 @@
+package fleetindex
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
+	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
+)
+
+const (
+	// reconnectDelay is the time until another connection is tried after one was refused.
+	reconnectDelay = 5 * time.Second
+	// leaseInterval is the time between two reads of the Leases of the manager.
+	leaseInterval = 10 * time.Second
+)
+
+func severity(state string) int { return fleetlist.Severity(v1beta2.State(state)) }
+
+// Run keeps the index up to date until ctx ends. connect returns the cluster; it is called again if the cluster does
+// not accept the credentials any more, because the kubeconfig may have been renewed.
+func (x *Index) Run(ctx context.Context, connect func(context.Context) (*connection.Cluster, error)) {
+	publishing := make(chan struct{})
+	go func() {
+		defer close(publishing)
+		x.publish(ctx)
+	}()
+	for ctx.Err() == nil {
+		c, err := connect(ctx)
+		if err != nil {
+			x.fail(err)
+		} else {
+			x.follow(ctx, c)
+		}
+		if console.Sleep(ctx, reconnectDelay) != nil {
+			break
+		}
+	}
+	<-publishing
+}
+
+// follow follows all collections of a cluster until ctx ends, or until the Kymas may not be read.
+func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	x.mu.Lock()
+	x.cluster = c
+	x.mu.Unlock()
+	var all errgroup.Group
+	all.Go(func() error {
+		return fleetlist.Follow(ctx, c, fleetlist.Follower{Changed: x.change, Failed: func(err error) {
+			x.fail(err)
+			if console.ExitCode(err) == console.ExitForbidden {
+				stop()
+			}
+		}, Opened: func() {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.recovered()
+		}})
+	})
+	all.Go(func() error { return followKind(ctx, x, c, "modulereleasemetas", &x.releases, Catalog) })
+	all.Go(func() error { return followKind(ctx, x, c, "moduletemplates", &x.templates, Catalog) })
+	all.Go(func() error { return followKind(ctx, x, c, connection.ResourceRollouts, &x.rollouts, Rollouts) })
+	all.Go(func() error { return followKind(ctx, x, c, connection.ResourcePolicies, &x.policies, Rollouts) })
+	all.Go(func() error { return x.followManager(ctx, c) })
+	_ = all.Wait() // each ends with ctx
+}
+
+// fail records why the index is not up to date.
+func (x *Index) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.problem == nil {
+		x.since = x.now()
+	} else if x.problem.Error() == err.Error() {
+		return
+	}
+	x.problem = err
+	x.touch(Manager)
+}
+
+// recovered records that the index is up to date again. The caller holds the lock.
+func (x *Index) recovered() {
+	if x.problem != nil {
+		x.problem, x.since = nil, time.Time{}
+		x.touch(Manager)
+	}
+}
+
+// object is a pointer to an object of our API group.
+type object[T any] interface {
+	*T
+	client.Object
+}
+
+// followKind follows a collection that does not grow with the fleet. A collection that cannot be read becomes a note.
+func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection.Cluster, resource string,
+	all *collection[T], topic Topic) error {
+	locked := func(do func()) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		do()
+		x.touch(topic)
+	}
+	if !c.Serves[resource] {
+		locked(func() { all.end() })
+		return nil
+	}
+	put := func(o *T) {
+		P(o).SetManagedFields(nil)
+		all.put(P(o).GetName(), o)
+	}
+	path := "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/" + resource + "?"
+	return watch.Run(ctx, watch.Options[T]{
+		Source: watch.JSONSource[T](func(ctx context.Context, query url.Values) (io.ReadCloser, error) {
+			return c.OpenPath(ctx, path+query.Encode())
+		}),
+		MaxDelay: 10 * time.Second,
+		Page: func(items []T, first bool) {
+			locked(func() {
+				if first {
+					all.begin()
+				}
+				for i := range items {
+					put(&items[i])
+				}
+			})
+		},
+		Listed: func(bool) { locked(func() { all.end(); delete(x.notes, resource) }) },
+		Event: func(e watch.Event[T]) {
+			locked(func() {
+				if e.Deleted {
+					delete(all.all, P(e.Object).GetName())
+					return
+				}
+				put(e.Object)
+			})
+		},
+		Failed: func(err error, _ time.Time) error {
+			err = c.Explain(err, "watching the "+resource)
+			if console.ExitCode(err) == console.ExitForbidden {
+				locked(func() { all.end(); x.notes[resource] = err.Error() })
+			}
+			return nil // the Kymas show whether the control plane answers
+		},
+	})
+}
+
+// followManager reads the Leases of the manager at an interval, because a fleet without a manager has no changes.
+func (x *Index) followManager(ctx context.Context, c *connection.Cluster) error {
+	for {
+		observed := liveness.Read(ctx, c)
+		x.mu.Lock()
+		if ctx.Err() == nil && (x.observed == nil || observed.Differs(x.observed)) {
+			x.touch(Manager)
+		}
+		x.observed = observed
+		x.mu.Unlock()
+		if err := console.Sleep(ctx, leaseInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// Load replaces the catalog, the rollouts and the observation of the manager, for tests and examples without a cluster.
+func (x *Index) Load(s *connection.Catalog, manager *liveness.Observation, cluster *connection.Cluster) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.releases = collection[v1beta2.ModuleReleaseMeta]{all: s.Releases, listed: true}
+	x.templates = collection[v1beta2.ModuleTemplate]{all: s.Templates, listed: true}
+	x.rollouts = collection[v1beta2.ModuleRollout]{all: s.Rollouts, listed: true}
+	x.policies = collection[v1beta2.RolloutPolicy]{listed: true}
+	for i := range s.Policies {
+		x.policies.put(s.Policies[i].Name, &s.Policies[i])
+	}
+	x.observed, x.cluster = manager, cluster
+	for _, topic := range []Topic{Catalog, Rollouts, Manager} {
+		x.touch(topic)
+	}
+}

@@ -1,0 +1,120 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+)
+
+const (
+	// tokenParam is the parameter of the printed address that has the token.
+	tokenParam = "token"
+	// cookiePrefix is the beginning of the name of the cookie that the token is turned into. Cookies are the same for
+	// all ports of a host, so the name ends with the port: two dashboards do not log each other out.
+	cookiePrefix = "klm-dashboard-"
+)
+
+// localHost authenticates the one browser of the user. The printed address has a token. The first request with it gets
+// a cookie with another secret, and uses the token up: an address in a history, a log or a list of processes is
+// worthless afterwards.
+type localHost struct {
+	cookie  string // name of the cookie
+	session string // value of the cookie; it is made here, so nobody can choose it
+	viewer  func() *page.Viewer
+
+	mu    sync.Mutex
+	token string // guarded by mu; "" after it was used
+}
+
+// newLocalHost returns a host with a new token. port makes the name of the cookie unique.
+func newLocalHost(port string) (host *localHost, token string) {
+	token = rand.Text()
+	return &localHost{cookie: cookiePrefix + port, token: token, session: rand.Text()}, token
+}
+
+// authenticate returns the viewer of a request with the cookie. A request with the token gets the cookie, and is led to
+// the same page without the token.
+func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *page.Viewer {
+	if token := r.URL.Query().Get(tokenParam); token != "" && h.use(token) {
+		http.SetCookie(w, &http.Cookie{Name: h.cookie, Value: h.session, Path: "/", HttpOnly: true,
+			SameSite: http.SameSiteStrictMode})
+		proceed(w, r)
+		return nil
+	}
+	if h.hasCookie(r) {
+		if r.URL.Query().Has(tokenParam) {
+			proceed(w, r)
+			return nil
+		}
+		return h.viewer()
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(http.StatusUnauthorized)
+	fmt.Fprint(w, refused)
+	return nil
+}
+
+// refused is the page for a browser without the cookie.
+const refused = `<!doctype html><html lang="en"><meta charset="utf-8"><title>Not logged in · Lifecycle Manager</title>
+<link rel="stylesheet" href="/assets/style.css"><div class="problem"><h1>This browser is not logged in</h1>
+<p>The address that klm dashboard has printed works once, and this request has no valid token.</p>
+<p class="remedy">Use the browser that opened it first, or end the command and start klm dashboard again.</p></div></html>
+`
+
+// use reports whether the token is the right one, and uses it up.
+func (h *localHost) use(token string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(h.token)) != 1 {
+		return false
+	}
+	h.token = ""
+	return true
+}
+
+func (h *localHost) hasCookie(r *http.Request) bool {
+	for _, c := range r.CookiesNamed(h.cookie) {
+		if subtle.ConstantTimeCompare([]byte(c.Value), []byte(h.session)) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// proceed answers with a page that leads to the same path without the token. A redirect would not do: after a click in
+// another site, such as a terminal in the browser, the browser would follow it without the cookie.
+func proceed(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	q.Del(tokenParam)
+	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // two slashes would name another host
+	if len(q) > 0 {
+		to += "?" + q.Encode()
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=%s">`+
+		`<title>Lifecycle Manager</title><p><a href="%[1]s">Continue</a></p></html>`+"\n", html.EscapeString(to))
+}
+
+// openBrowser opens an address with the program of the desktop. Without one, the user opens the address.
+func openBrowser(ctx context.Context, out io.Writer, address string) {
+	name, args := "xdg-open", []string{address}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+	}
+	if err := exec.CommandContext(ctx, name, args...).Start(); err != nil { //nolint:gosec // no input of others
+		fmt.Fprintln(out, "No browser was found: open the address yourself.")
+	}
+}

@@ -1,0 +1,110 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+)
+
+const (
+	// pingInterval is the time after which an idle stream gets a comment, so that a dead connection is noticed.
+	pingInterval = 20 * time.Second
+	// writeTimeout is the time in which a client has to take an event. A slower client loses the stream.
+	writeTimeout = 5 * time.Second
+)
+
+// change is the data of one event: what has changed since the event before it.
+type change struct {
+	Revision uint64             `json:"revision"`
+	Topics   []fleetindex.Topic `json:"topics"`
+	// Cells are the new states of runtimes by their position in the list of names; absent if all have to be requested
+	// again.
+	Cells map[int]byte `json:"cells,omitempty"`
+	All   bool         `json:"all,omitempty"`
+}
+
+// serveEvents sends an event after each snapshot, until the client goes away. A client that was away continues with the
+// header Last-Event-ID; if that is too long ago, everything counts as changed.
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, _ *Viewer) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		s.plainProblem(w, http.StatusServiceUnavailable, "Too many pages are open. They show changes after a reload.")
+		return
+	}
+	out := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
+	if err != nil {
+		if last, err = strconv.ParseUint(r.URL.Query().Get("after"), 10, 64); err != nil {
+			last = s.Index.Snapshot().Revision
+		}
+	}
+	send := func(text string) bool {
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test recorder has none
+		_, err := fmt.Fprint(w, text)
+		return err == nil && out.Flush() == nil
+	}
+	if !send("retry: 2000\n\n") {
+		return
+	}
+	ping := time.NewTicker(pingInterval)
+	defer ping.Stop()
+	for {
+		deltas, complete, changed := s.Index.Since(last)
+		if len(deltas) > 0 || !complete {
+			c := s.changeOf(deltas, complete)
+			last = c.Revision
+			data, err := json.Marshal(c)
+			if err != nil || !send(fmt.Sprintf("id: %d\ndata: %s\n\n", last, data)) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ping.C:
+			if !send(": still here\n\n") {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// changeOf returns the event for deltas.
+func (s *Server) changeOf(deltas []fleetindex.Delta, complete bool) change {
+	now := s.Index.Snapshot()
+	if !complete {
+		return change{Revision: now.Revision, All: true, Topics: []fleetindex.Topic{fleetindex.Runtimes,
+			fleetindex.Catalog, fleetindex.Rollouts, fleetindex.Manager}}
+	}
+	c := change{Cells: map[int]byte{}}
+	seen := map[fleetindex.Topic]bool{}
+	for _, d := range deltas {
+		c.Revision, c.All = d.Revision, c.All || d.All
+		for _, topic := range d.Topics {
+			if !seen[topic] {
+				seen[topic] = true
+				c.Topics = append(c.Topics, topic)
+			}
+		}
+		for _, name := range d.Names {
+			if m, i := now.Member(name); m != nil {
+				c.Cells[i] = cellOf(m)
+			}
+		}
+	}
+	if c.All = c.All || now.Membership > c.Revision; c.All { // the positions are those of another list of names
+		c.Cells = nil
+	}
+	return c
+}

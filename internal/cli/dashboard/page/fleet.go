@@ -1,0 +1,226 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+// fleetParams are the parameters of the fleet view.
+type fleetParams struct {
+	filter     *filter
+	by, module string
+	group      func(*fleetlist.Member) string
+}
+
+func (r *request) fleetParams() (v fleetParams, err error) {
+	q := r.URL.Query()
+	if v.filter, err = filterOf(q, "group"); err != nil {
+		return v, err
+	}
+	v.module = v.filter.values[console.FilterModule]
+	v.by = cmp.Or(q.Get("group"), "region")
+	if strings.Contains(v.module, ",") {
+		v.module = "" // several modules have no common state
+	}
+	v.group, err = groupOf(v.by, v.module)
+	return v, err
+}
+
+// fleetPage is the data of the fleet view.
+type fleetPage struct {
+	Cells     string // URL of the data of the heat map
+	Matching  int
+	Total     int
+	Tally     fleetindex.Tally
+	States    []choice
+	Reasons   []choice
+	MoreCount int // reasons that are not shown
+	Filters   []choice
+	Form      fleetForm
+	Groups    table
+	Runtimes  table
+	Legend    []string
+}
+
+// choice is a link that adds or removes a filter.
+type choice struct {
+	Name, Path string
+	Runtimes   int
+	Current    bool
+	Hint       string
+	Share      string // of the largest, in percent
+}
+
+// fleetForm has the values of the form of filters.
+type fleetForm struct {
+	Values                    map[string]string
+	Group                     string
+	Groups                    []struct{ Key, Title, label string }
+	Modules, Channels, States []string
+	Sort                      string
+}
+
+// fleetView shows all runtimes.
+func fleetView(r *request) content {
+	v, err := r.fleetParams()
+	if err != nil {
+		return errorPage("This filter is not known", err)
+	}
+	members := v.filter.apply(r.fleet.Members)
+	p := fleetPage{Cells: pathWith("/fleet/cells", r.URL.Query()), Matching: len(members), Total: len(r.fleet.Members)}
+	if p.Tally = *r.fleet.Tally(); v.filter.isSet() {
+		p.Tally = fleetindex.TallyOf(members)
+	}
+	p.Form = r.fleetForm(v)
+	for _, name := range slices.Sorted(maps.Keys(v.filter.values)) {
+		p.Filters = append(p.Filters, choice{Name: name + ": " + v.filter.values[name],
+			Path: r.with(name, "", paramPage, "")})
+	}
+	for _, s := range p.Tally.States {
+		p.States = append(p.States, r.choice(console.FilterState, s, v))
+	}
+	const maxReasons = 10
+	for _, reason := range p.Tally.Reasons[:min(len(p.Tally.Reasons), maxReasons)] {
+		c := r.choice(console.FilterReason, reason, v)
+		c.Share = fmt.Sprintf("%.1f", 100*float64(reason.Runtimes)/float64(p.Tally.Reasons[0].Runtimes))
+		p.Reasons = append(p.Reasons, c)
+	}
+	p.MoreCount = len(p.Tally.Reasons) - len(p.Reasons)
+	if p.Runtimes, err = r.runtimeTable(members, v); err != nil {
+		return errorPage("This order is not known", err)
+	}
+	p.Groups = r.groupTable(members, v)
+	return content{Title: "Fleet", Section: "Fleet", Template: "fleet", Data: p,
+		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Manager}}
+}
+
+// choice returns the link that filters by a value, or that removes the filter if it is set.
+func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choice {
+	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, paramPage, ""),
+		Current: strings.EqualFold(v.filter.values[filter], of.Name)}
+	if c.Current {
+		c.Path = r.with(filter, "", paramPage, "")
+	}
+	return c
+}
+
+func (r *request) fleetForm(v fleetParams) fleetForm {
+	f := fleetForm{Values: v.filter.values, Group: v.by, Groups: groupings, Sort: r.URL.Query().Get(paramSort)}
+	channels := map[string]bool{}
+	modules := map[string]bool{}
+	for _, n := range r.fleet.Tally().Versions {
+		modules[n.Module] = true
+		if n.Channel != "" {
+			channels[n.Channel] = true
+		}
+	}
+	f.Modules, f.Channels = slices.Sorted(maps.Keys(modules)), slices.Sorted(maps.Keys(channels))
+	for _, s := range cellStates {
+		f.States = append(f.States, string(s))
+	}
+	return f
+}
+
+// runtimeTable returns the table of runtimes. Without another order, the worst are first.
+func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (table, error) {
+	t := table{Caption: "Runtimes", Columns: []column{{Title: "Runtime", Key: "runtime"}, {Title: "State",
+		Key: "state"}, {Title: "Since", Key: "since"}, {Title: "Channel", Key: "channel"},
+		{Title: "Modules", Key: "modules"}, {Title: "Reason", Key: "reason"}, {Title: "Message"}},
+		Empty: "No runtime matches these filters."}
+	if len(r.fleet.Members) == 0 {
+		t.Empty = "There is no runtime yet. Register one: " + r.server.Program +
+			" runtime add NAME --kubeconfig-file=FILE"
+	}
+	if v.module != "" {
+		t.Columns[4] = column{Title: "Version", Key: "version"}
+	}
+	byState := slices.Clone(members)
+	slices.SortStableFunc(byState, func(a, b *fleetlist.Member) int {
+		return cmp.Compare(fleetlist.Severity(stateIn(b, v.module)), fleetlist.Severity(stateIn(a, v.module)))
+	})
+	rows := make([]row, 0, len(byState))
+	for _, m := range byState {
+		reason, message := m.Blocker()
+		state, modules, channel := stateIn(m, v.module), m.Status.ModulesReady, m.Spec.Channel
+		if e := moduleOf(m, v.module); e != nil {
+			modules, channel, reason = e.Version, cmp.Or(e.Channel, "pinned"), cmp.Or(e.Reason, reason)
+		}
+		since := m.Status.LastOperation.LastUpdateTime
+		rows = append(rows, row{
+			keys: []string{m.Metadata.Name, fmt.Sprint(10 - fleetlist.Severity(state)), since, channel, modules,
+				reason, ""},
+			cells: func() []cell {
+				hint := ""
+				if m.IsPaused() {
+					hint = "paused: " + *m.Metadata.Annotations.Paused
+				}
+				return []cell{{Text: m.Metadata.Name, Path: "/runtimes/" + m.Metadata.Name},
+					{Text: string(state), State: string(state), Hint: hint}, {Text: r.ago(m.Since()), Hint: since},
+					{Text: orDash(channel)}, {Text: orDash(modules)}, {Text: orDash(reason)},
+					{Text: message, Wide: true}}
+			}})
+	}
+	return r.arrange(t, rows)
+}
+
+// stateIn returns the state of a runtime, or of one of its modules.
+func stateIn(m *fleetlist.Member, module string) v1beta2.State {
+	if module == "" {
+		return m.State()
+	}
+	if e := moduleOf(m, module); e != nil {
+		return cmp.Or(e.State, console.StateNew)
+	}
+	return v1beta2.StateUnknown
+}
+
+// groupTable returns the counts of the heat map: one row for each group.
+func (r *request) groupTable(members []*fleetlist.Member, v fleetParams) table {
+	i := slices.IndexFunc(groupings, func(g struct{ Key, Title, label string }) bool { return g.Key == v.by })
+	t := table{Caption: "Runtimes by " + strings.ToLower(groupings[i].Title), Columns: []column{
+		{Title: groupings[i].Title}, {Title: "Runtimes", IsNumber: true}}}
+	counts, sizes := map[string]map[v1beta2.State]int{}, map[string]int{}
+	used := map[v1beta2.State]bool{}
+	for _, m := range members {
+		g, s := v.group(m), stateIn(m, v.module)
+		if counts[g] == nil {
+			counts[g] = map[v1beta2.State]int{}
+		}
+		counts[g][s]++
+		sizes[g]++
+		used[s] = true
+	}
+	var states []v1beta2.State
+	for _, s := range cellStates {
+		if used[s] {
+			states = append(states, s)
+			t.Columns = append(t.Columns, column{Title: string(s), IsNumber: true})
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(sizes), compare)
+	const maxGroupRows = 200
+	if len(names) > maxGroupRows {
+		t.Note = fmt.Sprintf("and %d more groups", len(names)-maxGroupRows)
+		names = names[:maxGroupRows]
+	}
+	for _, name := range names {
+		cells := []cell{{Text: orDash(name)}, {Text: number(sizes[name]), IsNumber: true}}
+		for _, s := range states {
+			c := cell{Text: number(counts[name][s]), IsNumber: true}
+			if counts[name][s] == 0 {
+				c.Text = "–"
+			}
+			cells = append(cells, c)
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}

@@ -1,0 +1,369 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/rolloutadmin"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// rolloutsView shows all rollouts: those under way first.
+func rolloutsView(r *request) content {
+	f, err := filterOf(r.URL.Query())
+	if err != nil {
+		return errorPage("This filter is not known", err)
+	}
+	t := table{Caption: "Rollouts", Columns: []column{{Title: "Rollout", Key: "rollout"},
+		{Title: "Phase", Key: "phase"}, {Title: "Module", Key: "module"}, {Title: "Channel", Key: "channel"},
+		{Title: "From"}, {Title: "To"},
+		{Title: "Stage"}, {Title: "Progress"}, {Title: "Failed", Key: "failed", IsNumber: true},
+		{Title: "Begun", Key: "begun"}, {Title: "Message"}},
+		Empty: "There are no rollouts. The manager makes one when a channel gets another version: " +
+			r.server.Program + " channel set MODULE CHANNEL VERSION."}
+	var rows []row
+	for _, o := range r.rollouts() {
+		if !f.listing.Accepts(console.FilterModule, o.Spec.Module) ||
+			!f.listing.Accepts(console.FilterChannel, o.Spec.Channel) ||
+			!f.listing.Accepts(console.FilterState, string(o.Status.Phase), string(o.Spec.State)) ||
+			!f.listing.Accepts(console.FilterVersion, o.Spec.From, o.Spec.To) {
+			continue
+		}
+		n := &o.Status.Runtimes
+		stage := o.Status.Stage.Name
+		if o.Status.Phase.IsOver() {
+			stage = ""
+		}
+		rows = append(rows, row{keys: []string{o.Name, string(o.Status.Phase), o.Spec.Module, o.Spec.Channel, "", "",
+			"", "", fmt.Sprint(n.Failed), o.CreationTimestamp.UTC().Format(time.RFC3339), ""}, cells: func() []cell {
+			return []cell{{Text: o.Name, Path: "/rollouts/" + o.Name},
+				{Text: phaseOf(o), State: string(o.Status.Phase)},
+				{Text: o.Spec.Module}, {Text: o.Spec.Channel}, {Text: orDash(o.Spec.From)}, {Text: o.Spec.To},
+				{Text: orDash(stage)}, {Bar: barOfCounts(n)}, {Text: number(int(n.Failed))},
+				{Text: r.ago(o.CreationTimestamp.Time) + " ago"}, {Text: o.Status.Message, Wide: true}}
+		}})
+	}
+	if t, err = r.arrange(t, rows); err != nil {
+		return errorPage("This order is not known", err)
+	}
+	return content{Title: "Rollouts", Section: "Rollouts", Template: "tables",
+		Topics: []fleetindex.Topic{fleetindex.Rollouts, fleetindex.Catalog}, Data: tablesPage{Heading: "Rollouts",
+			Intro:  "A rollout brings the version of a channel to its runtimes, in the stages of a RolloutPolicy.",
+			Tables: []table{t}}}
+}
+
+// rollouts returns all rollouts: those under way first, then those that ended last.
+func (r *request) rollouts() []*v1beta2.ModuleRollout {
+	var all []*v1beta2.ModuleRollout
+	for _, o := range r.fleet.Catalog.Rollouts {
+		all = append(all, o)
+	}
+	isOver := func(o *v1beta2.ModuleRollout) int {
+		if o.Status.Phase.IsOver() {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b *v1beta2.ModuleRollout) int {
+		return cmp.Or(isOver(a)-isOver(b), b.Status.EndedAt.Compare(a.Status.EndedAt.Time),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// phaseOf returns the phase of a rollout for people.
+func phaseOf(o *v1beta2.ModuleRollout) string {
+	phase := cmp.Or(string(o.Status.Phase), string(console.StateNew))
+	if o.Spec.State == v1beta2.RolloutPaused && !o.Status.Phase.IsOver() {
+		phase += " (paused)"
+	}
+	return phase
+}
+
+// barOfCounts returns the bar of the verdicts on runtimes.
+func barOfCounts(n *v1beta2.RolloutCounts) *bar {
+	type one = struct {
+		class string
+		n     int
+	}
+	label := fmt.Sprintf("%d of %d proven", n.Proven, n.InScope)
+	return barOf(int(n.InScope), label, one{"verdict-proven", int(n.Proven)}, one{"verdict-excused", int(n.Excused)},
+		one{"verdict-updating", int(n.Updating)}, one{"verdict-lost", int(n.Lost)},
+		one{"verdict-failed", int(n.Failed)}, one{"verdict-waiting", int(n.Waiting)})
+}
+
+// rolloutPage is the data of the view of one rollout.
+type rolloutPage struct {
+	Rollout     *v1beta2.ModuleRollout
+	Phase       string
+	About       []string
+	Bar         *bar
+	Stages      []stageBox
+	Soak        string // how long the current stage is observed further; "" if it is not
+	Gates       []gate
+	Obstacles   []obstacle
+	Worst       table
+	Persons     []string
+	Control     table
+	WayBack     string
+	Actions     []action
+	Done        string // what the viewer has just done
+	Commands    []command
+	PlanPath    string // of what is left; "" if there is no plan
+	HasNoStages bool
+}
+
+// stageBox is one stage of a rollout.
+type stageBox struct {
+	Name, Who, State string // State is passed, current or later
+	Counts           *v1beta2.RolloutCounts
+	Bar              *bar
+	Evidence         string
+	Budget           []string
+}
+
+// gate is a gate of the current stage.
+type gate struct{ Name, State, Since, Message string }
+
+// action is something that a viewer may do with a rollout.
+type action struct {
+	Verb, Title, Text string
+	Stage             string
+	NeedsReason       bool
+	HasReason         bool
+	IsDanger          bool
+	Path              string
+	Command, Kubectl  string
+}
+
+// rolloutView shows one rollout.
+func rolloutView(r *request) content {
+	name := r.PathValue("name")
+	o := r.fleet.Catalog.Rollouts[name]
+	if o == nil {
+		var names []string
+		for _, o := range r.rollouts() {
+			names = append(names, o.Name)
+		}
+		return problemPage(http.StatusNotFound, "There is no rollout "+name, console.Suggest(name, names), "",
+			link{"Show all rollouts", "/rollouts"})
+	}
+	s, program := &o.Status, r.server.Program
+	p := rolloutPage{Rollout: o, Phase: phaseOf(o), Bar: barOfCounts(&s.Runtimes), HasNoStages: len(o.Spec.Stages) == 0}
+	p.About = []string{"module " + o.Spec.Module, "channel " + o.Spec.Channel, orDash(o.Spec.From) + " → " + o.Spec.To,
+		"revision " + fmt.Sprint(o.Spec.Revision), "begun " + r.ago(o.CreationTimestamp.Time) + " ago"}
+	if o.Spec.Policy != "" {
+		p.About = append(p.About, "policy "+o.Spec.Policy)
+	}
+	if o.Spec.IsBack() {
+		p.About = append(p.About, "takes runtimes back")
+	}
+	for i := range o.Spec.Stages {
+		p.Stages = append(p.Stages, r.stageBox(o, i))
+	}
+	if s.Phase == v1beta2.RolloutSoaking && !s.Stage.SoakUntil.IsZero() {
+		p.Soak = duration.HumanDuration(max(s.Stage.SoakUntil.Sub(r.now), 0)) + " left, until " +
+			clock(s.Stage.SoakUntil.Time)
+	}
+	for _, g := range s.Stage.Gates {
+		p.Gates = append(p.Gates, gate{g.Name, string(g.State), r.ago(g.Since.Time), g.Message})
+	}
+	for _, b := range s.Blockers {
+		about := b.Object
+		if b.Runtimes > 0 {
+			about = strings.TrimSuffix(count(int(b.Runtimes), "runtime")+", for example "+b.Object, ", for example ")
+		}
+		p.Obstacles = append(p.Obstacles, obstacle{Object: about, Reason: b.Code, Since: "–", Message: b.Message,
+			Remedy: b.Remedy})
+	}
+	p.Worst = table{Caption: "Failed or lost", Columns: []column{{Title: "Runtime"}, {Title: "Reason"},
+		{Title: "Message"}}, Empty: "No runtime has failed."}
+	for _, w := range s.Worst {
+		p.Worst.Rows = append(p.Worst.Rows, []cell{{Text: w.Runtime, Path: "/runtimes/" + w.Runtime + "/" +
+			o.Spec.Module}, {Text: w.Reason}, {Text: w.Message, Wide: true}})
+	}
+	for _, a := range o.Spec.Approvals {
+		text := fmt.Sprintf("Stage %s was approved by %s, %s ago", a.Stage, a.By, r.ago(a.At.Time))
+		if s.Plan != "" && a.Plan != s.Plan {
+			text += "; it is for another plan and does not count"
+		}
+		p.Persons = append(p.Persons, text)
+	}
+	for _, a := range o.Spec.Resumptions {
+		p.Persons = append(p.Persons, fmt.Sprintf("Resumed by %s, %s ago: %s", cmp.Or(a.By, "somebody"),
+			r.ago(a.At.Time), a.Reason))
+	}
+	p.Control, p.WayBack = r.controlGroup(o), r.wayBack(o)
+	if !s.Phase.IsOver() && len(o.Spec.Stages) > 0 {
+		p.PlanPath = "/rollouts/" + o.Name + "/plan"
+		if r.viewer.Acts != nil {
+			p.Actions = r.actionsOf(o)
+		}
+	}
+	p.Commands = []command{{program + " rollout show " + o.Name, "shows the same"},
+		{program + " rollout watch " + o.Name, "follows it"}}
+	return content{Title: o.Name, Section: "Rollouts", Template: "rollout", Data: p,
+		Topics: []fleetindex.Topic{fleetindex.Rollouts, fleetindex.Catalog}}
+}
+
+// stageBox returns what is known about one stage.
+func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
+	stage := &o.Spec.Stages[i]
+	box := stageBox{Name: stage.Name, Who: connection.StageMembers(stage), State: "later"}
+	if stage.Name == o.Status.Stage.Name && !o.Status.Phase.IsOver() {
+		box.State = "current"
+	}
+	j := slices.IndexFunc(o.Status.Stages, func(is v1beta2.RolloutStageResult) bool { return is.Name == stage.Name })
+	if j < 0 {
+		return box
+	}
+	is := &o.Status.Stages[j]
+	if is.Passed {
+		box.State = "passed"
+	}
+	box.Counts, box.Bar, box.Evidence = &is.RolloutCounts, barOfCounts(&is.RolloutCounts), is.Evidence
+	box.Budget = []string{
+		fmt.Sprintf("%d of %d at a time", is.Updating, rollout.Concurrency(&stage.RolloutStage, int(is.InScope))),
+		fmt.Sprintf("%d of %d may fail", is.Failed, rollout.AllowedFailures(&stage.RolloutStage, int(is.InScope)))}
+	if stage.Soak.Duration > 0 {
+		box.Budget = append(box.Budget, "observed for "+duration.HumanDuration(stage.Soak.Duration))
+	}
+	return box
+}
+
+// controlGroup compares the runtimes that have the new version with those that do not have it, by the states of the
+// index.
+func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
+	t := table{Caption: "Control group", Columns: []column{{Title: "Runtimes with version"}, {Title: "Runtimes",
+		IsNumber: true}, {Title: "In Error", IsNumber: true}, {Title: "States"}}}
+	for _, version := range []string{o.Spec.To, o.Spec.From} {
+		n, states := 0, map[string]int{}
+		for _, v := range r.fleet.Tally().Versions {
+			if v.Module != o.Spec.Module || v.Channel != o.Spec.Channel || v.Version != version {
+				continue
+			}
+			n += v.Runtimes
+			for state, k := range v.States {
+				states[state] += k
+			}
+		}
+		var parts []struct {
+			class string
+			n     int
+		}
+		for _, s := range cellStates {
+			parts = append(parts, struct {
+				class string
+				n     int
+			}{"state-" + string(s), states[string(s)]})
+		}
+		label := version + ": " + count(n, "runtime")
+		t.Rows = append(t.Rows, []cell{{Text: orDash(version)}, {Text: number(n), IsNumber: true},
+			{Text: number(states[string(v1beta2.StateError)]), IsNumber: true}, {Bar: barOf(n, label, parts...)}})
+	}
+	return t
+}
+
+// wayBack returns whether the new version declares that going back is safe, as package channel decides.
+func (r *request) wayBack(o *v1beta2.ModuleRollout) string {
+	if o.Spec.From == "" || o.Spec.IsBack() {
+		return ""
+	}
+	declared := r.fleet.Catalog.ForResolve()
+	if err := declared.GoesBack(o.Spec.Module, o.Spec.To, o.Spec.From); err != nil {
+		return "There is no declared way back to " + o.Spec.From + ": " + err.Error() + "."
+	}
+	return fmt.Sprintf("Version %s declares that going back to %s is safe: %s rollout undo %s %s", o.Spec.To,
+		o.Spec.From, r.server.Program, o.Spec.Module, o.Spec.Channel)
+}
+
+// actionsOf returns what a viewer may do with a rollout now.
+func (r *request) actionsOf(o *v1beta2.ModuleRollout) []action {
+	at := func(verb, title, text string) action {
+		return action{Verb: verb, Title: title, Text: text, Path: "/rollouts/" + o.Name + "/" + verb, HasReason: true,
+			Command: r.server.Program + " rollout " + verb + " " + o.Name}
+	}
+	kubectl := func(patch string) string {
+		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", o.Namespace, o.Name, patch)
+	}
+	var all []action
+	for _, g := range o.Spec.Stages[min(int(o.Status.Stage.Index), len(o.Spec.Stages)-1)].Gates {
+		if g.Approval != nil && o.Status.Plan != "" {
+			a := at("approve", "Approve stage "+o.Status.Stage.Name,
+				"The next stage may begin when all gates have passed.")
+			a.Stage, a.HasReason = o.Status.Stage.Name, false
+			a.Command += " --stage=" + a.Stage
+			all = append(all, a)
+			break
+		}
+	}
+	isStopped := o.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(o.Status.Blockers,
+		func(b v1beta2.RolloutBlocker) bool {
+			return b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
+		})
+	if isStopped || o.Spec.State == v1beta2.RolloutPaused {
+		a := at("resume", "Resume", "The failures so far are acknowledged, and only further ones count.")
+		if a.NeedsReason = isStopped; isStopped {
+			a.Command += " --reason=…"
+		} else {
+			a.Text, a.Kubectl = "Further runtimes begin.", kubectl(`{"spec":{"state":"Running"}}`)
+		}
+		all = append(all, a)
+	}
+	if o.Spec.State == v1beta2.RolloutRunning {
+		a := at("pause", "Pause", "Nobody begins any more, and what has begun finishes.")
+		a.Kubectl = kubectl(`{"spec":{"state":"Paused"}}`)
+		all = append(all, a)
+	}
+	a := at("abort", "Abort", "Nobody begins any more. Runtimes that have begun keep "+o.Spec.To+
+		". The rollout cannot go on afterwards.")
+	a.IsDanger, a.Kubectl = true, kubectl(`{"spec":{"state":"Aborted"}}`)
+	return append(all, a)
+}
+
+// act changes a rollout for a viewer who may do that. The API server decides whether the viewer has the right.
+func (s *Server) act(w http.ResponseWriter, r *http.Request, v *Viewer) {
+	const maxForm = 16 << 10
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	is := &request{Request: r, server: s, viewer: v, fleet: s.Index.Snapshot(), now: s.Now()}
+	name, verb := r.PathValue("name"), r.PathValue("verb")
+	back := link{"Back to the rollout", "/rollouts/" + name}
+	show := func(c content) { s.render(is, func(*request) content { return c }).write(w, r) }
+	switch err := r.ParseForm(); {
+	case v.Acts == nil:
+		show(problemPage(http.StatusForbidden, "Nothing was changed", "This dashboard only reads.",
+			"Start it with --actions, or use "+s.Program+" rollout "+verb+" "+name+".", back))
+		return
+	case err != nil:
+		show(problemPage(http.StatusBadRequest, "Nothing was changed", "The form cannot be read: "+err.Error(), "",
+			back))
+		return
+	case r.PostForm.Get("sure") != "yes":
+		show(problemPage(http.StatusBadRequest, "Nothing was changed", "The change was not confirmed.",
+			"Tick the box beside the button.", back))
+		return
+	}
+	effect, err := rolloutadmin.Act(r.Context(), v.Acts, verb, name, r.PostForm.Get("stage"),
+		strings.TrimSpace(r.PostForm.Get("reason")), s.Now())
+	if err != nil {
+		c := errorPage("Nothing was changed", err)
+		p, _ := c.Data.(problem)
+		p.Links = []link{back}
+		c.Data = p
+		show(c)
+		return
+	}
+	show(content{Title: "Done", Section: "Rollouts", Template: "problem", isPersonal: true,
+		Data: problem{Title: "Done", Message: strings.ToUpper(effect[:1]) + effect[1:] + ".",
+			Remedy: "The manager follows within seconds.", Links: []link{back}}})
+}

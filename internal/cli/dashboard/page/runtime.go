@@ -1,0 +1,346 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+)
+
+// ondemandAge is the time in which what was read for one page is shown to further viewers.
+const ondemandAge = 2 * time.Second
+
+// ondemandTimeout is the timeout of everything that one page reads.
+const ondemandTimeout = 20 * time.Second
+
+// ondemand reads what the index does not have: each thing once at a time, however many viewers wait for it. The zero
+// value is empty.
+type ondemand struct {
+	flights singleflight.Group
+	mu      sync.Mutex
+	kept    map[string]kept // guarded by mu
+}
+
+type kept struct {
+	value any
+	err   error
+	at    time.Time
+}
+
+// get returns the value for a key that is not older than age, or reads it.
+func (o *ondemand) get(ctx context.Context, key string, age time.Duration, read func(context.Context) (any, error)) (
+	any, error) {
+	const maxKept = 100
+	o.mu.Lock()
+	k, is := o.kept[key]
+	o.mu.Unlock()
+	if is && time.Since(k.at) < age {
+		return k.value, k.err
+	}
+	value, err, _ := o.flights.Do(key, func() (any, error) {
+		// another viewer may wait for it, too, so it does not end with the request of the first one
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ondemandTimeout)
+		defer cancel()
+		value, err := read(ctx)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.kept == nil || len(o.kept) >= maxKept {
+			o.kept = map[string]kept{}
+		}
+		o.kept[key] = kept{value, err, time.Now()}
+		return value, err
+	})
+	return value, err
+}
+
+// runtimePage is the data of the view of one runtime.
+type runtimePage struct {
+	Report   *diagnosis.Report
+	Since    string
+	About    []string
+	Labels   []string
+	Chains   []chain
+	Blockers []obstacle
+	Events   table
+	History  table
+	Commands []command
+	Read     string // when the objects were read
+}
+
+// command is a command that shows the same.
+type command struct{ Text, Does string }
+
+// chain is the way of one module to its version: the first step that holds is the one to look at.
+type chain struct {
+	diagnosis.Module
+	Path   string
+	Remark string
+	Steps  []step
+}
+
+// step is one step of a chain. State is done, held, or later.
+type step struct{ Name, State string }
+
+// obstacle is a blocker as it is shown.
+type obstacle struct {
+	Object, Reason, Since, Message, Remedy, Next string
+	Anchor                                       string
+}
+
+// stepNames are the steps of a chain, and stepOf has the step that each reason holds. Any other reason of a module that
+// is not Ready holds the application of its objects.
+var (
+	stepNames = []string{"channel", "rollout", "upgrade path", "window", "content", "apply", "ready"}
+	stepOf    = map[string]int{
+		v1beta2.ReasonInvalidModuleRequest: 0, v1beta2.ReasonModuleNotFound: 0, v1beta2.ReasonChannelNotFound: 0,
+		v1beta2.ReasonVersionNotFound: 0, v1beta2.ReasonInvalidRelease: 0, v1beta2.ReasonTemplateAmbiguous: 0,
+		v1beta2.ReasonModuleConflict: 0, v1beta2.ReasonTemplateNotFound: 0, v1beta2.ReasonModuleNotAllowed: 0,
+		v1beta2.ReasonKymaPaused: 0, v1beta2.ReasonModulePaused: 0, v1beta2.ReasonSkipReconciliation: 0,
+		v1beta2.ReasonUnmanaged: 0, v1beta2.ReasonVersionWithdrawn: 0, v1beta2.ReasonTargetChanged: 0,
+		v1beta2.ReasonControlPlaneNotAllowed: 0, v1beta2.ReasonWaitingForRollout: 1, v1beta2.ReasonPolicyConflict: 1,
+		v1beta2.ReasonPolicyInvalid: 1, v1beta2.ReasonEdgeMissing: 2, v1beta2.ReasonUpgradeInvalid: 2,
+		v1beta2.ReasonKnownRisk: 2, v1beta2.ReasonDowngradeRefused: 2, v1beta2.ReasonDowngradeUnsafe: 2,
+		v1beta2.ReasonRestoredOlder: 2, v1beta2.ReasonWaitingForWindow: 3, v1beta2.ReasonWindowUnknown: 3,
+		v1beta2.ReasonVersionReplaced: 4, v1beta2.ReasonRegistryUnreachable: 4, v1beta2.ReasonEgressRefused: 4,
+		v1beta2.ReasonRegistryUnauthorized: 4, v1beta2.ReasonArtifactNotFound: 4, v1beta2.ReasonDigestMismatch: 4,
+		v1beta2.ReasonArtifactTooLarge: 4, v1beta2.ReasonUnsafeArchive: 4, v1beta2.ReasonArchiveTooLarge: 4,
+		v1beta2.ReasonInvalidDescriptor: 4, v1beta2.ReasonAccessTypeNotSupported: 4, v1beta2.ReasonInvalidReference: 4,
+		v1beta2.ReasonLoginNotFound: 4, v1beta2.ReasonRefusedFeature: 4, v1beta2.ReasonRepositoryUnreachable: 4,
+		v1beta2.ReasonRepositoryUnauthorized: 4, v1beta2.ReasonChartNotFound: 4, v1beta2.ReasonChartTooLarge: 4,
+		v1beta2.ReasonInvalidIndex: 4, v1beta2.ReasonSignatureMissing: 4, v1beta2.ReasonSignatureInvalid: 4,
+		v1beta2.ReasonTrustPolicyInvalid: 4, v1beta2.ReasonInvalidYAML: 4, v1beta2.ReasonInvalidObject: 4,
+		v1beta2.ReasonDuplicateObject: 4, v1beta2.ReasonInvalidImage: 4, v1beta2.ReasonInvalidArchive: 4,
+		v1beta2.ReasonInvalidChart: 4, v1beta2.ReasonInvalidKustomization: 4, v1beta2.ReasonTemplateFailed: 4,
+		v1beta2.ReasonInvalidValues: 4, v1beta2.ReasonInvalidConfig: 4, v1beta2.ReasonInvalidInfo: 4,
+		v1beta2.ReasonRenderTimeout: 4, v1beta2.ReasonRenderMemory: 4, v1beta2.ReasonRenderCrashed: 4,
+		v1beta2.ReasonStateRuleInvalid: 4, v1beta2.ReasonWorkloadNotReady: 6, v1beta2.ReasonWorkloadFailed: 6,
+		v1beta2.ReasonCustomResourceNotReady: 6,
+	}
+)
+
+// chainOf returns the steps of a module that is held by a reason, "" if nothing holds it.
+func chainOf(m *diagnosis.Module, reason string) []step {
+	held := len(stepNames)
+	switch at, known := stepOf[reason]; {
+	case known:
+		held = at
+	case reason != "":
+		held = 5
+	case m.Rollout != "":
+		held = 1
+	case m.State != v1beta2.StateReady && m.State != v1beta2.StateUnmanaged, m.Next != "":
+		held = 5
+	}
+	var all []step
+	for i, name := range stepNames {
+		s := step{name, "done"}
+		if i == held {
+			s.State = "held"
+		} else if i > held {
+			s.State = "later"
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// factsOf reads a runtime, or returns what was read less than ondemandAge ago.
+func (r *request) factsOf(name, module string) (*diagnosis.Facts, error) {
+	c := r.fleet.Cluster
+	if c == nil {
+		return nil, usage("there is no connection to a control plane yet")
+	}
+	value, err := r.server.reads.get(r.Context(), "facts "+name+" "+module, ondemandAge,
+		func(ctx context.Context) (any, error) { return diagnosis.Read(ctx, c, name, module) })
+	if err != nil {
+		return nil, err
+	}
+	facts := *value.(*diagnosis.Facts) //nolint:forcetypeassert // the key says so
+	facts.Now, facts.Manager = r.now, r.fleet.Manager
+	return &facts, nil
+}
+
+// noRuntime is the page for a runtime that does not exist.
+func (r *request) noRuntime(name string) content {
+	var names []string
+	for _, m := range r.fleet.Members {
+		names = append(names, m.Metadata.Name)
+	}
+	return problemPage(http.StatusNotFound, "There is no runtime "+name,
+		"The control plane has no Kyma "+name+": "+console.Suggest(name, names), "", link{"Show the fleet", "/"})
+}
+
+// runtimeView shows what klm why and klm history show.
+func runtimeView(r *request) content {
+	name := r.PathValue("name")
+	m, _ := r.fleet.Member(name)
+	if m == nil {
+		return r.noRuntime(name)
+	}
+	facts, err := r.factsOf(name, "")
+	if err != nil {
+		return errorPage("Runtime "+name+" cannot be read", err)
+	}
+	report := facts.Report("")
+	p := runtimePage{Report: report, Since: r.ago(report.Since), Read: clock(r.now)}
+	p.About = []string{"channel " + orDash(report.Channel)}
+	if report.Ready != "" {
+		p.About = append(p.About, report.Ready+" modules ready")
+	}
+	if report.Agent != "" {
+		p.About = append(p.About, "agent "+report.Agent)
+	}
+	if report.Access != "" {
+		p.About = append(p.About, "access: "+report.Access)
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Metadata.Labels)) {
+		p.Labels = append(p.Labels, key+"="+m.Metadata.Labels[key])
+	}
+	held := map[string]string{}
+	for i, b := range report.Blockers {
+		if module, is := strings.CutPrefix(b.Object, "module "); is && held[module] == "" {
+			held[module] = b.Reason
+		}
+		o := obstacle{Object: b.Object, Reason: b.Reason, Since: r.ago(b.Since), Message: b.Message, Remedy: b.Remedy,
+			Next: report.Next(b), Anchor: fmt.Sprint("blocker-", i)}
+		p.Blockers = append(p.Blockers, o)
+	}
+	for _, module := range report.Modules {
+		reason := held[module.Name]
+		if s := facts.Kyma.ModuleStatus(module.Name); reason == "" && s != nil {
+			reason = s.Reason
+		}
+		remark := module.Kind
+		if module.Target != "" {
+			remark = strings.TrimPrefix(remark+", on the control plane", ", ")
+		}
+		p.Chains = append(p.Chains, chain{Module: module, Remark: remark, Steps: chainOf(&module, reason),
+			Path: "/runtimes/" + name + "/" + module.Name})
+	}
+	p.Events, p.History = r.eventTable(report), r.historyTable(facts.Kyma, "")
+	p.Commands = []command{{r.server.Program + " why " + name, "shows the same"},
+		{r.server.Program + " history " + name, "shows all changes"}}
+	return content{Title: name, Section: "Fleet", Template: "runtime", isPersonal: true, Data: p,
+		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Rollouts, fleetindex.Manager}}
+}
+
+func (r *request) eventTable(report *diagnosis.Report) table {
+	t := table{Caption: "Last events", Columns: []column{{Title: "When"}, {Title: "Reason"}, {Title: "Object"},
+		{Title: "Message"}}, Empty: "No events are kept."}
+	for _, e := range report.Events {
+		t.Rows = append(t.Rows, []cell{{Text: r.ago(e.Last) + " ago", Hint: clock(e.Last)}, {Text: e.Reason},
+			{Text: e.Object}, {Text: e.Message, Wide: true}})
+	}
+	return t
+}
+
+// historyTable returns the changes of the modules of a runtime, or of one module.
+func (r *request) historyTable(k *v1beta2.Kyma, module string) table {
+	t := table{Caption: "History", Columns: []column{{Title: "Module"}, {Title: "From"}, {Title: "To"},
+		{Title: "Started"}, {Title: "Took"}, {Title: "Outcome"}, {Title: "Reason"}},
+		Empty: "No version of a module has changed since changes are recorded."}
+	history, err := diagnosis.HistoryOf(k, module)
+	if err != nil {
+		return t
+	}
+	const maxChanges = 50
+	for _, c := range history[:min(len(history), maxChanges)] {
+		took := "–"
+		if !c.Started.IsZero() && !c.Ended.IsZero() {
+			took = duration.HumanDuration(c.Ended.Sub(c.Started.Time))
+		}
+		outcome := cmp.Or(string(c.Outcome), string(v1beta2.StateProcessing))
+		t.Rows = append(t.Rows, []cell{{Text: c.Module}, {Text: orDash(c.From)}, {Text: orDash(c.Version)},
+			{Text: orDash(clock(c.Started.Time))}, {Text: took}, {Text: outcome, State: outcome},
+			{Text: orDash(c.Reason)}})
+	}
+	return t
+}
+
+// modulePage is the data of the view of one module of a runtime.
+type modulePage struct {
+	Runtime, Module string
+	Chain           chain
+	Blockers        []obstacle
+	About           []string
+	Conditions      table
+	Objects         table
+	History         table
+	Commands        []command
+}
+
+// moduleView shows one module of a runtime: what klm why RUNTIME MODULE shows, and the objects in the runtime.
+func moduleView(r *request) content {
+	name, module := r.PathValue("name"), r.PathValue("module")
+	if m, _ := r.fleet.Member(name); m == nil {
+		return r.noRuntime(name)
+	}
+	facts, err := r.factsOf(name, module)
+	if err != nil {
+		return errorPage("Module "+module+" of "+name+" cannot be read", err)
+	}
+	report := facts.Report(module)
+	p := modulePage{Runtime: name, Module: module, History: r.historyTable(facts.Kyma, module)}
+	reason := ""
+	for _, b := range report.Blockers {
+		if b.Object == "module "+module && reason == "" {
+			reason = b.Reason
+		}
+		p.Blockers = append(p.Blockers, obstacle{Object: b.Object, Reason: b.Reason, Since: r.ago(b.Since),
+			Message: b.Message, Remedy: b.Remedy, Next: report.Next(b)})
+	}
+	if len(report.Modules) > 0 {
+		p.Chain = chain{Module: report.Modules[0], Remark: report.Modules[0].Kind,
+			Steps: chainOf(&report.Modules[0], reason)}
+	}
+	p.Conditions = table{Caption: "Conditions", Columns: []column{{Title: "Condition"}, {Title: "Status"},
+		{Title: "Since"}, {Title: "Reason"}, {Title: "Message"}}, Empty: "The module has no Manifest."}
+	if d := report.Detail; d != nil {
+		p.About = []string{"Manifest " + d.Manifest, "component " + orDash(d.Component),
+			count(d.Objects, "object") + " in the runtime"}
+		if d.Resource != "" {
+			p.About = append(p.About, "custom resource "+d.Resource)
+		}
+		for _, c := range d.Conditions {
+			p.Conditions.Rows = append(p.Conditions.Rows, []cell{{Text: c.Type}, {Text: string(c.Status)},
+				{Text: r.ago(c.LastTransitionTime.Time)}, {Text: c.Reason}, {Text: c.Message, Wide: true}})
+		}
+	}
+	if p.Objects, err = r.objectTable(facts.Manifest(module)); err != nil {
+		return errorPage("This order is not known", err)
+	}
+	p.Commands = []command{{r.server.Program + " why " + name + " " + module, "shows the same"}}
+	return content{Title: module + " of " + name, Section: "Fleet", Template: "module", isPersonal: true, Data: p,
+		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Rollouts}}
+}
+
+// objectTable returns the objects of a module that are in the runtime, as its Manifest has recorded them.
+func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
+	t := table{Caption: "Objects", Columns: []column{{Title: "Kind", Key: "kind"}, {Title: "Namespace",
+		Key: "namespace"}, {Title: "Name", Key: "object"}, {Title: "API", Key: "api"}},
+		Empty: "The module has no objects in the runtime."}
+	if m == nil {
+		return t, nil
+	}
+	var rows []row
+	for _, o := range m.Status.Synced {
+		api := strings.TrimPrefix(o.Group+"/"+o.Version, "/")
+		rows = append(rows, row{keys: []string{o.Kind, o.Namespace, o.Name, api}, cells: func() []cell {
+			return []cell{{Text: o.Kind}, {Text: orDash(o.Namespace)}, {Text: o.Name}, {Text: api}}
+		}})
+	}
+	return r.arrange(t, rows)
+}
