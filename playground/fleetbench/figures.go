@@ -12,12 +12,43 @@ type figure struct {
 	value       func(r *Run) (float64, bool)
 }
 
+// lead is a figure of the chart that matters first, and its aim.
+type lead struct {
+	title string
+	aim   float64
+}
+
+// leading lists the figures of the first panels of the chart, with their aims. They are costs of one runtime or module,
+// so a flat line is good.
+var leading = []lead{
+	{"install: manager's CPU for a module, by the reference work", 0.6},
+	{"install: requests to runtimes for a module", 19},
+	{"install: writes to the control plane for a module", 3.5},
+	{"upgrade: requests to runtimes for a module", 17},
+	{"upgrade: writes to the control plane for a module", 4},
+	{"idle: manager's live heap for a runtime", 60},
+}
+
+// shared lists the figures of the whole fleet. The chart shows the share of one runtime: the unit, and the factor from
+// the unit of the figure.
+var shared = map[string]struct {
+	unit   string
+	factor float64
+}{
+	"install: time": {"ms", 1000}, "upgrade: time": {"ms", 1000}, "delete: time": {"ms", 1000},
+	"install: manager's largest resident memory": {"kB", mega / 1000.0},
+	"idle: manager's resident memory":            {"kB", mega / 1000.0},
+	"idle: manager's share of a core":            {"µs each second", 10_000},
+	"idle: goroutines of the manager":            {"", 1},
+	"idle: open connections of the manager":      {"", 1},
+}
+
 // figures lists the figures of the chart and of the table of growth.
 var figures = []figure{
 	{"install: time", "s", of("install", func(s *Scenario) float64 { return s.Seconds })},
 	{"install: modules a second", "", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
 	{"install: manager's CPU for a module", "ms", of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
-	{"install: the same, by the reference work", "",
+	{"install: manager's CPU for a module, by the reference work", "",
 		of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"install: CPU for the reference work", "ms", of("install", func(s *Scenario) float64 { return s.Reference })},
 	{"install: API server's CPU for a module", "ms",
@@ -38,6 +69,10 @@ var figures = []figure{
 	{"edit: p99 until applied", "ms", of("edit", func(s *Scenario) float64 { return s.Latencies["applied"].P99 })},
 	{"edit during upgrade: p99 until applied", "ms",
 		of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
+	{"upgrade: requests to runtimes for a module", "",
+		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"upgrade: writes to the control plane for a module", "",
+		of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"upgrade: time", "s", of("upgrade", func(s *Scenario) float64 { return s.Seconds })},
 	{"restart: quiet after", "s", valueOf("restart", quietAfter)},
 	{"restart: requests to a runtime", "", valueOf("restart", requestsPerRuntime)},

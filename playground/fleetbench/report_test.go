@@ -38,6 +38,24 @@ func example(clusters int, heap, cpu float64) Run {
 	}}
 }
 
+// TestPanels: each title of the chart names a figure.
+func TestPanels(t *testing.T) {
+	known := map[string]bool{}
+	for _, f := range figures {
+		known[f.title] = true
+	}
+	for _, l := range leading {
+		if !known[l.title] {
+			t.Errorf("there is no figure %q", l.title)
+		}
+	}
+	for name := range shared {
+		if !known[name] {
+			t.Errorf("there is no figure %q", name)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	cases := map[string]struct {
 		reason string
