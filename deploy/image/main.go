@@ -1,9 +1,9 @@
-// Command image builds the images of the manager and of the agent, for amd64 and arm64, without a container engine.
+// Command image builds the images of the manager, the agent and klm, for amd64 and arm64, without a container engine.
 //
 // Use: make image, or go run ./deploy/image --out=bin/images
 // [--push=registry.example.com/team/lifecycle-manager:0.1.0]. With --push, the image of the manager is pushed under the
-// given name. The image of the agent is pushed as runtime-watcher in the same path. The credentials are those of docker
-// login.
+// given name. The images of the agent and of klm are pushed as runtime-watcher and klm in the same path. The
+// credentials are those of docker login.
 //
 // How it works: the programs are static and contain no paths of the build machine (build.go). An image contains only
 // its program and the root certificates of public certificate authorities (assemble.go). The program runs as user 65532
@@ -41,6 +41,7 @@ var programs = []program{
 	{"lifecycle-manager", "./cmd/lifecycle-manager",
 		"Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},
 	{"runtime-watcher", "./cmd/runtime-watcher", "Reports changes in a runtime to the lifecycle manager"},
+	{"klm", "./cmd/klm", "Client of the lifecycle manager, and its dashboard"},
 }
 
 // options are the flags of the command.

@@ -2,6 +2,15 @@
 {app.kubernetes.io/name: lifecycle-manager}
 {{- end }}
 
+{{- define "dashboardLabels" -}}
+{app.kubernetes.io/name: lifecycle-manager-dashboard}
+{{- end }}
+
+{{- define "dashboardSubjects" -}}
+subjects:
+  - {kind: ServiceAccount, name: lifecycle-manager-dashboard, namespace: {{ .Release.Namespace }}}
+{{- end }}
+
 {{- define "subjects" -}}
 subjects:
   - {kind: ServiceAccount, name: lifecycle-manager, namespace: {{ .Release.Namespace }}}

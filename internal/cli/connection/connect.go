@@ -222,6 +222,7 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 			corev1.SchemeGroupVersion.WithKind("Namespace"),
 			authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
 			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+			authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
 			{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 		},
 	} {

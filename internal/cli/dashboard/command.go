@@ -25,6 +25,9 @@ type options struct {
 	port    int
 	noOpen  bool
 	actions bool
+
+	inCluster bool
+	cluster   clusterOptions
 }
 
 // Command returns the command klm dashboard.
@@ -37,10 +40,16 @@ klm dashboard
 klm dashboard --port 8080 --no-open
 klm dashboard --actions --context prod`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
+			if o.inCluster {
+				return runInCluster(cmd.Context(), a, o)
+			}
 			return run(cmd.Context(), a, o)
 		})
 	c.Flags().IntVar(&o.port, "port", 0, "port at 127.0.0.1; 0: a free one")
 	c.Flags().BoolVar(&o.noOpen, "no-open", false, "only print the address, and open no browser")
+	c.Flags().BoolVar(&o.inCluster, "in-cluster", false,
+		"serve many people, who sign in with OpenID Connect; the chart starts it so (dashboard.enabled)")
+	o.cluster.register(c.Flags())
 	c.Flags().BoolVar(&o.actions, "actions", false, "allow to approve, pause, resume and abort rollouts")
 	return c
 }

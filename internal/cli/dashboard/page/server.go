@@ -65,6 +65,8 @@ type Options struct {
 	// Hosts are the values of the header Host that are accepted. A page of a stranger whose name leads to this server
 	// has another one. Required.
 	Hosts []string
+	// SignOut is the path to which the form for signing out is sent. Default "": there is no such form.
+	SignOut string
 	// Program is the name of klm in the commands that are shown.
 	Program string
 	// Now is the clock. Default time.Now.
@@ -219,6 +221,7 @@ type frame struct {
 	content
 	Sections []section
 	Viewer   *Viewer
+	SignOut  string
 	Cluster  string
 	Manager  managerLine
 	Fleet    *fleetindex.Tally
@@ -266,7 +269,8 @@ func (s *Server) render(r *request, show func(*request) content) *answer {
 		c = problemPage(http.StatusServiceUnavailable, "Reading the fleet", "The runtimes are being listed.",
 			"This page shows them as soon as the list is complete.")
 	}
-	f := frame{content: c, Viewer: r.viewer, Fleet: r.fleet.Tally(), Revision: r.fleet.Revision, Ready: r.fleet.Ready,
+	f := frame{content: c, Viewer: r.viewer, SignOut: s.SignOut, Fleet: r.fleet.Tally(),
+		Revision: r.fleet.Revision, Ready: r.fleet.Ready,
 		Notes: r.fleet.Notes, Manager: r.manager()}
 	if r.fleet.Cluster != nil {
 		f.Cluster = r.fleet.Cluster.Context

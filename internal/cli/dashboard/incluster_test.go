@@ -1,0 +1,298 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// host is a dashboard in a cluster. Browsers reach it by a proxy, as by an ingress.
+type host struct {
+	*fixture.Server
+	provider *fixture.Provider
+	url      string
+	out      *output
+
+	mu       sync.Mutex
+	reviews  []string          // guarded by mu; bodies of the questions about rights
+	asked    map[string]string // guarded by mu; header Impersonate-User by method and path
+	overload bool              // guarded by mu; reviews fail
+}
+
+// newHost starts a dashboard with further flags, and waits until it is ready.
+func newHost(t *testing.T, flags ...string) *host {
+	t.Helper()
+	h := &host{provider: fixture.NewProvider(t), out: &output{}, asked: map[string]string{}}
+	facts := fixture.Facts()["healthy"]
+	h.Server = fixture.NewServer(t, facts.Kyma)
+	h.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.asked[r.Method+" "+r.URL.Path] = r.Header.Get("Impersonate-User")
+		if !strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		h.reviews = append(h.reviews, string(body))
+		if h.overload {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		return h.overload
+	}
+	var target string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		forward(t, w, r, target)
+	}))
+	t.Cleanup(proxy.Close)
+	h.url = proxy.URL
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, make([]byte, 32), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := fixture.App(h.Kubeconfig)
+	a.Streams, a.Now = console.Streams{Out: h.out, Err: h.out}, time.Now
+	command := Command(a)
+	command.SetArgs(append([]string{"--in-cluster", "--bind-address=127.0.0.1:0", "--url=" + h.url,
+		"--oidc-issuer=" + h.provider.URL, "--oidc-client-id=klm", "--cookie-key-file=" + key,
+		"--oidc-groups-prefix=oidc:"}, flags...))
+	command.SilenceErrors, command.SilenceUsage = true, true
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- command.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the dashboard ended with %v", err)
+		}
+	})
+	until(t, "the dashboard serves", func() bool { return strings.Contains(h.out.String(), " at ") })
+	_, address, _ := strings.Cut(strings.TrimSpace(h.out.String()), " at ")
+	target = "http://" + address
+	until(t, "the dashboard is ready", func() bool {
+		code, _ := h.get(t, http.DefaultClient, "/readyz")
+		return code == http.StatusOK
+	})
+	return h
+}
+
+// forward sends a request to the dashboard, with the host that the browser has asked for.
+func forward(t *testing.T, w http.ResponseWriter, r *http.Request, target string) {
+	request, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), r.Body)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	request.Header, request.Host = r.Header.Clone(), r.Host
+	answer, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer answer.Body.Close() //nolint:errcheck // only read
+	for name, values := range answer.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.StatusCode)
+	_, _ = io.Copy(w, answer.Body) // the browser may be gone
+}
+
+// get returns status and body of a page.
+func (h *host) get(t *testing.T, c *http.Client, path string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	answer, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // only read
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+func browser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Jar: jar}
+}
+
+// TestInCluster: a person signs in and sees the fleet; the API server is asked once what the person may see.
+func TestInCluster(t *testing.T) {
+	h := newHost(t)
+	ann := browser(t)
+	for range 3 {
+		code, body := h.get(t, ann, "/")
+		if code != http.StatusOK || !strings.Contains(body, "runtime-a") ||
+			!strings.Contains(body, "ann@example.org") ||
+			!strings.Contains(body, "read-only") || !strings.Contains(body, `action="/signout"`) {
+			t.Fatalf("%d\n%s", code, body)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.reviews) != 1 {
+		t.Errorf("reviews %q, want one", h.reviews)
+	}
+	for _, part := range []string{"ann@example.org", "system:authenticated", "oidc:fleet", "list", "kymas",
+		"kcp-system"} {
+		if !strings.Contains(h.reviews[0], part) {
+			t.Errorf("the review does not name %s: %q", part, h.reviews[0])
+		}
+	}
+	for request, as := range h.asked {
+		if as != "" {
+			t.Errorf("%s was sent in the name of %s: pages are read by the dashboard itself", request, as)
+		}
+	}
+}
+
+// TestViewerWithoutRights: who may not list Kymas sees no page, no cell and no event.
+func TestViewerWithoutRights(t *testing.T) {
+	h := newHost(t)
+	h.Forbidden = []string{"list kymas"}
+	ann := browser(t)
+	for _, path := range []string{"/", "/versions", "/runtimes/runtime-a", "/fleet/cells", "/events"} {
+		if code, body := h.get(t, ann, path); code != http.StatusForbidden || strings.Contains(body, "runtime-a is") ||
+			!strings.Contains(body, "ann@example.org may not list Kymas in namespace kcp-system") {
+			t.Errorf("%s: %d\n%s", path, code, body)
+		}
+	}
+}
+
+// TestUnknownRights: rights that cannot be asked for are no rights.
+func TestUnknownRights(t *testing.T) {
+	h := newHost(t)
+	h.mu.Lock()
+	h.overload = true
+	h.mu.Unlock()
+	if code, body := h.get(t, browser(t), "/"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "Your rights are not known") || strings.Contains(body, "runtime-a") {
+		t.Errorf("%d\n%s", code, body)
+	}
+}
+
+// TestActsOnlyWithRights: actions are offered to who may change rollouts, and only with --actions.
+func TestActsOnlyWithRights(t *testing.T) {
+	for name, test := range map[string]struct {
+		flags     []string
+		forbidden []string
+		want      string
+	}{
+		"NoActions": {nil, nil, "read-only"},
+		"Actions":   {[]string{"--actions"}, nil, "actions allowed"},
+		"NoRight":   {[]string{"--actions"}, []string{"patch modulerollouts"}, "read-only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, test.flags...)
+			h.Forbidden = test.forbidden
+			if code, body := h.get(t, browser(t), "/"); code != http.StatusOK || !strings.Contains(body, test.want) {
+				t.Errorf("%d, want a page with %q\n%s", code, test.want, body)
+			}
+		})
+	}
+}
+
+// TestOtherHost: a name of a stranger that leads to the dashboard is refused.
+func TestOtherHost(t *testing.T) {
+	h := newHost(t)
+	ann := browser(t)
+	h.get(t, ann, "/")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "evil.example"
+	answer, err := ann.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // only read
+	if answer.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("status %d, want %d", answer.StatusCode, http.StatusMisdirectedRequest)
+	}
+}
+
+// TestProviderDown: while the provider does not answer, the page says so, and the probe of readiness fails.
+func TestProviderDown(t *testing.T) {
+	provider := fixture.NewProvider(t)
+	provider.Close()
+	d := &door{index: fleetindex.New(), host: "example.com"}
+	text := fmt.Sprintf("reading the configuration of the OpenID Connect provider %s: connection refused", provider.URL)
+	d.problem.Store(&text)
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "connection refused") ||
+		!strings.Contains(w.Body.String(), "tries again") {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
+
+// TestInClusterFlags has flags with which the dashboard does not start.
+func TestInClusterFlags(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name string, size int) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	key := file("key", 32)
+	good := []string{"--url=https://fleet.example.com", "--oidc-issuer=https://idp.example.com", "--oidc-client-id=klm",
+		"--cookie-key-file=" + key}
+	for name, test := range map[string]struct{ flag, want string }{
+		"NoAddress":   {"--url=", "--url"},
+		"Path":        {"--url=https://fleet.example.com/x", "--url"},
+		"InClear":     {"--url=http://fleet.example.com", "in the clear"},
+		"NoIssuer":    {"--oidc-issuer=", "issuer"},
+		"NoClient":    {"--oidc-client-id=", "client id"},
+		"NoKey":       {"--cookie-key-file=", "--cookie-key-file is required"},
+		"ShortKey":    {"--cookie-key-file=" + file("short", 8), "8 bytes"},
+		"LongKey":     {"--cookie-key-file=" + file("long", maxSecretFile+1), "more than"},
+		"MissingFile": {"--oidc-client-secret-file=" + folder + "/none", "--oidc-client-secret-file"},
+		"Lifetime":    {"--session-lifetime=48h", "1m to 24h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := fixture.App(filepath.Join(folder, "no-kubeconfig"))
+			command := Command(a)
+			command.SetArgs(append(append([]string{"--in-cluster"}, good...), test.flag))
+			command.SilenceErrors, command.SilenceUsage = true, true
+			if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}

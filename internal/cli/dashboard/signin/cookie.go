@@ -1,0 +1,96 @@
+package signin
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Names of cookies. With https they get the prefix __Host-: browsers accept it from the host itself only, for all
+// paths.
+const (
+	sessionCookie = "klm-session"
+	attemptCookie = "klm-signin"
+)
+
+// maxCookie limits a cookie: browsers drop those of more than 4,096 bytes, with name and attributes, silently.
+const maxCookie = 3800
+
+// name returns the name of a cookie.
+func (s *SignIn) name(cookie string) string {
+	if s.secure {
+		return "__Host-" + cookie
+	}
+	return cookie
+}
+
+// cookie returns a cookie without value.
+func (s *SignIn) cookie(name string, lifetime time.Duration) http.Cookie {
+	return http.Cookie{Name: s.name(name), Path: "/", MaxAge: int(lifetime.Seconds()), Secure: s.secure, HttpOnly: true,
+		SameSite: http.SameSiteLaxMode}
+}
+
+// sealer encrypts cookies, and authenticates them together with their name.
+type sealer struct{ aead cipher.AEAD }
+
+func newSealer(key []byte) (sealer, error) {
+	const size = 32
+	if len(key) != size {
+		return sealer{}, fmt.Errorf("the key of cookies has %d bytes: it needs %d", len(key), size)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return sealer{}, fmt.Errorf("preparing the key of cookies: %w", err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return sealer{}, fmt.Errorf("preparing the key of cookies: %w", err)
+	}
+	return sealer{aead: aead}, nil
+}
+
+// write sets the cookie c with an encrypted value.
+func (s sealer) write(w http.ResponseWriter, c http.Cookie, value any) error {
+	plain, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encoding a cookie: %w", err)
+	}
+	c.Value = base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, []byte(c.Name)))
+	if len(c.Value) > maxCookie {
+		return fmt.Errorf("your name and groups do not fit into a cookie (%d bytes, more than %d): let the provider "+
+			"send only the groups of the dashboard", len(c.Value), maxCookie)
+	}
+	http.SetCookie(w, &c)
+	return nil
+}
+
+// read decrypts the cookie name of the request into value.
+func (s sealer) read(r *http.Request, name string, value any) error {
+	c, err := r.Cookie(name)
+	if err != nil {
+		return err
+	}
+	if len(c.Value) > maxCookie {
+		return errors.New("the cookie is too long")
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(c.Value)
+	if err != nil {
+		return fmt.Errorf("decoding a cookie: %w", err)
+	}
+	plain, err := s.aead.Open(nil, nil, sealed, []byte(name))
+	if err != nil {
+		return fmt.Errorf("decrypting a cookie: %w", err)
+	}
+	return json.Unmarshal(plain, value)
+}
+
+// drop removes a cookie from the browser.
+func (sealer) drop(w http.ResponseWriter, c http.Cookie) {
+	c.MaxAge = -1
+	http.SetCookie(w, &c)
+}

@@ -1,0 +1,144 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/signin"
+)
+
+const (
+	// reviewAge is how long an answer of the API server about the rights of a person counts.
+	reviewAge = time.Minute
+	// reviewTimeout limits one question about rights.
+	reviewTimeout = 10 * time.Second
+	// maxViewers limits the persons whose rights are remembered.
+	maxViewers = 1000
+)
+
+// viewers decides what each person who has signed in may see and do, by asking the API server. All Kymas of a fleet are
+// in one namespace, so who may list them sees all pages, and nobody else sees any.
+type viewers struct {
+	index   *fleetindex.Index
+	actions bool
+	now     func() time.Time
+
+	mu    sync.Mutex
+	known map[string]*viewerRights // guarded by mu; by name and groups
+}
+
+// viewerRights are the rights of one person.
+type viewerRights struct {
+	until  time.Time
+	viewer *page.Viewer // nil: may not see the fleet
+}
+
+func newViewers(index *fleetindex.Index, actions bool, now func() time.Time) *viewers {
+	return &viewers{index: index, actions: actions, now: now, known: map[string]*viewerRights{}}
+}
+
+// authenticate returns the viewer of a request that the sign-in has let through.
+func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *page.Viewer {
+	user, ok := signin.UserOf(r)
+	cluster := v.index.Snapshot().Cluster
+	switch {
+	case !ok:
+		refuse(w, http.StatusUnauthorized, "You are not signed in", "This request has no session.",
+			"Open the dashboard again.")
+		return nil
+	case cluster == nil:
+		refuse(w, http.StatusServiceUnavailable, "The fleet cannot be read",
+			"The dashboard has no connection to the control plane, so it cannot ask what you may see.",
+			"The dashboard tries again by itself. Load this page again.")
+		return nil
+	}
+	viewer, err := v.of(r.Context(), cluster, user)
+	switch {
+	case err != nil:
+		refuse(w, http.StatusServiceUnavailable, "Your rights are not known", err.Error(), "Load this page again.")
+	case viewer == nil:
+		refuse(w, http.StatusForbidden, "You may not see this fleet",
+			fmt.Sprintf("%s may not list Kymas in namespace %s.", user.Name, cluster.Namespace),
+			"Ask an administrator of the control plane for the ClusterRole view in that namespace, then load "+
+				"this page again.")
+	}
+	return viewer
+}
+
+// of returns the viewer with the rights of a person, or nil if the person may not see the fleet.
+func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*page.Viewer, error) {
+	key := user.Name + "\x00" + strings.Join(user.Groups, "\x00")
+	v.mu.Lock()
+	known := v.known[key]
+	v.mu.Unlock()
+	if known != nil && v.now().Before(known.until) {
+		return known.viewer, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	isAllowed, err := review(ctx, c, user, "list", "kymas")
+	if err != nil {
+		return nil, err
+	}
+	rights := &viewerRights{until: v.now().Add(reviewAge)}
+	if isAllowed {
+		rights.viewer = &page.Viewer{Name: user.Name}
+		if v.actions {
+			if isAllowed, err = review(ctx, c, user, "patch", connection.ResourceRollouts); err != nil {
+				return nil, err
+			}
+			if isAllowed {
+				if rights.viewer.Acts, err = actAs(c, user); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.known) >= maxViewers {
+		clear(v.known)
+	}
+	v.known[key] = rights
+	return rights.viewer, nil
+}
+
+// groupAuthenticated is the group that the API server adds to everybody who has signed in.
+const groupAuthenticated = "system:authenticated"
+
+// review asks the API server whether a person may do something in the namespace of the Kymas.
+func review(ctx context.Context, c *connection.Cluster, user signin.User, verb, resource string) (bool, error) {
+	r := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Name, Groups: append([]string{groupAuthenticated}, user.Groups...),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: verb,
+			Group: v1beta2.GroupVersion.Group, Resource: resource},
+	}}
+	if err := c.Create(ctx, r); err != nil {
+		return false, c.Explain(err, "asking what "+user.Name+" may do")
+	}
+	return r.Status.Allowed && !r.Status.Denied, nil
+}
+
+// actAs returns the cluster as a person sees it: the API server decides by the rights of that person, and its audit log
+// has the name.
+func actAs(c *connection.Cluster, user signin.User) (*connection.Cluster, error) {
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user.Name, Groups: user.Groups}
+	as, err := connection.New(config, c.Context, c.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	as.Serves = c.Serves
+	return as, nil
+}
