@@ -15,7 +15,7 @@ docker-push: ## build the images and push them to IMG
 	@go run $(release) ./deploy/image --out=bin/images --push=$(img)
 
 deploy: ## install or upgrade the manager on the current KUBECONFIG: make deploy IMG=… ARGS="--set=registry.host=HOST"
-	@go run $(release) ./cmd/klm install --image=$(img) $(ARGS)
+	@go run $(release) ./cmd/klm install --yes --image=$(img) $(ARGS)
 
 undeploy: ## remove the manager; CRDs, namespace, Kymas and Secrets stay: make undeploy ARGS="--flavour=in-cluster"
 	@go run ./cmd/klm uninstall --yes $(ARGS)

@@ -113,8 +113,8 @@ func klm(t *testing.T, kubeconfig string, args ...string) (string, int) {
 // install runs klm install, which has to succeed.
 func install(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
-	args = append([]string{"install", "--image=" + image, "--timeout=3m", "--set=registry.host=" + l.RegistryHost},
-		args...)
+	args = append([]string{"install", "--yes", "--image=" + image, "--timeout=3m",
+		"--set=registry.host=" + l.RegistryHost}, args...)
 	if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 0 ||
 		!strings.Contains(out, "is ready") {
 		t.Fatalf("klm %v ended with %d and says:\n%s", args, code, out)
@@ -211,12 +211,17 @@ func TestDeploy(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
-		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--image="+image,
-			"--set=registry.host="+l.RegistryHost, "--set=replicas=2,shards=64,webhooks.enabled=true", "--dry-run")
-		if code != 0 || !strings.Contains(out, "nothing would change") { // in particular, v1alpha1 stays served
+		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run") // with the values of before
+		if code != 0 || !strings.Contains(out, "nothing would change") || // in particular, v1alpha1 stays served
+			!strings.Contains(out, "keep     value shards: 64") {
 			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}
+		if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install"); code != 0 ||
+			!strings.Contains(out, "is ready") { // nothing changes, so nobody is asked
+			t.Errorf("the same installation ended with %d:\n%s", code, out)
+		}
 	})
+	t.Run("Asked", func(t *testing.T) { asked(t, l) })
 	t.Run("Less", func(t *testing.T) { less(t, l) })
 	t.Run("Kustomize", func(t *testing.T) { // over nothing, and away again by an inventory that nobody has written
 		uninstall(t, l)
@@ -425,6 +430,22 @@ func refused(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
+// asked: klm shows which values and objects change, and changes nothing without an answer.
+func asked(t *testing.T, l *landscape.Landscape) {
+	before := versions(t, l)
+	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--set=shards=0,logLevel=1")
+	for _, want := range []string{"change   value shards: 64 → 0", "set      value logLevel: the default → 1",
+		"keep     value replicas: 2", "change   Deployment.apps kcp-system/lifecycle-manager",
+		"Change the lifecycle manager in namespace kcp-system", "nothing was changed: add --yes"} {
+		if code != 2 || !strings.Contains(out, want) {
+			t.Errorf("klm install ended with %d, want 2, and does not say %q:\n%s", code, want, out)
+		}
+	}
+	if diff := cmp.Diff(before, versions(t, l)); diff != "" {
+		t.Errorf("something was changed without an answer: -before +after\n%s", diff)
+	}
+}
+
 // less installs with values that need less: what only the former values made goes, and nothing else. Before that a dry
 // run changes nothing.
 func less(t *testing.T, l *landscape.Landscape) {
@@ -460,11 +481,12 @@ func less(t *testing.T, l *landscape.Landscape) {
 	}
 	stale = append(stale, named("v1", "Service", l.Namespace(), "lifecycle-manager-webhook"))
 	before := versions(t, l)
-	args := []string{"install", "--image=" + image, "--set=registry.host=" + l.RegistryHost}
+	args := []string{"install", "--reset-values", "--image=" + image, "--set=registry.host=" + l.RegistryHost}
 	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
 	for _, want := range []string{"delete   ConfigMap kcp-system/of-before",
 		"delete   ClusterRole.rbac.authorization.k8s.io lifecycle-manager-conversion",
-		"change   Deployment.apps kcp-system/lifecycle-manager", "spec.replicas: 2 → 1"} {
+		"change   Deployment.apps kcp-system/lifecycle-manager", "spec.replicas: 2 → 1",
+		"drop     value webhooks.enabled: true → the default"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("the dry run ended with %d and does not say %q:\n%s", code, want, out)
 		}
@@ -477,7 +499,7 @@ func less(t *testing.T, l *landscape.Landscape) {
 	if diff := cmp.Diff(before, versions(t, l)); diff != "" {
 		t.Errorf("a dry run changes something: -before +after\n%s", diff)
 	}
-	install(t, l)
+	install(t, l, "--reset-values")
 	for _, o := range stale {
 		if err := kcp.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s is still there: %v", o, o.GetName(), err)

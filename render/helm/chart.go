@@ -312,7 +312,7 @@ func renderValues(files []input.File, chart *helmchart.Chart, settings Settings)
 		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues,
 			Problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), Cause: err}
 	}
-	values, err := settings.values()
+	values, err := settings.Overrides()
 	if err != nil {
 		return nil, err
 	}

@@ -179,7 +179,7 @@ func overrides(value any) (document []byte, set string, err error) {
 	if set != "" {
 		settings.Set = []string{set}
 	}
-	_, err = settings.values()
+	_, err = settings.Overrides()
 	return document, set, err
 }
 

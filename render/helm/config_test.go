@@ -130,7 +130,7 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		for _, c := range configs {
 			// What was accepted can be used.
-			if _, err := c.ApplyTo(Settings{}).values(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
+			if _, err := c.ApplyTo(Settings{}).Overrides(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
 				t.Errorf("%+v was accepted: %v", c, err)
 			}
 		}

@@ -133,8 +133,8 @@ func (s Settings) Digest(artefact string, queries []string) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// values returns the values that override the values of the chart.
-func (s Settings) values() (map[string]any, error) {
+// Overrides returns the values that override the values of the chart: Values, and then Set.
+func (s Settings) Overrides() (map[string]any, error) {
 	refuse := func(what string, err error) error {
 		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: what, Cause: err}
 	}

@@ -59,24 +59,6 @@ func TestFlags(t *testing.T) {
 			Want:   []string{`--flavour: "mint" is neither control-plane nor in-cluster`},
 		},
 		{
-			Reason: "a value that does not exist",
-			Args:   "install --set=replica=2",
-			Code:   console.ExitUsage,
-			Want:   []string{"replica"},
-		},
-		{
-			Reason: "a file that does not exist",
-			Args:   "install --values=/none",
-			Code:   console.ExitUsage,
-			Want:   []string{"--values: open /none"},
-		},
-		{
-			Reason: "nodes cannot pull an image without a registry",
-			Args:   "install",
-			Code:   console.ExitUsage,
-			Want:   []string{"names no registry: give --image"},
-		},
-		{
 			Reason: "a cluster is needed",
 			Args:   "install --image=registry.example.com/manager:0.1.0",
 			Code:   console.ExitCluster,
@@ -103,6 +85,48 @@ func TestFlags(t *testing.T) {
 		},
 	} {
 		c.Check(t, Commands, none)
+	}
+}
+
+// TestRefusedValues: values that are refused, before anything is written.
+func TestRefusedValues(t *testing.T) {
+	s := fixture.NewServer(t)
+	for _, c := range []fixture.Case{
+		{
+			Reason: "a value that does not exist",
+			Args:   "install --image=registry.example.com/manager:1 --set=replica=2",
+			Code:   console.ExitUsage,
+			Want:   []string{"replica"},
+		},
+		{
+			Reason: "a file that does not exist",
+			Args:   "install --values=/none",
+			Code:   console.ExitUsage,
+			Want:   []string{"--values: open /none"},
+		},
+		{
+			Reason: "nodes cannot pull an image without a registry",
+			Args:   "install",
+			Code:   console.ExitUsage,
+			Want:   []string{"names no registry: give --image"},
+		},
+		{
+			Reason: "not an expression",
+			Args:   "install --set=replicas",
+			Code:   console.ExitUsage,
+			Want:   []string{"--set: "},
+		},
+		{
+			Reason: "a credential",
+			Args:   "install --set=extraArgs={--otlp-endpoint=https://me:secret@example.com}",
+			Code:   console.ExitUsage,
+			Want:   []string{"value extraArgs[0] has a credential: ", "valueFrom.secretKeyRef"},
+		},
+	} {
+		c.Check(t, Commands, s.Kubeconfig)
+	}
+	if w := s.Writes(); len(w) > 0 {
+		t.Errorf("something was written: %v", w)
 	}
 }
 

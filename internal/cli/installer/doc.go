@@ -7,7 +7,8 @@
 // # How it works
 //
 // The objects are those of deploy/chart. The objects are applied with package apply, and listed in a ConfigMap beside
-// the manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see inventory.go.
+// the manager, so that an upgrade and klm uninstall can remove objects that are no longer needed; see inventory.go. The
+// ConfigMap also has the values of the installation, which the next one keeps; see values.go.
 //
 // # What it does not do
 //

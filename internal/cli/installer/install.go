@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -32,29 +31,35 @@ func installCommand(a *console.App) *cobra.Command {
 	c := a.Command("install [--flavour=FLAVOUR] [--image=IMAGE] [--print | --dry-run]",
 		"install or upgrade the lifecycle manager itself", `
 klm renders deploy/chart with the values: CRDs, roles, the manager. It checks first that you have all permissions, then applies the objects and
-waits until the manager is ready. To upgrade, run the same command with the new klm: objects that the former version or former values had
-installed and that are not rendered any more are deleted when the new manager is ready. CRDs and namespaces are never deleted. The installed
-objects are listed in ConfigMap lifecycle-manager-inventory beside the manager; klm uninstall reads it.
+waits until the manager is ready. To upgrade, run it again with the new klm: objects that the former version or former values had
+installed and that are not rendered any more are deleted when the new manager is ready. CRDs and namespaces are never deleted.
+
+The values of the installation before are kept: --values, --image and --set replace single values, and --reset-values drops all others.
+If a manager is installed, klm shows which values and objects change, and asks. Objects and values are in ConfigMap
+lifecycle-manager-inventory beside the manager; klm uninstall reads it. Credentials are refused as values: refer to a Secret.
 
 With --dry-run klm shows what would change in the cluster, and writes nothing. With --print it writes YAML, for kubectl apply or a repository,
-and sends no requests to a cluster.
+and sends no requests to a cluster; it knows only the values of the command line.
 
 Flavours: control-plane manages runtimes by their access Secrets, in-cluster installs modules on the cluster itself. The values are documented
 in deploy/chart/values.yaml; unknown values are refused.`, `
 klm install --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --set=registry.host=registry.example.com
 klm install --flavour=in-cluster --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --values=values.yaml
-klm install --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --set=replicas=2 --dry-run
+klm install --set=replicas=2 --dry-run
+klm install --image=registry.example.com/kyma/lifecycle-manager:0.2.0 --yes
+klm install --reset-values --values=values.yaml
 klm install --print --set=replicas=2 | kubectl diff -f -`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error { return install(cmd.Context(), a, o) })
 	f := c.Flags()
-	f.StringVar(&o.flavour, "flavour", deploy.ControlPlaneFlavour, "control-plane or in-cluster")
+	f.StringVar(&o.flavour, "flavour", "",
+		"control-plane or in-cluster; default that of the installation before, or control-plane")
 	f.StringVar(&o.image, "image", "",
 		"image of the manager: REPOSITORY[:TAG][@DIGEST]; the image of agents is expected in the same repository path")
 	f.StringVarP(&o.file, "values", "f", "", "file with values for the chart")
 	f.StringArrayVar(&o.set, "set", nil, "value for the chart, as in Helm: a.b=1; takes precedence over --values")
+	f.BoolVar(&o.resetValues, "reset-values", false, "do not keep the values of the installation before")
 	f.BoolVar(&o.print, "print", false, "write the objects as YAML, and install nothing")
-	f.BoolVar(&o.dryRun, "dry-run", false, "show what would change in the cluster, and change nothing")
-	o.wait.Register(f)
+	o.change.Register(f)
 	err := errors.Join(
 		c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions(
 			[]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp)),
@@ -70,55 +75,53 @@ klm install --print --set=replicas=2 | kubectl diff -f -`,
 type installOptions struct {
 	flavour, image, file string
 	set                  []string
-	print, dryRun        bool
-	wait                 console.WaitFlags
+	resetValues, print   bool
+	change               console.ChangeFlags
 }
 
 func install(ctx context.Context, a *console.App, o installOptions) error {
-	if o.print && o.dryRun {
+	if o.print && o.change.DryRun {
 		return console.Fail(console.ExitUsage, "--print and --dry-run exclude each other")
 	}
-	objects, err := o.objects(ctx, a.Config.Namespace)
-	if err != nil {
+	if err := checkFlavour(cmp.Or(o.flavour, deploy.ControlPlaneFlavour)); err != nil {
 		return err
 	}
 	if o.print {
+		v, err := o.values(nil)
+		if err != nil {
+			return err
+		}
+		objects, err := renderChart(ctx, a.Config.Namespace, v)
+		if err != nil {
+			return err
+		}
 		return writeObjects(a, objects)
 	}
-	manager := findKind(objects, "Deployment")
-	if image := imageOf(manager); !strings.Contains(image, "/") {
-		return console.Fail(console.ExitUsage, "image %s names no registry: give --image (make image IMG=… pushes one)",
-			image)
-	}
-	c, err := connection.Open(a)
-	if err != nil {
-		return err
-	}
-	c.Namespace = manager.GetNamespace()
-	if err := keepServed(ctx, c, objects); err != nil {
-		return err
-	}
-	in, err := newInstaller(c, objects)
+	in, err := o.installer(ctx, a)
 	if err != nil {
 		return err
 	}
 	if err := in.prepare(ctx); err != nil {
 		return err
 	}
-	if o.dryRun {
-		return previewInstall(ctx, a, in)
+	if o.change.DryRun {
+		return in.preview(ctx, a)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.wait.Timeout)
+	if err := in.confirm(ctx, a, o.change.Yes); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.change.Timeout)
 	defer cancel()
 	report := func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }
 	if err := in.apply(ctx, report); err != nil {
-		return in.explainDeadline(ctx, err, o.wait.Timeout)
+		return in.explainDeadline(ctx, err, o.change.Timeout)
 	}
+	manager := findKind(in.objects, "Deployment")
 	for _, m := range in.missingObjects(ctx, manager) {
 		fmt.Fprintf(a.Err, "missing: %s\n", m)
 	}
-	what := fmt.Sprintf("lifecycle manager (%s) in namespace %s", o.flavour, c.Namespace)
-	if o.wait.NoWait {
+	what := fmt.Sprintf("lifecycle manager (%s) in namespace %s", in.values.flavour(), in.Namespace)
+	if o.change.NoWait {
 		what += " is installed, but may not be ready yet"
 		if len(in.stale) > 0 {
 			what += "; these objects of the former version stay until klm install waits: " + namesOf(in.stale)
@@ -126,9 +129,44 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 		return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what})
 	}
 	if err := in.finish(ctx, report); err != nil {
-		return in.explainDeadline(ctx, err, o.wait.Timeout)
+		return in.explainDeadline(ctx, err, o.change.Timeout)
 	}
 	return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what + " is ready"})
+}
+
+// installer connects to the cluster, and renders the chart with the values of the options and of the installation
+// before.
+func (o installOptions) installer(ctx context.Context, a *console.App) (*installer, error) {
+	c, err := connection.Open(a)
+	if err != nil {
+		return nil, err
+	}
+	c.Namespace = cmp.Or(a.Config.Namespace, deploy.Home(o.flavour))
+	before, err := readInventory(ctx, c)
+	if err != nil && console.ExitCode(err) != console.ExitForbidden { // prepare reports all missing permissions
+		return nil, err
+	}
+	v, err := o.values(before)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := renderChart(ctx, c.Namespace, v)
+	if err != nil {
+		return nil, err
+	}
+	if image := imageOf(findKind(objects, "Deployment")); !strings.Contains(image, "/") {
+		return nil, console.Fail(console.ExitUsage,
+			"image %s names no registry: give --image (make image IMG=… pushes one)", image)
+	}
+	if err := keepServed(ctx, c, objects); err != nil {
+		return nil, err
+	}
+	in, err := newInstaller(c, objects, v)
+	if err != nil {
+		return nil, err
+	}
+	in.before = before
+	return in, nil
 }
 
 // keepServed sets served for the CRD versions that the cluster already serves. The chart does the same under Helm. The
@@ -174,17 +212,62 @@ func serveLiveVersions(o, live *unstructured.Unstructured) {
 	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // the field exists: it was read above
 }
 
-// previewInstall prints the changes that klm install would make.
-func previewInstall(ctx context.Context, a *console.App, in *installer) error {
-	changes, unchanged, err := trial.PreviewSet(ctx, in.Config, in.set, in.stale)
-	if err != nil {
+// preview prints the changes that klm install would make.
+func (in *installer) preview(ctx context.Context, a *console.App) error {
+	r := in.report()
+	var err error
+	if r.Changes, r.Unchanged, err = trial.PreviewSet(ctx, in.Config, in.set, in.stale); err != nil {
 		return in.Explain(err, "sending the dry run")
 	}
-	return a.Print(previewReport{changes, unchanged})
+	return a.Print(r)
+}
+
+// confirm shows the changes of an existing installation, and asks. It does not ask if nothing changes, or if there is
+// no installation.
+func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) error {
+	if !in.exists {
+		return nil
+	}
+	r, p := in.report(), a.Page()
+	r.showValues(p)
+	if yes {
+		fmt.Fprint(a.Err, p.String())
+		return nil
+	}
+	var err error
+	switch r.Changes, r.Unchanged, err = trial.PreviewSet(ctx, in.Config, in.set, in.stale); {
+	case err != nil: // such as a webhook that refuses dry runs
+		p.Wrap("", fmt.Sprintf("The changes of objects cannot be shown: %v", in.Explain(err, "sending the dry run")))
+	case len(r.Changes) == 0 && !slices.ContainsFunc(r.Values,
+		func(c valueChange) bool { return c.Action != valueKept }):
+		return nil
+	default:
+		p.Changes(r.Changes, r.Unchanged)
+	}
+	fmt.Fprint(a.Err, p.String())
+	return a.Confirm(fmt.Sprintf("Change the lifecycle manager in namespace %s of %s?", in.Namespace, in))
+}
+
+// report returns the report of the values.
+func (in *installer) report() previewReport {
+	r := previewReport{}
+	if in.before != nil {
+		r.Values = changesOf(in.before.values, in.values)
+	} else {
+		r.Values = changesOf(nil, in.values)
+	}
+	if in.exists && (in.before == nil || in.before.values == nil) {
+		r.Note = fmt.Sprintf("The values of the installation in namespace %s are not recorded, because an older klm, "+
+			"kubectl or kustomize has made it: only the values of this command are used.", in.Namespace)
+	}
+	return r
 }
 
 // previewReport is the report of klm install --dry-run.
 type previewReport struct {
+	Values []valueChange `json:"values"`
+	// Note says why the values of the installation before are unknown.
+	Note      string         `json:"note,omitempty"`
 	Changes   []trial.Change `json:"changes"`
 	Unchanged int            `json:"unchanged"`
 }
@@ -197,23 +280,50 @@ func (w previewReport) Names() []string {
 	return names
 }
 
-func (w previewReport) Show(p *console.Page) { p.Changes(w.Changes, w.Unchanged) }
+func (w previewReport) Show(p *console.Page) {
+	w.showValues(p)
+	p.Changes(w.Changes, w.Unchanged)
+}
 
-// objects renders the chart with the options.
-func (o installOptions) objects(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
-	if o.flavour != deploy.ControlPlaneFlavour && o.flavour != deploy.InClusterFlavour {
-		return nil, console.Fail(console.ExitUsage, "--flavour: %q is neither %s nor %s", o.flavour,
-			deploy.ControlPlaneFlavour, deploy.InClusterFlavour)
+// showValues writes one line for each value.
+func (w previewReport) showValues(p *console.Page) {
+	if w.Note != "" {
+		p.Wrap("", w.Note)
 	}
-	options := deploy.Options{Flavour: o.flavour, Namespace: namespace, Set: []string{"namespace.create=true"}}
-	if o.file != "" {
-		var err error
-		if options.Values, err = os.ReadFile(o.file); err != nil {
-			return nil, console.Fail(console.ExitUsage, "--values: %v", err)
+	for _, c := range w.Values {
+		const limit = 60
+		before, after := p.Clip(console.OrDash(c.Before), limit), p.Clip(console.OrDash(c.After), limit)
+		switch c.Action {
+		case valueKept:
+			p.Line("%-7s  value %s: %s", c.Action, c.Path, after)
+		case valueAdded:
+			p.Line("%-7s  value %s: the default → %s", c.Action, c.Path, after)
+		case valueDropped:
+			p.Line("%-7s  value %s: %s → the default", c.Action, c.Path, before)
+		default:
+			p.Line("%-7s  value %s: %s → %s", c.Action, c.Path, before, after)
 		}
 	}
-	options.Set = append(append(options.Set, imageValues(o.image)...), o.set...)
-	objects, err := deploy.Objects(ctx, options)
+}
+
+// checkFlavour returns an error if a flavour does not exist.
+func checkFlavour(flavour string) error {
+	if flavour != deploy.ControlPlaneFlavour && flavour != deploy.InClusterFlavour {
+		return console.Fail(console.ExitUsage, "--flavour: %q is neither %s nor %s", flavour,
+			deploy.ControlPlaneFlavour, deploy.InClusterFlavour)
+	}
+	return nil
+}
+
+// renderChart renders the chart with values. set are expressions that take precedence over the values.
+func renderChart(ctx context.Context, namespace string, v values, set ...string) (
+	[]*unstructured.Unstructured, error) {
+	document, err := v.encode()
+	if err != nil {
+		return nil, fmt.Errorf("encoding the values: %w", err)
+	}
+	objects, err := deploy.Objects(ctx, deploy.Options{Flavour: v.flavour(), Namespace: namespace, Values: document,
+		Set: append([]string{"namespace.create=true"}, set...)})
 	if err != nil {
 		return nil, console.Fail(console.ExitUsage, "%v", err)
 	}
@@ -273,12 +383,17 @@ type installer struct {
 	set     apply.Set
 	refs    []apply.Ref
 	done    apply.Progress
+	values  values
+	// before is the inventory of the installation before, or nil if there is none.
+	before *inventory
+	// exists reports whether a manager is installed. Set by prepare.
+	exists bool
 	// stale are objects that were installed before, still exist, and are not in the objects of this installation.
 	stale []apply.Ref
 }
 
-// newInstaller returns an installer for the objects. newInstaller sends no request.
-func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (*installer, error) {
+// newInstaller returns an installer for objects that were rendered with values. newInstaller sends no request.
+func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured, v values) (*installer, error) {
 	bundle, err := render.Build(objects, render.Options{})
 	if err != nil {
 		return nil, err
@@ -287,8 +402,8 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 	if err != nil {
 		return nil, console.Fail(console.ExitCluster, "using context %q of the kubeconfig: %v", c.Context, err)
 	}
-	return &installer{Cluster: c, objects: objects, to: to, set: apply.Set{Bundle: bundle, Namespace: c.Namespace,
-		Owner: connection.FieldOwner}}, nil
+	return &installer{Cluster: c, objects: objects, values: v, to: to, set: apply.Set{Bundle: bundle,
+		Namespace: c.Namespace, Owner: connection.FieldOwner}}, nil
 }
 
 // prepare finds out which kinds the cluster serves and which objects were installed before. If permissions are missing,
@@ -306,16 +421,23 @@ func (in *installer) prepare(ctx context.Context) error {
 	if err := in.requirePermissions(ctx, append(slices.Clone(in.refs), inventory), "create", "patch"); err != nil {
 		return err
 	}
-	if release, err := in.managerRelease(ctx); err != nil {
+	if err := in.requirePermissions(ctx, []apply.Ref{inventory}, "get"); err != nil {
 		return err
-	} else if release != "" {
+	}
+	manager, err := in.liveManager(ctx)
+	if err != nil {
+		return err
+	}
+	in.exists = manager != nil
+	if in.exists && helmRelease(manager) != "" {
+		release := helmRelease(manager)
 		return console.Fail(console.ExitFailed,
 			"the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, "+
 				"which keeps Kymas and CRDs", in.Namespace, release, in.Namespace)
 	}
-	old, _, err := in.readInventory(ctx)
-	if err != nil {
-		return err
+	var old []apply.Ref
+	if in.before != nil {
+		old = in.before.refs
 	}
 	if in.stale, err = in.removable(ctx, apply.Removed(old, in.refs)); err != nil {
 		return err

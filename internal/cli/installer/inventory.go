@@ -11,7 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -23,7 +25,7 @@ import (
 
 // The inventory is a ConfigMap in the namespace of the manager. klm install lists in it the objects that it installs.
 // With this list, klm install can delete objects that the next version does not have, and klm uninstall can delete all
-// objects. New objects are listed before they are applied. Deleted objects are removed from the list after their
+// objects. The inventory also has the values of the installation. New objects are listed before they are applied. Deleted objects are removed from the list after their
 // deletion. The next call of klm install or klm uninstall can therefore finish an interrupted one.
 
 const (
@@ -31,7 +33,16 @@ const (
 	inventoryName = "lifecycle-manager-inventory"
 	// inventoryKey is the key of the list of objects in the ConfigMap. The value is a list of v1beta2.Resource in JSON.
 	inventoryKey = "objects"
+	// valuesKey is the key of the values in the ConfigMap, as YAML. See values.go.
+	valuesKey = "values"
 )
+
+// inventory is the content of the ConfigMap.
+type inventory struct {
+	refs []apply.Ref
+	// values are the values of the installation, or nil if the klm that has written the inventory stored none.
+	values values
+}
 
 // nameLabel is the label of every object of the chart except CRDs and the namespace.
 const nameLabel = "app.kubernetes.io/name"
@@ -72,33 +83,46 @@ func decodeInventory(text string) ([]apply.Ref, error) {
 	return withoutKept(refs), nil
 }
 
-// readInventory reads the inventory. exists is false if klm has installed nothing, or if the installing klm had no
-// inventories yet.
-func (in *installer) readInventory(ctx context.Context) (refs []apply.Ref, exists bool, err error) {
+// readInventory reads the inventory in the namespace of the cluster. The result is nil if klm has installed nothing, or
+// if the installing klm had no inventories yet.
+func readInventory(ctx context.Context, c *connection.Cluster) (*inventory, error) {
 	m := &corev1.ConfigMap{}
-	err = in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: inventoryName}, m)
+	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: inventoryName}, m)
 	if apierrors.IsNotFound(err) {
-		return nil, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, false, in.Explain(err, "reading the inventory")
+		return nil, c.Explain(err, "reading the inventory")
 	}
-	if refs, err = decodeInventory(m.Data[inventoryKey]); err != nil {
-		return nil, false, console.Fail(console.ExitFailed,
+	found := &inventory{}
+	if found.refs, err = decodeInventory(m.Data[inventoryKey]); err != nil {
+		return nil, console.Fail(console.ExitFailed,
 			"the inventory in ConfigMap %s/%s cannot be decoded: %v; if you delete it, klm install works, but keeps "+
-				"objects that are no longer needed",
-			in.Namespace, inventoryName, err)
+				"objects that are no longer needed, and forgets the values",
+			c.Namespace, inventoryName, err)
 	}
-	return refs, true, nil
+	if document, isStored := m.Data[valuesKey]; isStored {
+		if found.values, err = decodeValues(document); err != nil {
+			return nil, console.Fail(console.ExitFailed,
+				"the values in ConfigMap %s/%s cannot be decoded: %v; correct the key %s, or remove it and give all "+
+					"values again", c.Namespace, inventoryName, err, valuesKey)
+		}
+	}
+	return found, nil
 }
 
-// writeInventory writes the inventory.
+// writeInventory writes the inventory: the objects, and the values of this installation.
 func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error {
 	text, err := encodeInventory(refs)
 	if err != nil {
 		return fmt.Errorf("encoding the inventory: %w", err)
 	}
-	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{inventoryKey: text}}}
+	document, err := in.values.encode()
+	if err != nil {
+		return fmt.Errorf("encoding the values: %w", err)
+	}
+	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{inventoryKey: text,
+		valuesKey: string(document)}}}
 	m.SetAPIVersion("v1")
 	m.SetKind("ConfigMap")
 	m.SetNamespace(in.Namespace)
@@ -144,17 +168,18 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 // helmRelease returns the name of the Helm release that an object belongs to, or "" if the object belongs to none.
 func helmRelease(o client.Object) string { return o.GetAnnotations()["meta.helm.sh/release-name"] }
 
-// managerRelease returns the name of the Helm release of the manager in the cluster. managerRelease returns "" if there
-// is no manager, or if the manager belongs to no release.
-func (in *installer) managerRelease(ctx context.Context) (string, error) {
-	manager := &unstructured.Unstructured{}
-	manager.SetAPIVersion("apps/v1")
-	manager.SetKind("Deployment")
+// liveManager returns the metadata of the manager's Deployment in the cluster, or nil if there is none.
+func (in *installer) liveManager(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+	manager := &metav1.PartialObjectMetadata{}
+	manager.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"})
 	err := in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: deploy.Release}, manager)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return "", in.Explain(err, "reading the Deployment of the manager")
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	return helmRelease(manager), nil
+	if err != nil {
+		return nil, in.Explain(err, "reading the Deployment of the manager")
+	}
+	return manager, nil
 }
 
 // remove deletes objects and waits until none of them exists.

@@ -63,7 +63,10 @@ var allParts = []string{
 }
 
 func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
-	objects, err := installOptions{flavour: o.flavour, set: allParts}.objects(ctx, a.Config.Namespace)
+	if err := checkFlavour(o.flavour); err != nil {
+		return err
+	}
+	objects, err := renderChart(ctx, a.Config.Namespace, values{flavourKey: o.flavour}, allParts...)
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 		return err
 	}
 	c.Namespace = findKind(objects, "Deployment").GetNamespace()
-	in, err := newInstaller(c, objects)
+	in, err := newInstaller(c, objects, nil)
 	if err != nil {
 		return err
 	}
@@ -107,18 +110,21 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 // objectsToUninstall returns the objects that exist and must be deleted. objectsToUninstall returns an error if there
 // are none, or if the manager was installed by Helm.
 func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
-	if release, err := in.managerRelease(ctx); err != nil {
+	if manager, err := in.liveManager(ctx); err != nil {
 		return nil, err
-	} else if release != "" {
+	} else if manager != nil && helmRelease(manager) != "" {
 		return nil, console.Fail(console.ExitFailed,
 			"the manager in namespace %s was installed by Helm: helm uninstall %s -n %s",
-			in.Namespace, release, in.Namespace)
+			in.Namespace, helmRelease(manager), in.Namespace)
 	}
-	refs, exists, err := in.readInventory(ctx)
+	found, err := readInventory(ctx, in.Cluster)
 	if err != nil {
 		return nil, err
 	}
-	if !exists { // kinds that the cluster does not serve are omitted, because they have no objects
+	var refs []apply.Ref
+	if found != nil {
+		refs = found.refs
+	} else { // kinds that the cluster does not serve are omitted, because they have no objects
 		if refs, err = in.to.Inventory(ctx, in.set); err != nil && len(refs) == 0 {
 			return nil, in.explainApply(err)
 		}
@@ -127,7 +133,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	if refs, err = in.removable(ctx, refs); err != nil {
 		return nil, err
 	}
-	if exists {
+	if found != nil {
 		refs = append(refs, apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName})
 	}
 	if len(refs) == 0 {

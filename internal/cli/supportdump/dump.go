@@ -25,6 +25,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // Command returns klm support-dump.
@@ -140,7 +141,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		return err
 	}
 	about := fmt.Sprintf("klm %s, %s\nserver %s, context %s, namespace %s, control plane: %t\nserver version: %s\n",
-		config.Version, a.Now().UTC().Format(time.RFC3339), withoutLogin(c.URL.String()), c.Context, c.Namespace,
+		config.Version, a.Now().UTC().Format(time.RFC3339), text.WithoutLogin(c.URL.String()), c.Context, c.Namespace,
 		c.IsControlPlane(), serverVersion(ctx, c))
 	if err := put("about.txt", []byte(about)); err != nil {
 		return err

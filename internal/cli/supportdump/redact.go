@@ -1,24 +1,6 @@
 package supportdump
 
-import (
-	"net/url"
-	"regexp"
-	"strings"
-)
-
-// hidden is the text that replaces redacted values.
-const hidden = "(redacted)"
-
-var (
-	// secretKey matches keys whose values are secret. secretKey does not match keys of names of Secrets.
-	secretKey = regexp.MustCompile(
-		`(?i)(passw(or)?d|passphrase|token|kubeconfig|credentials?|authorization|(api|access|private|secret|client|encryption|signing)[-_. ]?(key|secret)([-_. ]?data)?)$|^(secret|auth|pwd)$|\.dockerconfigjson$`)
-	// secretValue matches values whose form shows that they are secret: keys, tokens and kubeconfigs.
-	secretValue = regexp.MustCompile(
-		`-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|(?i)\bbearer [a-z0-9._~+/-]{8,}|client-key-data|\bkind: Config\b|"kind": ?"Config"|\bAKIA[0-9A-Z]{16}\b`)
-	// secretAssignment matches a secret in a longer text, such as an argument.
-	secretAssignment = regexp.MustCompile(`(?i)((?:password|token|secret|api-?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`)
-)
+import "github.com/kyma-fleet/lifecycle-manager/internal/text"
 
 // redactObject returns a copy of an object without secret values. The copy also has no managedFields and no last
 // applied configuration, because support does not need them.
@@ -39,8 +21,8 @@ func redact(key string, value any) any {
 		clean := make(map[string]any, len(v))
 		name, _ := v["name"].(string) // the name acts as a key, as in env of a container: {name: TOKEN, value: …}
 		for k, child := range v {
-			if _, isText := child.(string); isText && k == "value" && secretKey.MatchString(name) {
-				child = hidden
+			if _, isText := child.(string); isText && k == "value" && text.IsSecretName(name) {
+				child = text.Hidden
 			}
 			clean[k] = redact(k, child)
 		}
@@ -55,24 +37,10 @@ func redact(key string, value any) any {
 		switch {
 		case v == "":
 			return v
-		case secretKey.MatchString(key), secretValue.MatchString(v):
-			return hidden
+		case text.IsSecretName(key), text.IsSecretForm(v):
+			return text.Hidden
 		}
-		return secretAssignment.ReplaceAllString(withoutLogin(v), "${1}"+hidden)
+		return text.WithoutSecrets(v)
 	}
 	return value
-}
-
-var login = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s@"']*@`)
-
-// withoutLogin removes user and password from the URLs in a text.
-func withoutLogin(text string) string {
-	if !strings.Contains(text, "@") {
-		return text
-	}
-	if u, err := url.Parse(text); err == nil && u.User != nil {
-		u.User = nil
-		return u.String()
-	}
-	return login.ReplaceAllString(text, "$1")
 }

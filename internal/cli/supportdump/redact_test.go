@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 func TestRedact(t *testing.T) {
@@ -12,17 +14,17 @@ func TestRedact(t *testing.T) {
 		value, want any
 	}{
 		"Key": {"by the key", map[string]any{"password": "x", "clientSecret": "y", "client-key-data": "z",
-			"secretName": "a", "tokenRef": "b"}, map[string]any{"password": hidden, "clientSecret": hidden,
-			"client-key-data": hidden, "secretName": "a", "tokenRef": "b"}},
+			"secretName": "a", "tokenRef": "b"}, map[string]any{"password": text.Hidden, "clientSecret": text.Hidden,
+			"client-key-data": text.Hidden, "secretName": "a", "tokenRef": "b"}},
 		"Env": {"as containers have it", map[string]any{"name": "DB_PASSWORD", "value": "x"},
-			map[string]any{"name": "DB_PASSWORD", "value": hidden}},
+			map[string]any{"name": "DB_PASSWORD", "value": text.Hidden}},
 		"Kubeconfig": {"by what it looks like", map[string]any{"config": "apiVersion: v1\nkind: Config\nusers: []"},
-			map[string]any{"config": hidden}},
+			map[string]any{"config": text.Hidden}},
 		"JWT": {"a token", map[string]any{"x": "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVz"},
-			map[string]any{"x": hidden}},
-		"PEM": {"a key", []any{"-----BEGIN EC PRIVATE KEY-----\nabc"}, []any{hidden}},
+			map[string]any{"x": text.Hidden}},
+		"PEM": {"a key", []any{"-----BEGIN EC PRIVATE KEY-----\nabc"}, []any{text.Hidden}},
 		"Argument": {"in a longer text", []any{"--password=x --user=kim"},
-			[]any{"--password=" + hidden + " --user=kim"}},
+			[]any{"--password=" + text.Hidden + " --user=kim"}},
 		"URL": {"a login in an address", "https://kim:x@example.com/a", "https://example.com/a"},
 		"Text": {"what others wrote", "pull from http://kim:x@example.com/a failed",
 			"pull from http://example.com/a failed"},

@@ -1,0 +1,205 @@
+package installer
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/deploy"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// The values of an installation are stored in its inventory. The next installation begins with them: its own values
+// replace single values, and values of the chart's defaults are not stored. So a new version of the chart can change
+// its defaults. Credentials are refused, because a ConfigMap is not a place for them.
+
+// flavourKey is the value of the chart for the flavour. It is stored with the other values.
+const flavourKey = "flavour"
+
+// values are values of the chart, as in its file values.yaml.
+type values map[string]any
+
+// decodeValues decodes stored values. encode is the reverse function.
+func decodeValues(document string) (values, error) {
+	v := values{}
+	return v, yaml.Unmarshal([]byte(document), &v)
+}
+
+func (v values) encode() ([]byte, error) { return yaml.Marshal(v) }
+
+// values returns the values of the installation: those of the installation before, unless --reset-values is given, then
+// those of the file, of the image and of --set.
+func (o installOptions) values(before *inventory) (values, error) {
+	base := values{}
+	if before != nil && !o.resetValues {
+		base = merge(values{}, before.values)
+	}
+	if o.file != "" {
+		data, err := os.ReadFile(o.file)
+		if err != nil {
+			return nil, console.Fail(console.ExitUsage, "--values: %v", err)
+		}
+		file, err := (render.Settings{Values: data}).Overrides()
+		if err != nil {
+			return nil, console.Fail(console.ExitUsage, "--values: %v", err)
+		}
+		base = merge(base, file)
+	}
+	document, err := base.encode()
+	if err != nil {
+		return nil, fmt.Errorf("encoding the values: %w", err)
+	}
+	all, err := render.Settings{Values: document, Set: append(imageValues(o.image), o.set...)}.Overrides()
+	if err != nil {
+		return nil, console.Fail(console.ExitUsage, "--set: %v", err)
+	}
+	v := values(all)
+	if o.flavour != "" {
+		v[flavourKey] = o.flavour
+	}
+	if v[flavourKey] == nil {
+		v[flavourKey] = deploy.ControlPlaneFlavour
+	}
+	return v, v.refuseCredentials()
+}
+
+// flavour returns the flavour of the installation.
+func (v values) flavour() string {
+	f, _ := v[flavourKey].(string)
+	return f
+}
+
+// merge returns values in which the values of over replace those of base. Maps are merged; lists are replaced. Neither
+// argument is changed.
+func merge(base, over values) values {
+	all := maps.Clone(base)
+	for key, value := range over {
+		child, isMap := value.(map[string]any)
+		old, _ := all[key].(map[string]any)
+		if isMap {
+			value = map[string]any(merge(values(old), child))
+		}
+		if all == nil {
+			all = values{}
+		}
+		all[key] = value
+	}
+	if all == nil {
+		all = values{}
+	}
+	return all
+}
+
+// refuseCredentials returns an error if a value is a credential instead of a reference to a Secret.
+func (v values) refuseCredentials() error {
+	found := credentials("", map[string]any(v))
+	if len(found) == 0 {
+		return nil
+	}
+	return console.Fail(console.ExitUsage, "%s: klm stores the values in a ConfigMap, and many may read the Deployment: "+
+		"put the credential into a Secret, and use extraEnv with valueFrom.secretKeyRef; extraArgs can refer to "+
+		"the variable as $(NAME)", strings.Join(found, ", "))
+}
+
+// credentials returns the paths of the values that are credentials, with the reason for each.
+func credentials(path string, value any) []string {
+	var all []string
+	switch v := value.(type) {
+	case map[string]any:
+		name, _ := v["name"].(string) // a variable of a container: {name: TOKEN, value: …}
+		literal, _ := v["value"].(string)
+		if literal != "" && isCredential(name, literal) {
+			return []string{fmt.Sprintf("value %s has a credential (%s)", path, name)}
+		}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			all = append(all, credentials(strings.TrimPrefix(path+"."+key, "."), v[key])...)
+		}
+	case []any:
+		for i := range v {
+			all = append(all, credentials(fmt.Sprintf("%s[%d]", path, i), v[i])...)
+		}
+	case string:
+		flag, literal, isFlag := strings.Cut(v, "=")
+		if !isFlag || !strings.HasPrefix(flag, "--") {
+			flag, literal = "", v
+		}
+		if isCredential(flag, literal) {
+			all = append(all, fmt.Sprintf("value %s has a credential", path))
+		}
+	}
+	return all
+}
+
+// isCredential reports whether the value of a variable or flag is a credential. Paths of files and references to
+// variables are none.
+func isCredential(name, value string) bool {
+	if value == "" || strings.HasPrefix(value, "/") || strings.HasPrefix(value, "$(") {
+		return false
+	}
+	return text.IsSecretName(name) || text.IsSecretForm(value) || text.WithoutLogin(value) != value
+}
+
+// Actions of a valueChange.
+const (
+	valueKept    = "keep"   // from the installation before
+	valueAdded   = "set"    // was the default of the chart
+	valueChanged = "change" // had another value
+	valueDropped = "drop"   // becomes the default of the chart
+)
+
+// valueChange is the change of one value by an installation. Before and After are JSON; "" is the chart's default.
+type valueChange struct {
+	Action string `json:"action"`
+	Path   string `json:"path"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// changesOf returns the values of two installations, sorted by their paths.
+func changesOf(before, after values) []valueChange {
+	old, now := before.flat(), after.flat()
+	paths := maps.Clone(old)
+	maps.Copy(paths, now)
+	all := []valueChange{}
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		c := valueChange{Path: path, Before: old[path], After: now[path]}
+		switch {
+		case c.Before == c.After:
+			c.Action = valueKept
+		case c.Before == "":
+			c.Action = valueAdded
+		case c.After == "":
+			c.Action = valueDropped
+		default:
+			c.Action = valueChanged
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// flat returns the values by their paths, as JSON. A list is one value.
+func (v values) flat() map[string]string {
+	all := map[string]string{}
+	for key, value := range v {
+		if child, isMap := value.(map[string]any); isMap && len(child) > 0 {
+			for path, text := range values(child).flat() {
+				all[key+"."+path] = text
+			}
+			continue
+		}
+		data, err := json.Marshal(value)
+		if err != nil {
+			data = []byte(fmt.Sprint(value))
+		}
+		all[key] = string(data)
+	}
+	return all
+}
