@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -59,6 +60,9 @@ type Options struct {
 	Config *rest.Config
 	// Watchlist is the name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
 	Watchlist types.NamespacedName
+	// Secret is the name of the Secret with the certificate files. Only its existence is watched. Default
+	// kyma-system/skr-webhook-tls.
+	Secret types.NamespacedName
 	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
 	Address string
 	// Contract is the first segment of the URL paths of the listener. Default v2.
@@ -101,7 +105,8 @@ type Agent struct {
 	poster    *outbox.Poster
 	identity  *identity
 	streams   *streams
-	configMap *configMapWatch
+	configMap *objectWatch[configMap]
+	secret    *objectWatch[metav1.PartialObjectMetadata]
 	admission *admission
 	metrics   *metrics
 	problems  *problems
@@ -147,7 +152,11 @@ func New(o Options) (*Agent, error) {
 		removalDelay: defaultRemovalDelay, listSlots: make(chan struct{}, maxLists),
 		running: map[versionedResource]*stream{},
 	}
-	a.configMap = &configMapWatch{client: raw, name: o.Watchlist, timeout: o.WatchTimeout}
+	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps", accept: "application/json",
+		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}
+	a.secret = &objectWatch[metav1.PartialObjectMetadata]{client: raw, resource: "secrets", accept: metadataOnly,
+		name: o.Secret, timeout: o.WatchTimeout, changed: a.applySecret,
+		failed: func(error) {}} // the Role of an older manager does not have this right
 	return a, nil
 }
 
@@ -165,6 +174,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.Watchlist.Name == "" {
 		o.Watchlist = types.NamespacedName{Namespace: "kyma-system", Name: "skr-webhook-watches"}
+	}
+	if o.Secret.Name == "" {
+		o.Secret = types.NamespacedName{Namespace: o.Watchlist.Namespace, Name: "skr-webhook-tls"}
 	}
 	if o.Contract == "" {
 		o.Contract = "v2"
@@ -219,8 +231,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	wg.Go(func() { a.sendHeartbeats(ctx) })
 	a.configMap.changed = func(c *configMap) { a.applyWatchlist(ctx, c) }
-	a.configMap.failed = a.reportWatchlistError
 	wg.Go(func() { a.configMap.run(ctx) })
+	wg.Go(func() { a.secret.run(ctx) })
 	a.queue.Run(ctx, a.poster.Deliver)
 	cancel(nil)
 	wg.Wait()

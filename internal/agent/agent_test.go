@@ -47,7 +47,19 @@ func get(client *http.Client, url string) (int, string) {
 // TestRun runs all parts of the agent together. The API server of the test serves only a ConfigMap. Package
 // playground/agent uses a real API server.
 func TestRun(t *testing.T) {
-	config := make(chan string, 10)
+	config, secret := make(chan string, 10), make(chan string, 10)
+	send := func(w http.ResponseWriter, r *http.Request, from <-chan string) {
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case event := <-from:
+				fmt.Fprintln(w, event)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
 	object := func(version int, data string) string {
 		body, _ := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": fmt.Sprint(version)},
 			"data": map[string]string{protocol.WatchlistKey: data}})
@@ -55,6 +67,16 @@ func TestRun(t *testing.T) {
 	}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case r.URL.Path == "/api/v1/namespaces/kyma-system/secrets":
+			switch {
+			case r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-tls",
+				!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"):
+				w.WriteHeader(http.StatusForbidden)
+			case r.URL.Query().Get("watch") == "":
+				fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"skr-webhook-tls"}}]}`)
+			default:
+				send(w, r, secret)
+			}
 		case r.URL.Path != "/api/v1/namespaces/kyma-system/configmaps" ||
 			r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-watches":
 			w.WriteHeader(http.StatusNotFound)
@@ -125,6 +147,13 @@ func TestRun(t *testing.T) {
 		return status == http.StatusOK
 	})
 	eventually("and says so", func() bool { return beat().Watchlist != "" && beat().Problem == "" })
+	of := `"object":{"metadata":{"name":"skr-webhook-tls","resourceVersion":"2"}}}`
+	secret <- `{"type":"DELETED",` + of
+	eventually("the Secret of its certificate is deleted, which the mounted files do not show", func() bool {
+		return strings.Contains(beat().Problem, "Secret kyma-system/skr-webhook-tls")
+	})
+	secret <- `{"type":"ADDED",` + of
+	eventually("there is another one", func() bool { return beat().Problem == "" })
 	config <- `nonsense`
 	eventually("a bad list is a problem", func() bool {
 		return beat().Watchlist != "" &&

@@ -22,23 +22,29 @@ type configMap struct {
 	Data map[string]string `json:"data"`
 }
 
-// configMapWatch watches one ConfigMap.
-type configMapWatch struct {
-	client  rest.Interface
-	name    types.NamespacedName
-	timeout time.Duration         // duration of one watch
-	changed func(to *configMap)   // called with nil if the ConfigMap does not exist
-	failed  func(readError error) // called with nil if the ConfigMap can be read
+// metadataOnly is the media type of objects without spec, status and data.
+const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+// objectWatch watches one object. T has the fields that are read.
+type objectWatch[T any] struct {
+	client   rest.Interface
+	resource string // such as configmaps, in the core group
+	accept   string // media type of the answers
+	name     types.NamespacedName
+	timeout  time.Duration         // duration of one watch
+	changed  func(to *T)           // called with nil if the object does not exist
+	failed   func(readError error) // called with nil if the object can be read
 }
 
-// run reads the ConfigMap and watches it until ctx ends.
-func (w *configMapWatch) run(ctx context.Context) {
-	var listed *configMap
-	_ = watch.Run(ctx, watch.Options[configMap]{ // Run returns only when ctx ends
-		Source:       watch.JSONSource[configMap](w.get),
+// run reads the object and watches it until ctx ends.
+func (w *objectWatch[T]) run(ctx context.Context) {
+	var listed *T
+	_ = watch.Run(ctx, watch.Options[T]{ // Run returns only when ctx ends
+		Source:       watch.JSONSource[T](w.get),
 		Query:        metav1.ListOptions{FieldSelector: "metadata.name=" + w.name.Name},
 		WatchTimeout: w.timeout, MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay,
-		Page: func(items []configMap, first bool) {
+		Page: func(items []T, first bool) {
 			if first {
 				listed = nil
 			}
@@ -51,7 +57,7 @@ func (w *configMapWatch) run(ctx context.Context) {
 			w.changed(listed)
 		},
 		Opened: func() { w.failed(nil) },
-		Event: func(e watch.Event[configMap]) {
+		Event: func(e watch.Event[T]) {
 			if e.Deleted {
 				w.changed(nil)
 				return
@@ -67,14 +73,24 @@ func (w *configMapWatch) run(ctx context.Context) {
 	})
 }
 
-// get requests the ConfigMaps of the namespace.
-func (w *configMapWatch) get(ctx context.Context, query url.Values) (io.ReadCloser, error) {
-	request := w.client.Get().AbsPath("/api/v1/namespaces/"+w.name.Namespace+"/configmaps").SetHeader(
-		"Accept", "application/json")
+// get requests the objects of the namespace.
+func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadCloser, error) {
+	request := w.client.Get().AbsPath("/api/v1/namespaces/"+w.name.Namespace+"/"+w.resource).SetHeader(
+		"Accept", w.accept)
 	for name := range query {
 		request.Param(name, query.Get(name))
 	}
 	return request.Stream(ctx)
+}
+
+// applySecret records a problem while the Secret with the certificate does not exist. The files that were mounted from
+// it stay, so nothing else shows that the next pod of the agent could not start.
+func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
+	text := ""
+	if s == nil {
+		text = fmt.Sprintf("Secret %s, which has the certificate of the agent, does not exist", a.o.Secret)
+	}
+	a.problems.set(" secret", text)
 }
 
 // applyWatchlist starts to use the watch list in the ConfigMap. If the watch list is missing or invalid, the former

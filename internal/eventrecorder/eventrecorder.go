@@ -16,7 +16,8 @@
 // an API server refuses an event whose note has more than 1,024 bytes.
 //
 // Each recorded event is a line of the log, too: what was installed, upgraded and removed, and what failed. An event of
-// a module is recorded on its Kyma and on its Manifest; only that of the Kyma is logged.
+// a module is recorded on its Kyma and on its Manifest; only that of the Kyma is logged. A warning that is repeated
+// within [RepeatInterval] is not logged again; the next line has the number of these in the attribute "repeated".
 //
 // # What it does not do
 //
@@ -27,9 +28,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"reflect"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +49,10 @@ const (
 	Burst = 100
 	// Interval is the time after which a runtime that has used its burst may get another event.
 	Interval = 10 * time.Second
+	// RepeatInterval is the time for which the same warning about an object is logged once.
+	RepeatInterval = 5 * time.Minute
+	// maxWarnings is the number of warnings that are remembered. Above this number, all are forgotten.
+	maxWarnings = 4096
 )
 
 // Recorder is an [events.EventRecorder]. Safe for concurrent use.
@@ -52,11 +60,20 @@ type Recorder struct {
 	next   events.EventRecorder
 	log    logr.Logger
 	budget *budget.Budget
+
+	mu       sync.Mutex
+	warnings map[string]*logged // guarded by mu; by object, reason and text
+}
+
+// logged is the last line of a warning, and the number of repetitions since.
+type logged struct {
+	at       time.Time
+	repeated int
 }
 
 // New returns a Recorder that records through next, and logs what it records.
 func New(next events.EventRecorder, log logr.Logger) *Recorder {
-	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval)}
+	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval), warnings: map[string]*logged{}}
 }
 
 // Eventf implements [events.EventRecorder].
@@ -70,8 +87,38 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 	_, _ = h.Write([]byte(text)) // never fails
 	r.next.Eventf(regarding, related, kind, reason, fmt.Sprintf("%s-%08x", action, h.Sum32()), "%s", text)
 	if o, ok := regarding.(client.Object); ok && !isOnKyma(o, reason) {
-		r.log.Info(text, "runtime", runtimeOf(regarding), "reason", reason, "object", kindOf(o)+" "+o.GetName())
+		object := kindOf(o) + " " + o.GetName()
+		about := []any{"runtime", runtimeOf(regarding), "reason", reason, "object", object}
+		if kind == corev1.EventTypeWarning {
+			repeated, isNew := r.fold(strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00"), time.Now())
+			if !isNew {
+				return
+			}
+			if repeated > 0 {
+				about = append(about, "repeated", repeated)
+			}
+		}
+		r.log.Info(text, about...)
 	}
+}
+
+// fold reports whether a warning has to be logged, and how often it was repeated since its last line.
+func (r *Recorder) fold(key string, now time.Time) (repeated int, isNew bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.warnings[key]
+	if last != nil && now.Sub(last.at) < RepeatInterval {
+		last.repeated++
+		return 0, false
+	}
+	if last != nil {
+		repeated = last.repeated
+	}
+	if len(r.warnings) >= maxWarnings {
+		clear(r.warnings)
+	}
+	r.warnings[key] = &logged{at: now}
+	return repeated, true
 }
 
 // isOnKyma reports whether an event about a Manifest is recorded on its Kyma, too.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,4 +114,40 @@ func TestLog(t *testing.T) {
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("lines of the log -want +got:\n%s", diff)
 	}
+}
+
+// TestRepeated: a warning that is repeated is one line, and the next line has their number. What happens, and is no
+// warning, is logged each time.
+func TestRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		under := &recorded{notes: map[string][]string{}}
+		r := New(under, funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+		record := func(kyma, kind, reason string) {
+			r.Eventf(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, nil, kind, reason, "Reconcile", "text")
+		}
+		for range 3 {
+			record("a", corev1.EventTypeWarning, "AgentImpaired")
+			record("a", corev1.EventTypeWarning, "AgentSilent")
+			record("b", corev1.EventTypeWarning, "AgentImpaired")
+			record("a", corev1.EventTypeNormal, "Removed")
+		}
+		time.Sleep(RepeatInterval)
+		record("a", corev1.EventTypeWarning, "AgentImpaired")
+		line := func(kyma, reason, more string) string {
+			return `"level"=0 "msg"="text" "runtime"="` + kyma + `" "reason"="` + reason + `" "object"="Kyma ` + kyma + `"` +
+				more
+		}
+		want := []string{
+			line("a", "AgentImpaired", ""), line("a", "AgentSilent", ""), line("b", "AgentImpaired", ""),
+			line("a", "Removed", ""), line("a", "Removed", ""), line("a", "Removed", ""),
+			line("a", "AgentImpaired", ` "repeated"=2`),
+		}
+		if diff := cmp.Diff(want, lines); diff != "" {
+			t.Errorf("lines differ (-want +got):\n%s", diff)
+		}
+		if got := under.count(); got != 13 {
+			t.Errorf("%d events are recorded, want 13", got)
+		}
+	})
 }

@@ -320,6 +320,10 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	switch {
 	case v.err == nil:
 		return reconcile.Result{RequeueAfter: r.recheck}, nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		// The manager stops, which is not a failure. The next one reconciles all objects.
+		log.FromContext(ctx).V(1).Info("interrupted", "problem", v.err.Error())
+		return reconcile.Result{}, nil
 	case v.waiting:
 		log.FromContext(ctx).V(1).Info("waiting", "for", v.err.Error(), "after", v.after.String())
 		after := v.after

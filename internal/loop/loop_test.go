@@ -113,6 +113,30 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestStopped: errors of a manager that stops are no failures, but those of a deadline are.
+func TestStopped(t *testing.T) {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	late, end := context.WithTimeout(t.Context(), 0)
+	defer end()
+	for _, c := range []struct {
+		reason string
+		ctx    context.Context
+		failed bool
+	}{
+		{"the manager stops", stopped, false},
+		{"a deadline has passed", late, true},
+		{"somebody else has stopped", t.Context(), true},
+	} {
+		b := newBench(t)
+		result, err := Run(c.ctx, Options{Client: b, Controller: "test", Object: b.kyma},
+			Step{Name: "a", Do: func(context.Context) error { return fmt.Errorf("reading a: %w", context.Canceled) }})
+		if (err != nil) != c.failed || result.RequeueAfter != 0 {
+			t.Errorf("%s: %v, %+v", c.reason, err, result)
+		}
+	}
+}
+
 func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	b := newBench(t)
 	options := Options{Client: b, Controller: "test", Object: b.kyma,

@@ -3,7 +3,9 @@ package checkup
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -358,6 +360,8 @@ func (r *checker) checkFlags(ctx context.Context) {
 	}
 	if host := r.flag("oci-registry-host"); host != "" {
 		r.checkRegistry(ctx, host)
+	} else if name := r.flag("oci-registry-cred-secret"); name != "" {
+		r.checkRegistryOf(ctx, name)
 	}
 	if address := r.flag("listener-address"); address != "" {
 		r.checkListener(ctx, address)
@@ -377,6 +381,28 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
+// checkRegistryOf checks the registry that the Secret with the login names. The login itself is not used.
+func (r *checker) checkRegistryOf(ctx context.Context, name string) {
+	s := &corev1.Secret{}
+	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+name, s); err != nil {
+		return // checkNamed has reported that
+	}
+	var logins struct {
+		Auths map[string]json.RawMessage `json:"auths"`
+	}
+	err := json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &logins)
+	switch hosts := slices.Sorted(maps.Keys(logins.Auths)); {
+	case err != nil:
+		r.add("registry", failed, "key %s of Secret %s is not JSON: create the Secret again with kubectl create secret "+
+			"docker-registry", corev1.DockerConfigJsonKey, name)
+	case len(hosts) != 1:
+		r.add("registry", failed, "Secret %s has logins for %s, but must have exactly one: correct it, or set "+
+			"registry.host", name, cmp.Or(strings.Join(hosts, ", "), "no registry"))
+	default:
+		r.checkRegistry(ctx, hosts[0])
+	}
+}
+
 // checkRegistry sends a request to the registry from here. The manager may reach the registry over another network
 // path.
 func (r *checker) checkRegistry(ctx context.Context, host string) {
@@ -390,7 +416,8 @@ func (r *checker) checkRegistry(ctx context.Context, host string) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"://"+server+"/v2/", http.NoBody)
 	if err != nil {
-		r.add("registry", failed, "--oci-registry-host=%s is not an address: correct the value registry.host", host)
+		r.add("registry", failed, "%s is not the address of a registry: correct the value registry.host, or the Secret "+
+			"with the login", host)
 		return
 	}
 	response, err := http.DefaultClient.Do(request)

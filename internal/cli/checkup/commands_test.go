@@ -156,6 +156,14 @@ func TestCheck(t *testing.T) {
 	address := strings.TrimPrefix(registry.URL, "http://")
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "pull", Namespace: namespace}}
+	login := func(name, config string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+			Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(config)}}
+	}
+	withLogin := func(config string) []client.Object {
+		return append(installedCRDs(t), space, lease(time.Second), login("login", config),
+			deployment(1, "--oci-registry-cred-secret=login"))
+	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: listenerService, Namespace: namespace},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
 	broken := deployment(0, "--oci-registry-host=http://127.0.0.1:1", "--skr-image-pull-secret=gone",
@@ -180,6 +188,26 @@ func TestCheck(t *testing.T) {
 					" does not exist"}},
 			objects: append(installedCRDs(t), space, secret, lease(time.Second), deployment(1, "--oci-registry-host="+
 				registry.URL, "--skr-image-pull-secret=pull", "--listener-address="+address)),
+		},
+		"Login": {
+			Case: fixture.Case{Reason: "the Secret names the registry", Args: "check", Want: []string{
+				"ok       Secret: login of --oci-registry-cred-secret exists", "ok       registry: " + address + " answers"}},
+			objects: withLogin(`{"auths":{"` + registry.URL + `":{"username":"a","password":"secret"}}}`),
+		},
+		"Logins": {
+			Case: fixture.Case{Reason: "the manager would not know which", Args: "check", Code: console.ExitNotReady,
+				Want: []string{"failed   registry: Secret login has logins for a.example.com, b.example.com, but must have"}},
+			objects: withLogin(`{"auths":{"b.example.com":{},"a.example.com":{}}}`),
+		},
+		"NoLogin": {
+			Case: fixture.Case{Reason: "no registry", Args: "check", Code: console.ExitNotReady,
+				Want: []string{"failed   registry: Secret login has logins for no registry"}},
+			objects: withLogin(`{}`),
+		},
+		"NotJSON": {
+			Case: fixture.Case{Reason: "another Secret", Args: "check", Code: console.ExitNotReady,
+				Want: []string{"failed   registry: key .dockerconfigjson of Secret login is not JSON"}},
+			objects: withLogin(`password`),
 		},
 		"Broken": {
 			Case: fixture.Case{Reason: "all is broken", Args: "check", Code: console.ExitNotReady, Want: []string{

@@ -16,9 +16,12 @@ type ModuleList []ModuleRow
 type ModuleRow struct {
 	Name string `json:"name"`
 	// the channel that is followed; "" if the module is pinned
-	Channel  string                       `json:"channel,omitempty"`
-	Pinned   string                       `json:"pinned,omitempty"`  // the version that the module is pinned to
-	Version  string                       `json:"version,omitempty"` // the installed version
+	Channel string `json:"channel,omitempty"`
+	Pinned  string `json:"pinned,omitempty"`  // the version that the module is pinned to
+	Version string `json:"version,omitempty"` // the installed version
+	// While a change of the version has not ended: the version before, "" if there was none, and the new version.
+	From     string                       `json:"from,omitempty"`
+	To       string                       `json:"to,omitempty"`
 	State    v1beta2.State                `json:"state"`
 	Managed  bool                         `json:"managed"`
 	Policy   v1beta2.CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -48,11 +51,25 @@ func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	}
 	if e := k.ModuleStatus(name); e != nil {
 		row.Version, row.State, row.Reason, row.Message = e.Version, e.State, e.Reason, e.Message
+		if n := len(e.History); n > 0 && e.History[n-1].Ended.IsZero() && !e.History[n-1].Started.IsZero() {
+			row.From, row.To = e.History[n-1].From, e.History[n-1].Version
+		}
 		if r := e.Resource; r != nil {
 			row.Resource = r.Kind + " " + strings.TrimPrefix(r.Metadata.Namespace+"/"+r.Metadata.Name, "/")
 		}
 	}
 	return row
+}
+
+// versions returns the version for people. While the version changes, the text has both versions.
+func (m *ModuleRow) versions() string {
+	switch {
+	case m.To == "" || m.State == v1beta2.StateDeleting || m.State == v1beta2.StateUnmanaged:
+		return console.OrDash(m.Version)
+	case m.From == "":
+		return "→ " + m.To
+	}
+	return m.From + " → " + m.To
 }
 
 // Names implements [console.Report].
@@ -80,7 +97,7 @@ func (l ModuleList) Show(p *console.Page) {
 		if m.Pinned != "" {
 			channel = "pinned to " + m.Pinned
 		}
-		rows = append(rows, []string{m.Name, channel, console.OrDash(m.Version), string(m.State), managed,
+		rows = append(rows, []string{m.Name, channel, m.versions(), string(m.State), managed,
 			string(m.Policy), console.OrDash(m.Resource), console.OrDash(m.Reason), p.Clip(m.Message, 80)})
 	}
 	p.Table([]string{"MODULE", "CHANNEL", "VERSION", "STATE", "MANAGED", "+POLICY", "+RESOURCE", "REASON", "MESSAGE"},
@@ -96,7 +113,7 @@ var ModuleFilters = []string{console.FilterModule, console.FilterVersion, consol
 
 // Matches reports whether the filters of a listing accept the module.
 func (m *ModuleRow) Matches(l *console.Listing) bool {
-	return l.Accepts(console.FilterModule, m.Name) && l.Accepts(console.FilterVersion, m.Version, m.Pinned) &&
+	return l.Accepts(console.FilterModule, m.Name) && l.Accepts(console.FilterVersion, m.Version, m.Pinned, m.To) &&
 		l.Accepts(console.FilterChannel, m.Channel) && l.Accepts(console.FilterState, string(m.State)) &&
 		l.Accepts(console.FilterReason, m.Reason)
 }

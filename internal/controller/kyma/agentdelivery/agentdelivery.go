@@ -353,7 +353,7 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time
 			v1beta2.RuntimeNamespace, a.Delivery.Address))
 	case state.Heartbeat.Problem != "":
 		a.setConnected(t, state, false, v1beta2.ReasonAgentImpaired,
-			"the agent cannot watch everything: "+state.Heartbeat.Problem)
+			"the agent does not work fully: "+state.Heartbeat.Problem)
 	case behind && t.Now.Sub(behindSince) >= watchlistTimeout:
 		a.setConnected(t, state, false, v1beta2.ReasonAgentImpaired, fmt.Sprintf(
 			"the agent does not watch what ConfigMap %s/skr-webhook-watches of the runtime lists: see its log",
