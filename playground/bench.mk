@@ -29,3 +29,11 @@ SEED ?= 1
 # Ten minutes: a run of an hour is MINUTES=60. docs/reliability.md describes faults and checks.
 chaos: build ## the manager under random faults and requests: MINUTES=10 SEED=1 ARGS=flags
 	@bin/playground chaos --minutes=$(MINUTES) --seed=$(SEED) $(ARGS)
+
+.PHONY: skew
+# The scenario skew runs in every test with this version as its own former version.
+skew: ## upgrade from a former version of the manager and back, in a landscape: FORMER=COMMIT
+	@test -n "$(FORMER)" || { echo "FORMER=COMMIT is missing"; exit 2; }
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive $(FORMER) | tar -x -C "$$dir" && \
+	(cd "$$dir" && go build -o "$$dir/" ./cmd/lifecycle-manager) && \
+	cd playground && go test -count=1 ./scenario -run 'TestScenarios/skew$$' -former="$$dir" -v

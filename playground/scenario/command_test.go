@@ -96,14 +96,16 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// by 200 ms each way.
 	"runtime": command((*scenario).cluster),
 	// manager kill|stop kills the manager (SIGKILL) or asks it to end. manager start [FLAG…] starts it again. If there
-	// are flags, they replace the additional flags of the previous start.
+	// are flags, they replace the additional flags of the previous start. manager former starts the manager of the flag
+	// -former of the tests, which is this one by default.
 	"manager": command((*scenario).manager),
 	// backup NAME saves the Kymas and Manifests with their statuses, and the catalog. restore [-no-status=RUNTIME…]
 	// [-no-manifest=RUNTIME…] NAME deletes the present ones, and creates the saved ones: new objects without owner
 	// references. For these runtimes, the statuses or the Manifests are left out. The manager must not run.
 	"backup":  command((*scenario).backup),
 	"restore": command((*scenario).restore),
-	// crds [-without=FILE] CLUSTER… installs the CRDs in clusters, as an upgrade or a rollback does. FILE lists fields
+	// crds [-without=FILE] [-former] CLUSTER… installs the CRDs in clusters, as an upgrade or a rollback does. With
+	// -former, they are those of the flag -former of the tests. FILE lists fields
 	// that a former version does not have, one a line: PLURAL PATH, such as "kymas status.modules[].history". CRDs that
 	// a cluster does not have are left out. rewrite OBJECT… writes objects back as they are read: fields that the CRD
 	// does not have are then lost.

@@ -1,7 +1,10 @@
 package scenario
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -9,16 +12,62 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 )
 
+// former is a folder with the program lifecycle-manager of a former version, and with its CRDs in the folder crds.
+// Without the flag, this version is its own former version. "make skew FORMER=COMMIT" makes such a folder.
+var former = flag.String("former", "", "folder with a former manager and its CRDs, for the scenario skew")
+
+// formerCRDs returns the CRDs of the former version.
+func formerCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	if *former == "" {
+		return crds.All(), nil
+	}
+	files, err := filepath.Glob(filepath.Join(*former, "crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("there are no CRDs in %s/crds: %w", *former, err)
+	}
+	var all []*apiextensionsv1.CustomResourceDefinition
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(data, crd); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		all = append(all, crd)
+	}
+	return all, nil
+}
+
+// startFormer starts the former manager.
+func (s *scenario) startFormer() error {
+	if *former == "" {
+		return s.land.StartManager(s.ctx)
+	}
+	of := s.land.Bin
+	defer func() { s.land.Bin = of }()
+	s.land.Bin = *former
+	return s.land.StartManager(s.ctx)
+}
+
 // crds installs CRDs in clusters.
 func (s *scenario) crds(c *call) error {
-	if err := c.want(1, len(s.land.Clients), "crds [-without=FILE] CLUSTER…"); err != nil {
+	if err := c.want(1, len(s.land.Clients), "crds [-without=FILE] [-former] CLUSTER…"); err != nil {
 		return err
 	}
 	all := crds.All()
+	if c.has("former") {
+		var err error
+		if all, err = formerCRDs(); err != nil {
+			return err
+		}
+	}
 	if file := c.flag("without"); file != "" {
 		for line := range strings.Lines(c.script.ReadFile(file)) {
 			plural, path, ok := strings.Cut(strings.TrimSpace(line), " ")

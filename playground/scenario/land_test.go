@@ -176,7 +176,7 @@ func (s *scenario) cluster(c *call) error {
 }
 
 func (s *scenario) manager(c *call) error {
-	if err := c.want(1, 10, "manager kill|stop|start [FLAG…]"); err != nil {
+	if err := c.want(1, 10, "manager kill|stop|former|start [FLAG…]"); err != nil {
 		return err
 	}
 	switch c.args[0] {
@@ -184,13 +184,15 @@ func (s *scenario) manager(c *call) error {
 		return s.land.Manager.Kill()
 	case "stop":
 		return s.land.Manager.Stop()
+	case "former":
+		return s.startFormer()
 	case "start":
 		if len(c.args) > 1 {
 			s.land.ManagerArgs = c.args[1:]
 		}
 		return s.land.StartManager(s.ctx)
 	}
-	return fmt.Errorf("usage: manager kill|stop|start [FLAG…]")
+	return fmt.Errorf("usage: manager kill|stop|former|start [FLAG…]")
 }
 
 func (s *scenario) secondControlPlane(c *call) error {
