@@ -225,17 +225,18 @@ func TestReadInventory(t *testing.T) {
 // TestNote: an installation whose values are unknown is named; nothing is assumed about it.
 func TestNote(t *testing.T) {
 	cases := map[string]struct {
-		in   installer
-		want bool
+		exists bool
+		before *inventory
+		want   bool
 	}{
-		"First":    {installer{}, false},
-		"Older":    {installer{exists: true, before: &inventory{}}, true},
-		"Others":   {installer{exists: true}, true},
-		"Recorded": {installer{exists: true, before: &inventory{values: values{}}}, false},
+		"First":    {false, nil, false},
+		"Older":    {true, &inventory{}, true},
+		"Others":   {true, nil, true},
+		"Recorded": {true, &inventory{values: values{}}, false},
 	}
 	for name, c := range cases {
-		c.in.Cluster = &connection.Cluster{Namespace: deploy.Home("")}
-		if got := c.in.report().Note != ""; got != c.want {
+		in := &installer{Cluster: &connection.Cluster{Namespace: deploy.Home("")}, exists: c.exists, before: c.before}
+		if got := in.report().Note != ""; got != c.want {
 			t.Errorf("%s: note %t, want %t", name, got, c.want)
 		}
 	}

@@ -1,0 +1,199 @@
+package installer
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// newCluster starts a cluster in which CRDs are served at once, and in which Deployments become ready.
+func newCluster(t *testing.T) *fixture.Server {
+	t.Helper()
+	s := fixture.NewServer(t)
+	s.Intercept = serveDiscovery
+	s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+		o = o.DeepCopy()
+		status := map[string]any{}
+		switch o.GetKind() {
+		case "CustomResourceDefinition":
+			status["conditions"] = []any{map[string]any{"type": "Established", "status": "True"},
+				map[string]any{"type": "NamesAccepted", "status": "True"}}
+		case "Deployment":
+			replicas, found, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "replicas")
+			if !found {
+				replicas = int64(1)
+			}
+			for _, key := range []string{"replicas", "updatedReplicas", "readyReplicas", "availableReplicas"} {
+				status[key] = replicas
+			}
+			status["conditions"] = []any{map[string]any{"type": "Available", "status": "True"}}
+		default:
+			return o
+		}
+		o.Object["status"] = status
+		return o
+	}
+	return s
+}
+
+// discovery has the kinds of each group and version. Cluster-scoped kinds begin with *.
+var discovery = map[string][]string{
+	"/api/v1":                               {"*Namespace", "ConfigMap", "Secret", "Service", "ServiceAccount"},
+	"/apis/apps/v1":                         {"Deployment"},
+	"/apis/apiextensions.k8s.io/v1":         {"*CustomResourceDefinition"},
+	"/apis/networking.k8s.io/v1":            {"NetworkPolicy"},
+	"/apis/policy/v1":                       {"PodDisruptionBudget"},
+	"/apis/rbac.authorization.k8s.io/v1":    {"Role", "RoleBinding", "*ClusterRole", "*ClusterRoleBinding"},
+	"/apis/admissionregistration.k8s.io/v1": {"*ValidatingAdmissionPolicy", "*ValidatingAdmissionPolicyBinding"},
+}
+
+// serveDiscovery responds to requests for the kinds of the cluster.
+func serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
+	var answer any
+	switch kinds, isKnown := discovery[r.URL.Path]; {
+	case r.URL.Path == "/api":
+		answer = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case r.URL.Path == "/apis":
+		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		for path := range discovery {
+			if name, is := strings.CutPrefix(path, "/apis/"); is {
+				v := metav1.GroupVersionForDiscovery{GroupVersion: name, Version: "v1"}
+				list.Groups = append(list.Groups, metav1.APIGroup{Name: strings.TrimSuffix(name, "/v1"),
+					Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+			}
+		}
+		answer = list
+	case isKnown && r.Method == http.MethodGet:
+		list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+			GroupVersion: strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/")}
+		for _, kind := range kinds {
+			kind, isCluster := strings.CutPrefix(kind, "*")
+			plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: plural.Resource, Kind: kind,
+				Namespaced: !isCluster, Verbs: metav1.Verbs{"get", "list", "patch"}})
+		}
+		answer = list
+	default:
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+	return true
+}
+
+const (
+	deploymentPath = "/apis/apps/v1/namespaces/kcp-system/deployments/lifecycle-manager"
+	inventoryPath  = "/api/v1/namespaces/kcp-system/configmaps/lifecycle-manager-inventory"
+)
+
+// TestInstall: the values of the installation before are kept, and an installation is not changed without an answer.
+func TestInstall(t *testing.T) {
+	s := newCluster(t)
+	stored := func() string {
+		text, _, _ := unstructured.NestedString(s.Object(inventoryPath).Object, "data", valuesKey)
+		return text
+	}
+	replicas := func() any {
+		n, _, _ := unstructured.NestedFieldNoCopy(s.Object(deploymentPath).Object, "spec", "replicas")
+		return n
+	}
+	for _, c := range []struct {
+		fixture.Case
+		replicas any
+		values   []string // parts of the stored values
+		writes   bool
+	}{
+		{Case: fixture.Case{Reason: "the first installation does not ask", Args: "install " +
+			"--image=registry.example.com/m:1 --set=replicas=2,agents.address=a.example.com:443",
+			Want: []string{"lifecycle manager (control-plane) in namespace kcp-system is ready"}},
+			replicas: 2.0, values: []string{"replicas: 2\n", "tag: 1\n", "flavour: control-plane\n"}, writes: true},
+		{Case: fixture.Case{Reason: "what stays, and what would change", Args: "install --set=replicas=3 --dry-run",
+			Want: []string{"change   value replicas: 2 → 3", "keep     value image.repository: \"registry.example.com/m\"",
+				"change   Deployment.apps kcp-system/lifecycle-manager"}}, replicas: 2.0, values: []string{"replicas: 2\n"}},
+		{Case: fixture.Case{Reason: "the answer is no", Args: "install --set=replicas=3", Input: "n\n",
+			Code: console.ExitFailed, Want: []string{"change   value replicas: 2 → 3",
+				"Change the lifecycle manager in namespace kcp-system", "nothing was changed"}},
+			replicas: 2.0, values: []string{"replicas: 2\n"}},
+		{Case: fixture.Case{Reason: "there is no answer", Args: "install --set=replicas=3", Code: console.ExitUsage,
+			Want: []string{"add --yes"}}, replicas: 2.0},
+		{Case: fixture.Case{Reason: "the answer is yes", Args: "install --set=replicas=3", Input: "y\n",
+			Want: []string{"is ready"}}, replicas: 3.0,
+			values: []string{"replicas: 3\n", "address: a.example.com:443\n"}, writes: true},
+		{Case: fixture.Case{Reason: "another flag", Args: "install --yes --set=logLevel=1",
+			Want: []string{"set      value logLevel: the default → 1", "keep     value replicas: 3"}}, replicas: 3.0,
+			values: []string{"replicas: 3\n", "logLevel: 1\n"}, writes: true},
+		{Case: fixture.Case{Reason: "the former values are dropped",
+			Args: "install --yes --reset-values --image=registry.example.com/m:2",
+			Want: []string{"drop     value replicas: 3 → the default", "change   value image.tag: 1 → 2"}}, replicas: 1.0,
+			values: []string{"tag: 2\n"}, writes: true},
+		{Case: fixture.Case{Reason: "a second installation has nothing of the first one", Args: "install -n other",
+			Code: console.ExitUsage, Want: []string{"names no registry"}}, replicas: 1.0},
+		{Case: fixture.Case{Reason: "nothing is kept of what is uninstalled", Args: "uninstall --yes",
+			Want: []string{"is removed"}}, writes: true},
+		{Case: fixture.Case{Reason: "so the image is not known", Args: "install", Code: console.ExitUsage,
+			Want: []string{"names no registry"}}},
+	} {
+		before := len(s.Writes())
+		c.Check(t, Commands, s.Kubeconfig)
+		wrote := false
+		for _, w := range s.Writes()[before:] { // the dry run of a new object is an access review, too
+			wrote = wrote || !strings.Contains(w, "/selfsubject")
+		}
+		if wrote != c.writes {
+			t.Errorf("%s: writes: %v", c.Reason, s.Writes()[before:])
+		}
+		if c.replicas == nil {
+			continue
+		}
+		if got := replicas(); got != c.replicas && got != int64(c.replicas.(float64)) {
+			t.Errorf("%s: %v replicas, want %v", c.Reason, got, c.replicas)
+		}
+		for _, want := range c.values {
+			if !strings.Contains(stored(), want) {
+				t.Errorf("%s: stored values without %q:\n%s", c.Reason, want, stored())
+			}
+		}
+	}
+}
+
+// TestOlderInstallation: an older klm recorded no values, so klm says that, and takes only those of the command.
+func TestOlderInstallation(t *testing.T) {
+	s := newCluster(t)
+	first := fixture.Run(t, Commands, s.Kubeconfig, "", "install", "--image=registry.example.com/m:1", "--set=replicas=2")
+	if first.Code != 0 {
+		t.Fatal(first.Err)
+	}
+	s.Change(t, inventoryPath, `{"data":{"values":null}}`)
+	for _, c := range []fixture.Case{
+		{Reason: "no image is known", Args: "install", Code: console.ExitUsage, Want: []string{"names no registry"}},
+		{Reason: "klm says that nothing is kept", Args: "install --image=registry.example.com/m:1 --dry-run",
+			Want: []string{"The values of the installation in namespace kcp-system are not recorded", "spec.replicas: 2 → 1"}},
+	} {
+		c.Check(t, Commands, s.Kubeconfig)
+	}
+	s.Change(t, deploymentPath, `{"metadata":{"annotations":{"meta.helm.sh/release-name":"klm"}}}`)
+	fixture.Case{Reason: "Helm has its own values", Args: "install --yes --image=registry.example.com/m:1",
+		Code: console.ExitFailed, Want: []string{"was installed by Helm: helm upgrade klm"}}.Check(t, Commands, s.Kubeconfig)
+	s.Forbidden = []string{"get configmaps"}
+	fixture.Case{Reason: "whoever may not read the values cannot keep them", Args: "install --image=registry.example.com/m:1",
+		Code: console.ExitForbidden, Want: []string{"get configmaps"}}.Check(t, Commands, s.Kubeconfig)
+}
+
+// TestMissing: what the manager needs and nobody has created is named, with the command that creates it.
+func TestMissing(t *testing.T) {
+	s := newCluster(t)
+	fixture.Case{Reason: "the Secret and the ConfigMap", Args: "install --image=registry.example.com/m:1 " +
+		"--set=maintenancePolicy.configMap=policy", Want: []string{
+		"missing: Secret lifecycle-manager-registry of flag --oci-registry-cred-secret: kubectl -n kcp-system create secret",
+		"missing: ConfigMap policy of flag --maintenance-policy-configmap: kubectl -n kcp-system create configmap",
+	}}.Check(t, Commands, s.Kubeconfig)
+}
