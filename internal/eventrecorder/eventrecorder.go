@@ -90,7 +90,8 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 		object := kindOf(o) + " " + o.GetName()
 		about := []any{"runtime", runtimeOf(regarding), "reason", reason, "object", object}
 		if kind == corev1.EventTypeWarning {
-			repeated, isNew := r.fold(strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00"), time.Now())
+			key := strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00")
+			repeated, isNew := r.fold(key, time.Now())
 			if !isNew {
 				return
 			}

@@ -103,9 +103,9 @@ func (v values) refuseCredentials() error {
 	if len(found) == 0 {
 		return nil
 	}
-	return console.Fail(console.ExitUsage, "%s: klm stores the values in a ConfigMap, and many may read the Deployment: "+
-		"put the credential into a Secret, and use extraEnv with valueFrom.secretKeyRef; extraArgs can refer to "+
-		"the variable as $(NAME)", strings.Join(found, ", "))
+	return console.Fail(console.ExitUsage, "%s: klm stores the values in a ConfigMap, and many may read the "+
+		"Deployment: put the credential into a Secret, and use extraEnv with valueFrom.secretKeyRef; extraArgs can "+
+		"refer to the variable as $(NAME)", strings.Join(found, ", "))
 }
 
 // credentials returns the paths of the values that are credentials, with the reason for each.
