@@ -152,11 +152,13 @@ func New(o Options) (*Agent, error) {
 		removalDelay: defaultRemovalDelay, listSlots: make(chan struct{}, maxLists),
 		running: map[versionedResource]*stream{},
 	}
-	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps", accept: "application/json",
+	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps",
 		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}
-	a.secret = &objectWatch[metav1.PartialObjectMetadata]{client: raw, resource: "secrets", accept: metadataOnly,
+	a.secret = &objectWatch[metav1.PartialObjectMetadata]{client: raw, resource: "secrets", metadata: true,
 		name: o.Secret, timeout: o.WatchTimeout, changed: a.applySecret,
-		failed: func(error) {}} // the Role of an older manager does not have this right
+		failed: func(err error) { // no problem of the agent: the Role of an older manager lacks this right
+			a.o.Log.V(1).Info("watching the Secret of the certificate", "error", fmt.Sprint(err))
+		}}
 	return a, nil
 }
 

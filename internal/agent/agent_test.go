@@ -69,9 +69,11 @@ func TestRun(t *testing.T) {
 		switch {
 		case r.URL.Path == "/api/v1/namespaces/kyma-system/secrets":
 			switch {
-			case r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-tls",
-				!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"):
+			case r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-tls":
 				w.WriteHeader(http.StatusForbidden)
+			case r.Header.Get("Accept") != "application/json;as=PartialObjectMetadata"+
+				map[bool]string{true: "List"}[r.URL.Query().Get("watch") == ""]+";g=meta.k8s.io;v=v1":
+				w.WriteHeader(http.StatusNotAcceptable) // as an API server does
 			case r.URL.Query().Get("watch") == "":
 				fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"skr-webhook-tls"}}]}`)
 			default:

@@ -22,15 +22,11 @@ type configMap struct {
 	Data map[string]string `json:"data"`
 }
 
-// metadataOnly is the media type of objects without spec, status and data.
-const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
-	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
 // objectWatch watches one object. T has the fields that are read.
 type objectWatch[T any] struct {
 	client   rest.Interface
 	resource string // such as configmaps, in the core group
-	accept   string // media type of the answers
+	metadata bool   // only the metadata of the object is read
 	name     types.NamespacedName
 	timeout  time.Duration         // duration of one watch
 	changed  func(to *T)           // called with nil if the object does not exist
@@ -75,8 +71,13 @@ func (w *objectWatch[T]) run(ctx context.Context) {
 
 // get requests the objects of the namespace.
 func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadCloser, error) {
-	request := w.client.Get().AbsPath("/api/v1/namespaces/"+w.name.Namespace+"/"+w.resource).SetHeader(
-		"Accept", w.accept)
+	accept := "application/json"
+	if w.metadata && query.Get("watch") != "" {
+		accept += ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	} else if w.metadata {
+		accept += ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	}
+	request := w.client.Get().AbsPath("/api/v1/namespaces/"+w.name.Namespace+"/"+w.resource).SetHeader("Accept", accept)
 	for name := range query {
 		request.Param(name, query.Get(name))
 	}
