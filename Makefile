@@ -32,13 +32,13 @@ build: ## build manager, playground and sample operator into bin/
 bin/kubectl: playground/go.mod
 	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl,120) && touch ../bin/kubectl
 
-# The playground tests programs of another module, so cached results do not apply (-count=1). Its slowest package runs first.
-# Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait, so six run at a time (-parallel).
+# The playground tests programs of another module, so cached results do not apply (-count=1). `lint` vets, so tests do not (-vet).
+# Its slowest package runs first. Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait (-parallel).
 test: bin/golangci-lint bin/controller-gen ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
-	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
+	CGO_ENABLED=1 go test -race -vet=off -timeout 10m ./... || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=300x FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
-	(cd playground && GOGC=400 go test -count=1 -timeout 45m -parallel 6 ./scenario ./...) || failed="$$failed scenarios"; \
+	(cd playground && GOGC=400 go test -count=1 -vet=off -timeout 45m -parallel 6 ./scenario ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
 check-generated: bin/controller-gen ## fail if generated files differ from their sources
@@ -64,9 +64,9 @@ run: ## run the manager with the current KUBECONFIG: make run ARGS="--oci-regist
 lint: bin/golangci-lint ## run the linter over both modules
 	@r=0; bin/golangci-lint run ./... || r=1; cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./... || r=1; exit $$r
 
-fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m, or 300x inputs)
-	@for p in $$(go list $(FUZZPKGS)); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m, or 300x inputs); each test binary is linked once
+	@go list -f '{{.ImportPath}} {{.Dir}}' $(FUZZPKGS) | while read -r p dir; do all=$$(grep -hos '^func Fuzz[A-Za-z0-9]*' $$dir/*_test.go | cut -c6-); \
+	[ -z "$$all" ] || go test -c -vet=off -fuzz . -o bin/fuzz.test $$p || exit 1; for f in $$all; do (cd $$dir && "$(CURDIR)/bin/fuzz.test" -test.run '^$$' -test.fuzz "^$$f$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$p") </dev/null || { echo "FAIL: $$p $$f"; exit 1; }; done; done
 
 cross: ; @for p in linux/arm64 darwin/arm64 windows/amd64; do GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./render/process || exit 1; done ## compile for other platforms
 clean: ; @rm -rf bin ## remove bin/

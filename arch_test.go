@@ -214,7 +214,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestForeignImports: what a room may take from other modules, where that is less than everything.
+// TestForeignImports checks the packages that may import only some of the other Go modules.
 func TestForeignImports(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

@@ -22,7 +22,6 @@ var largePackages = map[string]string{
 		"their own are below it",
 	"internal/runtimes": "the life of a connection: credential, owner, circuit breaker, watches and subscribers; its " +
 		"parts share one lock",
-	"internal/shard": "the protocol of Leases and all that it protects: what holds, and why, has to be read together",
 	"api/v1beta2":    "types with their documentation, which is most of the text",
 }
 

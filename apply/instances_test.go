@@ -65,7 +65,7 @@ func TestListInstances(t *testing.T) {
 	}
 }
 
-// TestListInstancesPages: the API server counts what is not on the page.
+// TestListInstancesPages checks that the count includes the objects that the API server did not return with the page.
 func TestListInstancesPages(t *testing.T) {
 	s := newServer(t)
 	s.serve(thingKind)

@@ -281,7 +281,8 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestRedirect: what a repository may lead to, and with which credentials. Nothing is requested.
+// TestRedirect checks which addresses a repository may redirect to, and which of them get the credentials. No request
+// is sent.
 func TestRedirect(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string

@@ -454,8 +454,8 @@ func TestAnnotation(t *testing.T) {
 	}
 }
 
-// Round trips of random objects. There and back gives the same object; and whatever is edited on one side, with the
-// annotation of an object from the other, is what one finds there after going there and back.
+// Round trips of random objects: an object that is converted and converted back is the same. This also holds for an
+// object that was edited after its conversion, and still has the annotation of the original.
 
 func FuzzKyma(f *testing.F) {
 	fuzzBoth(f, (*Kyma).ConvertTo, (*Kyma).ConvertFrom,

@@ -268,9 +268,9 @@ func (m *Module) lintSizes() []content.Finding {
 		}
 	}
 	for _, o := range m.Objects {
-		if text, err := yamlOf(o); err == nil && len(text) > maxObject {
+		if text, err := o.MarshalJSON(); err == nil && len(text) > maxObject { // YAML can have twice as many bytes
 			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
-				fmt.Sprintf("it has %d bytes: an API server takes about %d", len(text), maxObject)))
+				fmt.Sprintf("it has %d bytes as JSON: an API server takes about %d", len(text), maxObject)))
 		}
 	}
 	return findings

@@ -305,3 +305,32 @@ func TestLintObjects(t *testing.T) {
 		}
 	}
 }
+
+// TestLintSizes: an object is as large as the JSON that is sent, not as its YAML, whose lists of lists are indented.
+func TestLintSizes(t *testing.T) {
+	deep := func(lines int) string {
+		text, indent := "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec:\n", "  "
+		for range 20 {
+			text, indent = text+indent+"a:\n", indent+"  "
+		}
+		return text + strings.Repeat(indent+"- twenty-letters-a-line\n", lines)
+	}
+	for _, c := range []struct {
+		reason   string
+		manifest string
+		want     string
+	}{
+		{"its YAML alone is larger", deep(30_000), ""},
+		{"an API server refuses it", deep(60_000), "bytes as JSON"},
+	} {
+		got := ""
+		for _, f := range moduleOf(t, "1.0.0", c.manifest).lintSizes() {
+			if strings.Contains(f.What, "API server takes") {
+				got += f.String()
+			}
+		}
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%d bytes, %s: got %q, want %q", len(c.manifest), c.reason, got, c.want)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func (m *Module) lintWays(previous *Module) []content.Finding {
 	return findings
 }
 
-// lintWayBack returns what the bundles say against going back to the previous version.
+// lintWayBack returns the findings in the bundles that make a way back to the previous version impossible or risky.
 func (m *Module) lintWayBack(previous *Module) []content.Finding {
 	var findings []content.Finding
 	add := func(level content.Level, where, format string, args ...any) {

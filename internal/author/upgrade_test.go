@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// TestWayBack: what the bundles say about going back to the previous version, and about what is declared.
+// TestWayBack checks the findings about the way back to the previous version, and about its declaration.
 func TestWayBack(t *testing.T) {
 	second := strings.Replace(definition, "storage: true", "storage: false", 1) + `    - name: v9
       served: true

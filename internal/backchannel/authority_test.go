@@ -22,7 +22,7 @@ type root struct {
 	key *ecdsa.PrivateKey
 }
 
-// certRequest is what a certificate should be like. Zero is a valid one for a client.
+// certRequest describes a certificate. The zero value is a valid certificate of a client.
 type certRequest struct {
 	name     string
 	uid      string // with the URI of our authority, and its back-dating

@@ -15,7 +15,7 @@ import (
 // small is a certificate that does not change, or the fuzzer would take it for a discovery each time.
 const small = "MIHFMHmgAwIBAgIBATAFBgMrZXAwDDEKMAgGA1UEAxMBYTAgFw0yMzExMTQyMjEzMjBaGA8yMDk2MTAwMjA3MDY0MFowDDEKMAgGA1UEAxMBYTAqMAUGAytlcAMhALLVgy0ZlRrAgA9sKyY5nFOglaSVJUV/2nUBqYPM7jnjMAUGAytlcANBAPEUV6IDIf/Y0EqsTYi57cyn/vCXUbeyW3BxkzMQg+kXtHwwr1EWkIm9Isrd7SmW8iJgysVQurXRvKeO+dMtgAw="
 
-// FuzzHeader: whatever an ingress passes on, reading it ends, and what was read can be written and read again.
+// FuzzHeader parses any header of an ingress. A header that is accepted can be formatted, and parsed again.
 func FuzzHeader(f *testing.F) {
 	der, err := base64.StdEncoding.DecodeString(small)
 	if err != nil {
@@ -42,7 +42,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// FuzzRequest: whatever a runtime posts, there is an answer that fits, and a body is delivered for nobody else.
+// FuzzRequest posts any body. The answer has the right status, and the body is never delivered for another runtime.
 func FuzzRequest(f *testing.F) {
 	ca := newRoot(f, "ca")
 	header := clientcert.FormatHeader(ca.issue(f, certRequest{name: "a"}).Certificate)

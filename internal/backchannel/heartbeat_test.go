@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// notified is what a tracker has notified.
+// notified counts the notifications of a tracker.
 type notified struct{ missed, changed int }
 
-// newCountingBoard returns a tracker, and a function that says what it has notified.
+// newCountingBoard returns a tracker, and a function that returns its notifications.
 func newCountingBoard() (*tracker, func() notified) {
 	var missed, changed atomic.Int64
 	o := Options{Missed: func(string) { missed.Add(1) }, Changed: func(string) { changed.Add(1) }}
@@ -307,7 +307,7 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// BenchmarkHear: what a plain heartbeat costs, without the network.
+// BenchmarkHear measures a heartbeat without changes, without the network.
 func BenchmarkHear(b *testing.B) {
 	tracker, _ := newCountingBoard()
 	id, h := protocol.Identity{CommonName: "a", Root: "r"}, protocol.Heartbeat{BootID: "x", Version: "1"}

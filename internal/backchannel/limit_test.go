@@ -50,7 +50,7 @@ func tryDial(e *ear, trusted *root, own *tls.Certificate) (*tls.Conn, error) {
 	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.ServingAddress(), config)
 }
 
-// ends reads until the other side closes the connection, and returns what it said.
+// ends reads until the other side closes the connection, and returns the text.
 func ends(t testing.TB, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
@@ -125,7 +125,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestHandshakes: what is refused before there is a request.
+// TestHandshakes checks which connections are refused before their first request.
 func TestHandshakes(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)

@@ -31,7 +31,7 @@ const (
 	waitTimeout = 10 * time.Second
 )
 
-// ear is a listener of a test, and what it has notified.
+// ear is a listener of a test, with its notifications.
 type ear struct {
 	*Listener
 	plain string // where plain HTTP is served
@@ -544,7 +544,7 @@ func TestRecordedEvent(t *testing.T) {
 	}
 }
 
-// TestIdentityDecides: whatever a body says, it is about the runtime of the certificate.
+// TestIdentityDecides checks that a report is for the runtime of the certificate, even if its body names another one.
 func TestIdentityDecides(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
@@ -567,7 +567,8 @@ func TestIdentityDecides(t *testing.T) {
 	}
 }
 
-// TestForeverOpen: what a connection was opened with may end while it is open.
+// TestForeverOpen checks connections that stay open while a root is removed, a certificate is revoked or expires, or a
+// Kyma is replaced.
 func TestForeverOpen(t *testing.T) {
 	first, second, third := newRoot(t, "ca"), newRoot(t, "ca"), newRoot(t, "ca")
 	e := listen(t, nil, first)

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// TestMetrics: metrics count what has happened.
+// TestMetrics checks the values of all metrics of the listener.
 func TestMetrics(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.HeartbeatTimeout, o.RuntimeMetrics = 300*time.Millisecond, true }, ca)

@@ -84,6 +84,38 @@ func TestFormerFlags(t *testing.T) {
 	}
 }
 
+// TestFormerDefaults compares the defaults that the guide states with those of the flags.
+func TestFormerDefaults(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/guide/migration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, n := newFlags(), 0
+	row := regexp.MustCompile(`(?m)^\| (`+"`--[^|]+`"+`) \| the defaults are (.+) instead of .* \|$`)
+	for _, m := range row.FindAllStringSubmatch(string(guide), -1) {
+		names := regexp.MustCompile("`--([^`]+)`").FindAllStringSubmatch(m[1], -1)
+		values := strings.FieldsFunc(strings.ReplaceAll(m[2], " and ", ", "), func(r rune) bool {
+			return r == ',' || r == ' '
+		})
+		if len(names) != len(values) {
+			t.Errorf("%s has %d flags and %d values", m[0], len(names), len(values))
+			continue
+		}
+		for i, name := range names {
+			flag := f.Lookup(name[1])
+			if flag == nil {
+				t.Errorf("--%s does not exist", name[1])
+			} else if flag.DefValue != values[i] && flag.DefValue != values[i]+"0s" {
+				t.Errorf("the default of --%s is %s, the guide has %s", name[1], flag.DefValue, values[i])
+			}
+			n++
+		}
+	}
+	if n < 8 {
+		t.Errorf("found %d flags: is the guide still written as before?", n)
+	}
+}
+
 func TestParse(t *testing.T) {
 	cases := map[string]struct {
 		reason string

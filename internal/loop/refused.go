@@ -46,9 +46,11 @@ func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 	return nil
 }
 
-// isRefusal reports whether the API server will refuse the same status again: it is invalid or too large.
+// isRefusal reports whether the API server will refuse the same status again: it is invalid or too large, or a policy
+// or a webhook forbids it. If the manager lacks the right to write any status, the report is refused, too.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsForbidden(err) ||
 		strings.Contains(err.Error(), "request is too large") || // etcd
 		strings.Contains(err.Error(), "larger than max") // the client of etcd
 }

@@ -23,6 +23,7 @@ func TestRefusedStatus(t *testing.T) {
 	invalid.ErrStatus.Message = "\x1b[31mstatus.modules: Too many\nsecond line " + strings.Repeat("x", 10_000)
 	large := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
 		Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"}}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "kymas"}, "a", errors.New("by a policy"))
 	cases := map[string]struct {
 		reason  string
 		refusal error
@@ -31,6 +32,7 @@ func TestRefusedStatus(t *testing.T) {
 		"Invalid":  {"the CRD does not allow it", invalid, true},
 		"TooLarge": {"for the API server", apierrors.NewRequestEntityTooLargeError("limit is 3145728"), true},
 		"Etcd":     {"for etcd", large, true},
+		"Policy":   {"an admission policy forbids it", forbidden, true},
 		"Other":    {"it is sent again", errors.New("connection refused"), false},
 		"Conflict": {"another writer was first", apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("x")), false},
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard/shardcache"
 )
 
 // replica contains the parts with which this replica shares the work with other replicas. Either the leader does all
@@ -34,9 +35,9 @@ import (
 type replica struct {
 	cfg     *rest.Config
 	options ctrl.Options
-	leading *leadingEvents // nil without leader election
-	cache   *shard.Cache   // nil without shards
-	keeper  *shard.Keeper  // nil without shards
+	leading *leadingEvents    // nil without leader election
+	cache   *shardcache.Cache // nil without shards
+	keeper  *shard.Keeper     // nil without shards
 	// fence wraps a transport. The wrapped transport refuses the requests of a reconcile whose shard was lost. nil
 	// without shards.
 	fence func(http.RoundTripper) http.RoundTripper
@@ -92,7 +93,7 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 
 // newKeeper returns the Keeper of the shards of this replica.
 func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resourcelock.LeaseLock,
-	sharded *shard.Cache) (*shard.Keeper, error) {
+	sharded *shardcache.Cache) (*shard.Keeper, error) {
 	address, err := listenerAddress(c)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, 
 // cache contains only the Kymas and Manifests of the shards that the replica holds. The cache contains all access
 // Secrets, because a missing access Secret means that the cluster no longer exists. That decision must not depend on a
 // label that somebody can remove.
-func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
+func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, error) {
 	over, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("building the HTTP client of the cache: %w", err)
@@ -167,11 +168,11 @@ func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	sharded, err := shard.NewCache(shard.CacheOptions{
+	sharded, err := shardcache.NewCache(shardcache.CacheOptions{
 		Base: all, Scheme: o.Scheme,
 		NewShardCache: func(n int) (cache.Cache, error) {
 			of := base
-			of.ByObject, of.DefaultLabelSelector = nil, shard.Selector(n)
+			of.ByObject, of.DefaultLabelSelector = nil, shardcache.Selector(n)
 			return watchdecode.NewCache(cfg, of)
 		},
 		NewShardClient: func(from cache.Cache) (client.Client, error) {
@@ -195,7 +196,7 @@ func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 }
 
 // newShardedClient returns the client of a replica with shards.
-func newShardedClient(cfg *rest.Config, o client.Options, sharded *shard.Cache) (client.Client, error) {
+func newShardedClient(cfg *rest.Config, o client.Options, sharded *shardcache.Cache) (client.Client, error) {
 	others, err := newClient(cfg, o)
 	if err != nil {
 		return nil, fmt.Errorf("building the client: %w", err)
@@ -205,7 +206,7 @@ func newShardedClient(cfg *rest.Config, o client.Options, sharded *shard.Cache) 
 	if err != nil {
 		return nil, fmt.Errorf("building the client without cache: %w", err)
 	}
-	return shard.NewClient(sharded, others, live), nil
+	return shardcache.NewClient(sharded, others, live), nil
 }
 
 // addTo sets the event recorder of leader election. addTo also adds the Keeper and the Labeler of shards to the
@@ -218,7 +219,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	if r.keeper == nil {
 		return nil
 	}
-	selector, err := shard.UnassignedSelector()
+	selector, err := shardcache.UnassignedSelector()
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	if err != nil {
 		return err
 	}
-	labeler, err := shard.NewLabeler(ctx, shard.LabelerOptions{
+	labeler, err := shardcache.NewLabeler(ctx, shardcache.LabelerOptions{
 		Keeper: r.keeper, Cache: r.cache, Unassigned: unassigned, Client: live, Log: mgr.GetLogger().WithName("shards"),
 	})
 	if err != nil {

@@ -795,7 +795,7 @@ func TestTags(t *testing.T) {
 	wantReason(t, err, ocm.ArtifactNotFound)
 }
 
-// TestRetry: what was remembered before a person requested a retry is not used, and what a retry has found is.
+// TestRetry checks that a requested retry reads the registry again, and that its result is returned from then on.
 func TestRetry(t *testing.T) {
 	s := newServer(t)
 	r, c := open(t, Options{Host: "http://" + s.host()})
@@ -1171,7 +1171,7 @@ func TestLayerTooLarge(t *testing.T) {
 	}
 }
 
-// TestContent: the digest of the content changes with what is installed, and with nothing else.
+// TestContent checks that the digest of the content changes if the installed objects change, and in no other case.
 func TestContent(t *testing.T) {
 	chart := "  - {name: chart, access: {type: helm, helmRepository: \"https://c\", helmChart: \"shop:1.0.0\"}}\n"
 	descriptorV2 := strings.Replace(descriptorV2, "config, access: {type: localBlob}",

@@ -505,8 +505,8 @@ func (m *model) preflight(*rapid.T) {
 	}
 }
 
-// finish heals everything, approves everything, and lets the controllers work. Then every rollout has to end, or to
-// name what a person has to do (22), and everybody has the version (23).
+// finish ends all faults, approves all stages, and lets the controllers work. Then every rollout has ended or names an
+// action for a person (22), and all runtimes have the version (23).
 func (m *model) finish(t *rapid.T) {
 	m.preflown = nil
 	for range 400 {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// errShardLost is the error of a reconcile whose shard was lost. The context of the reconcile is cancelled with it, and
+// ErrLost is the error of a reconcile whose shard was lost. The context of the reconcile is cancelled with it, and
 // further requests of the reconcile fail with it.
-var errShardLost = errors.New("the shard of this runtime is not held any more")
+var ErrLost = errors.New("the shard of this runtime is not held any more")
 
 // fence is the value that the context of a reconcile contains: the shard that the reconcile needs.
 type fence struct {
@@ -68,12 +68,12 @@ func CheckHeld(ctx context.Context) error {
 	if !in || h.tenure.ctx.Err() == nil && h.keeper.isLeaseValid() {
 		return nil
 	}
-	return errShardLost
+	return ErrLost
 }
 
-// shardOf returns the shard of the reconcile to which a context belongs. shardOf returns -1 if the context belongs to
-// no reconcile.
-func shardOf(ctx context.Context) int {
+// OfReconcile returns the shard of the reconcile to which a context belongs. OfReconcile returns -1 if the context
+// belongs to no reconcile.
+func OfReconcile(ctx context.Context) int {
 	if h, in := ctx.Value(fenceKey{}).(fence); in {
 		return h.tenure.shard
 	}

@@ -225,7 +225,7 @@ func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lea
 func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (
 	*coordinationv1.Lease, error) {
 	if !k.isLeaseValid() {
-		return nil, errShardLost
+		return nil, ErrLost
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.opts.requestTimeout())
 	defer cancel()

@@ -45,8 +45,7 @@
 // receives this change, writes itself into the Lease, and fills its cache. A replica that shuts down ends its
 // reconciles in the same way. The replica then deletes its own Lease, which frees all its shards at once.
 //
-// [Cache] and [Client] limit a controller-runtime manager to the shards of its replica. Kymas and Manifests are in one
-// small cache for each shard, selected by label. [Labeler] writes this label on objects that do not have it.
+// Package shardcache limits the caches and clients of a controller-runtime manager to the shards of its replica.
 //
 // # What it does not do
 //

@@ -97,8 +97,8 @@ func TestAssignMovesLittle(t *testing.T) {
 				}
 			}
 		}
-		// Chance alone moves 64/(n+1) to the newcomer. The limit on what one may have moves some more, 9 of 64 on
-		// average at 16.
+		// Rendezvous hashing alone moves 64/(n+1) shards to the new replica. The maximum for one replica moves some
+		// more, on average 9 of 64 with 16 replicas.
 		if mean := float64(gained) / rounds; mean > float64(maxShards(n+1)) {
 			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
 		}

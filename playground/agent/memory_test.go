@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
 // BenchmarkMemory runs the agent as a process of its own, on 5,000 objects of which each changes once, and prints how
@@ -136,11 +137,9 @@ type process struct {
 // process builds and starts the agent, and waits until it is ready.
 func (w *world) process(b testing.TB) *process {
 	b.Helper()
-	binary := filepath.Join(b.TempDir(), "runtime-watcher")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", binary, "./cmd/runtime-watcher")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("building: %v\n%s", err, out)
+	bin := b.TempDir()
+	if err := program.Build("../..", bin, program.Agent); err != nil {
+		b.Fatal(err)
 	}
 	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, w.kubeconfig, 0o600); err != nil {
@@ -148,7 +147,7 @@ func (w *world) process(b testing.TB) *process {
 	}
 	webhook, metrics := freePort(b), freePort(b)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
-	command := exec.CommandContext(ctx, binary, "--bind-address=127.0.0.1", "--watchlist="+w.namespace+"/watches")
+	command := exec.CommandContext(ctx, filepath.Join(bin, program.Agent), "--bind-address=127.0.0.1", "--watchlist="+w.namespace+"/watches")
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.Env = append(os.Environ(),
 		"CA_CERT="+w.options.CA, "TLS_CERT="+w.options.Certificate, "TLS_KEY="+w.options.Key,

@@ -1,8 +1,6 @@
 package chaos
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -14,23 +12,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
 // TestRun makes one short round on two runtimes. `make chaos` makes longer runs.
 func TestRun(t *testing.T) {
 	ctrl.SetLogger(logr.Discard()) // of our own clients
 	bin := t.TempDir()
-	for program, folder := range map[string]string{"lifecycle-manager": "../..", "runtime-watcher": "../..",
-		"sample-operator": ".."} {
-		source := "./cmd/" + program
-		if program == "sample-operator" {
-			source = "./sample/operator"
-		}
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, program), source)
-		build.Dir, build.Stdout, build.Stderr = folder, os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			t.Fatalf("building %s: %v", program, err)
-		}
+	if err := program.Build("../..", bin, program.Manager, program.Agent, program.Operator); err != nil {
+		t.Fatal(err)
 	}
 	report, err := Run(t.Context(), Options{Dir: filepath.Join(t.TempDir(), "landscape"), Bin: bin, Seed: 1,
 		Runtimes: []string{"runtime-a", "runtime-b"}, Round: 12 * time.Second, Pace: 3, Idle: 2 * time.Second,

@@ -22,7 +22,7 @@ import (
 type fault struct {
 	name    string
 	targets func(runtimes []string) []string // objects that it may concern
-	needs   string                           // it needs this part of its target alone
+	needs   string                           // no other fault may use this part of the target at the same time
 	// shortest and longest limit its duration. Both are zero if it has no end.
 	shortest, longest time.Duration
 	// begin injects it. undo ends it and is called until it succeeds; it is nil if there is nothing to end. begin is
@@ -30,7 +30,7 @@ type fault struct {
 	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
 }
 
-// thing returns what the fault needs for itself.
+// thing returns the name of the resource that only one fault at a time may use.
 func (f fault) thing(target string) string { return f.needs + "/" + target }
 
 // faults are all faults, in the order of the random choice. A new fault at the end changes the plans of all seeds.

@@ -24,7 +24,7 @@ import (
 // undo ends a fault.
 type undo = func(context.Context) error
 
-// errNothing means that there is nothing yet that a fault could concern.
+// errNothing means that no object exists yet to which the fault applies.
 var errNothing = errors.New("there is no such object now")
 
 // choose returns a random object of a module in a runtime.

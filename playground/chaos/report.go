@@ -119,28 +119,21 @@ func (r *run) rest(ctx context.Context) (picture, usage, error) {
 }
 
 func (r *run) usage(ctx context.Context) (u usage, err error) {
-	for metric, into := range map[string]*float64{"go_goroutines": &u.Goroutines, "process_open_fds": &u.Files,
-		"go_gc_heap_live_bytes": &u.Live} {
-		if *into, err = r.land.Metric(ctx, metric); err != nil {
-			return usage{}, err
-		}
-	}
-	return u, nil
+	all, err := r.land.Metrics(ctx)
+	return usage{Goroutines: all.Sum("go_goroutines"), Files: all.Sum("process_open_fds"),
+		Live: all.Sum("go_gc_heap_live_bytes")}, err
 }
 
 // settle waits until the manager's queues are empty and no reconcile has run for some time.
 func (r *run) settle(ctx context.Context) error {
 	before, since := -1.0, time.Now()
 	return r.await(ctx, r.options.Heal, func(ctx context.Context) string {
-		var busy, reconciles float64
-		for metric, into := range map[string]*float64{"workqueue_depth": &busy,
-			"controller_runtime_active_workers": &busy, "controller_runtime_reconcile_total": &reconciles} {
-			n, err := r.land.Metric(ctx, metric)
-			if err != nil {
-				return err.Error()
-			}
-			*into += n
+		all, err := r.land.Metrics(ctx)
+		if err != nil {
+			return err.Error()
 		}
+		busy := all.Sum("workqueue_depth") + all.Sum("controller_runtime_active_workers")
+		reconciles := all.Sum("controller_runtime_reconcile_total")
 		if busy != 0 || reconciles != before {
 			before, since = reconciles, time.Now()
 		}

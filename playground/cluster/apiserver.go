@@ -40,7 +40,8 @@ const (
 	issuer       = "https://kubernetes.default.svc.cluster.local" // issuer of ServiceAccount tokens
 	serviceRange = "10.96.0.0/16"                                 // addresses of Services; pods have 10.128.0.0/9
 
-	pollInterval = 20 * time.Millisecond
+	pollInterval    = 20 * time.Millisecond
+	maxPollInterval = 150 * time.Millisecond // of a check that reads from the API server or etcd
 )
 
 // kubernetesVersion returns the version of Kubernetes that this program contains, as in "v1.37.1". Kubernetes itself
@@ -256,15 +257,13 @@ func (s *apiServer) awaitUse(ctx context.Context) error {
 // await polls until the check succeeds, the server ends, or the context ends. The returned error contains the last
 // error of the check.
 func (s *apiServer) await(ctx context.Context, what string, check func() error) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for {
+	for delay := pollInterval; ; delay = min(delay*5/4, maxPollInterval) {
 		err := check()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-ticker.C:
+		case <-time.After(delay):
 		case <-s.ended:
 			return fmt.Errorf("%s: it ended: %w (see the servers' log)", what, errors.Join(s.err, err))
 		case <-ctx.Done():

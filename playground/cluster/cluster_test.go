@@ -52,7 +52,7 @@ const hostVerb = "run-as-host"
 // processVerb makes the test binary the process of a pod.
 const processVerb = "run-as-pod"
 
-// deadline bounds every wait of a test; what is waited for takes a few seconds at most.
+// deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
 // the clusters that tests share; a test works in a namespace of its own

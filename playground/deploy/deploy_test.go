@@ -26,6 +26,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
@@ -49,17 +50,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
-	for _, program := range []struct{ module, folder, name string }{
-		{"../..", "./cmd/klm", "klm"}, {"../..", "./cmd/lifecycle-manager", "lifecycle-manager"},
-		{"../..", "./cmd/runtime-watcher", "runtime-watcher"}, {"..", "./sample/operator", "sample-operator"},
-		{"..", "k8s.io/kubernetes/cmd/kubectl", "kubectl"},
-	} {
-		build := exec.Command("go", "build", "-o", filepath.Join(bin, program.name), program.folder)
-		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintf(os.Stderr, "building %s: %v\n", program.folder, err)
-			return 1
-		}
+	if err := program.Build("../..", bin, program.KLM, program.Manager, program.Agent, program.Operator,
+		program.Kubectl); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return m.Run()
 }
@@ -121,7 +115,7 @@ func install(t *testing.T, l *landscape.Landscape, args ...string) {
 	}
 }
 
-// await waits until look says yes; what it says last is in the failure.
+// await waits until look returns true. The failure contains the last text that look returned.
 func await(t *testing.T, what string, look func(context.Context) (bool, string)) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -515,7 +509,7 @@ func less(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// versions are the resource versions of what an installation consists of.
+// versions returns the resource versions of the objects of an installation.
 func versions(t *testing.T, l *landscape.Landscape) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -525,8 +519,8 @@ func versions(t *testing.T, l *landscape.Landscape) map[string]string {
 	return all
 }
 
-// ours returns what bears the label of the manager; of Deployments only the specification counts, since their status
-// may change at any time.
+// ours returns the objects with the label of the manager. The status of Deployments is left out, because it may change
+// at any time.
 func ours(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
 	t.Helper()
 	var all []unstructured.Unstructured

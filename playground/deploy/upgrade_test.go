@@ -146,7 +146,7 @@ func follow(t *testing.T, l *landscape.Landscape, commands string) {
 	t.Logf("%s", out)
 }
 
-// inShell runs commands in a folder, with the control plane's kubeconfig, and returns what they have printed.
+// inShell runs commands in a folder, with the control plane's kubeconfig, and returns their output.
 func inShell(ctx context.Context, folder string, l *landscape.Landscape, commands string) ([]byte, error) {
 	shell := exec.CommandContext(ctx, "bash", "-s")
 	shell.Dir, shell.Stdin = folder, strings.NewReader(
@@ -191,7 +191,7 @@ func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 	})
 }
 
-// disableModule takes the module away again: the inventory of before is enough for that.
+// disableModule disables the module. The manager removes it with the inventory that the former manager has written.
 func disableModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	if err := l.Edit(t.Context(), "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = nil }); err != nil {
@@ -261,7 +261,7 @@ func installModule(t *testing.T, c client.WithWatch) {
 	applyAll(t, c, previousManager, objects)
 }
 
-// pushModule pushes what the module is made of, of which the catalog has the rest.
+// pushModule pushes the layers and the component version of the module. Its objects in the catalog exist already.
 func pushModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	v := sample.Versions()[0]

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
 const guides = "../../docs/guide/"
@@ -39,24 +41,12 @@ func run(m *testing.M) int {
 
 // build puts the programs into bin.
 func build() error {
-	kube, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").Output()
-	if err != nil {
-		return fmt.Errorf("asking for the version of Kubernetes: %w", err)
+	bin := filepath.Join(folder, "bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		return err
 	}
-	version := "-ldflags=-X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(string(kube))
-	for _, b := range [][]string{
-		{"../..", "-o", folder + "/bin/", "./cmd/..."},
-		{"..", "-o", folder + "/bin/sample-operator", "./sample/operator"},
-		{"..", version, "-o", folder + "/bin/playground", "./cmd/playground"},
-		{"..", version, "-o", folder + "/bin/kubectl", "k8s.io/kubernetes/cmd/kubectl"},
-	} {
-		build := exec.Command("go", append([]string{"build"}, b[1:]...)...)
-		build.Dir, build.Stdout, build.Stderr = b[0], os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("building %s: %w", b[len(b)-1], err)
-		}
-	}
-	return nil
+	return program.Build("../..", bin, program.KLM, program.Manager, program.Agent, program.Operator,
+		program.Playground, program.Kubectl)
 }
 
 // readyTime bounds the start of the landscape.

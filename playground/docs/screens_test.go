@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "draw the pictures of the README anew")
 
 const images = "../../docs/images/"
 
-// screens are the pictures of the README, and what is printed in them.
+// screens are the pictures of the README, with the commands whose output they show.
 var screens = map[string]string{
 	"klm-status.svg": "klm status",
 	"klm-why.svg":    "klm why runtime-a",

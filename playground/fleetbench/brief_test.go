@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
 // TestMain makes the test binary also serve as the control plane, in a separate process.
@@ -90,15 +90,14 @@ var limits = []limit{
 
 // TestBrief runs all scenarios with --brief and a few clusters. It fails if a figure exceeds its limit.
 func TestBrief(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "lifecycle-manager")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/lifecycle-manager")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the manager: %v\n%s", err, out)
+	bin := t.TempDir()
+	if err := program.Build("../..", bin, program.Manager); err != nil {
+		t.Fatal(err)
 	}
 	o := &options{
-		Clusters: []int{100}, Modules: 1, Objects: 10, Scenario: "all", WatchMode: config.WatchAgent, Manager: binary,
-		Idle: time.Second, Edits: 10, Replicas: 1, Brief: true, Keep: t.TempDir(),
+		Clusters: []int{100}, Modules: 1, Objects: 10, Scenario: "all", WatchMode: config.WatchAgent,
+		Manager: filepath.Join(bin, program.Manager), Idle: time.Second, Edits: 10, Replicas: 1, Brief: true,
+		Keep: t.TempDir(),
 	}
 	list, err := o.validate()
 	if err != nil {

@@ -153,7 +153,7 @@ func kubeconfigFor(t testing.TB, c *rest.Config) string {
 	return file
 }
 
-// cost is what a run of klm has taken.
+// cost is the time and the memory of a run of klm.
 type cost struct {
 	seconds float64
 	cpu     float64 // seconds of processors

@@ -151,8 +151,8 @@ func pushIndex(image string) error {
 	return remote.WriteIndex(tag, index)
 }
 
-// prepareReader makes what the reader of the guide has: keys, the operator, a program kubectl, and the kubeconfig of a
-// runtime.
+// prepareReader creates the files of a reader of the guide: keys, the operator, a program kubectl, and the kubeconfig
+// of a runtime.
 func prepareReader(t *testing.T, dir string) {
 	t.Helper()
 	if err := writeKeys(filepath.Join(dir, "signing"), "rsa"); err != nil {
@@ -212,7 +212,7 @@ func kubectl(args []string) error {
 	return nil
 }
 
-// forgetGreeter takes away what the guide has made in the clusters.
+// forgetGreeter deletes the objects that the guide has created in the clusters.
 func forgetGreeter(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	if out, err := exec.Command(filepath.Join(bin, "klm"), "--kubeconfig", fleetKubeconfig(l), "runtime", "remove",

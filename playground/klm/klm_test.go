@@ -29,6 +29,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -58,17 +59,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
-	for _, program := range []struct{ module, folder, name string }{
-		{"../..", "./cmd/klm", "klm"}, {"../..", "./cmd/lifecycle-manager", "lifecycle-manager"},
-		{"../..", "./cmd/runtime-watcher", "runtime-watcher"}, {"..", "./sample/operator", "sample-operator"},
-		{"..", "./cmd/playground", "playground"},
-	} {
-		build := exec.Command("go", "build", "-o", filepath.Join(bin, program.name), program.folder)
-		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintf(os.Stderr, "building %s: %v\n", program.folder, err)
-			return 1
-		}
+	if err := program.Build("../..", bin, program.KLM, program.Manager, program.Agent, program.Operator,
+		program.Playground); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	if err := os.Symlink("klm", filepath.Join(bin, "kubectl-lifecycle")); err != nil {
 		fmt.Fprintln(os.Stderr, "naming klm as a plugin:", err)
@@ -187,7 +181,7 @@ func runScripts(t *testing.T, files ...string) {
 	})
 }
 
-// deadline bounds every wait; what is waited for takes a few seconds at most.
+// deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 90 * time.Second
 
 // commands are those of the scripts, beside those of package testscript:
@@ -285,7 +279,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	},
 }
 
-// object returns an object to look for; kind is KIND.VERSION.GROUP.
+// object returns an object with only its kind and name, for a request. kind is KIND.VERSION.GROUP.
 func object(cluster, kind, name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	k, rest, _ := strings.Cut(kind, ".")
@@ -309,7 +303,7 @@ func exitCode(ts *testscript.TestScript, args []string) (int, []string) {
 	return code, args[1:]
 }
 
-// runKlm runs klm so that the script sees what it says, and returns its exit code.
+// runKlm runs klm, gives its output to the script, and returns its exit code.
 func runKlm(ts *testscript.TestScript, args []string) int {
 	err := ts.Exec(filepath.Join(bin, "klm"), args...)
 	return codeOf(ts, err)

@@ -29,45 +29,70 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lifecycl
 subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
 `
 
-// Metric returns the sum of all series of a metric of the manager that have all given labels. A label has the form
-// name="value". Metric returns 0 if there is no such series.
+// Metrics are all series of the manager's metrics at one time.
+type Metrics []series
+
+type series struct {
+	name, labels string // labels are as in the text format, with a comma after each
+	value        float64
+}
+
+// Sum returns the sum of all series of a metric that have all given labels. A label has the form name="value". Sum
+// returns 0 if there is no such series.
+func (m Metrics) Sum(name string, labels ...string) (sum float64) {
+	for _, s := range m {
+		if s.name == name && containsAll(s.labels, labels) {
+			sum += s.value
+		}
+	}
+	return sum
+}
+
+// Metric returns the sum of the series of one metric, see [Metrics.Sum]. Metric reads all metrics: use Metrics for
+// several of them.
 func (l *Landscape) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
+	m, err := l.Metrics(ctx)
+	return m.Sum(name, labels...), err
+}
+
+// Metrics reads the metrics of the manager.
+func (l *Landscape) Metrics(ctx context.Context) (Metrics, error) {
 	if err := l.createMetricsClient(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.MetricsAddress+"/metrics", http.NoBody)
 	if err != nil {
-		return 0, fmt.Errorf("asking for metrics: %w", err)
+		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
 	resp, err := l.metrics.Do(req)
 	if err != nil {
-		return 0, fmt.Errorf("reading metrics: %w", err)
+		return nil, fmt.Errorf("reading metrics: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("reading metrics: the manager answered %s", resp.Status)
+		return nil, fmt.Errorf("reading metrics: the manager answered %s", resp.Status)
 	}
-	var sum float64
+	var all Metrics
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), "} ")
-		of, rest, labelled := strings.Cut(series, "{")
-		if !labelled {
-			of, value, _ = strings.Cut(series, " ")
-		}
-		if of != name || !containsAll(rest+",", labels) {
+		if strings.HasPrefix(lines.Text(), "#") {
 			continue
+		}
+		text, value, _ := strings.Cut(lines.Text(), "} ")
+		name, labels, labelled := strings.Cut(text, "{")
+		if !labelled {
+			name, value, _ = strings.Cut(text, " ")
 		}
 		v, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return 0, fmt.Errorf("reading metric %s: %w", name, err)
+			return nil, fmt.Errorf("reading metric %s: %w", name, err)
 		}
-		sum += v
+		all = append(all, series{name, labels + ",", v})
 	}
 	if err := lines.Err(); err != nil {
-		return 0, fmt.Errorf("reading metrics: %w", err)
+		return nil, fmt.Errorf("reading metrics: %w", err)
 	}
-	return sum, nil
+	return all, nil
 }
 
 func containsAll(series string, labels []string) bool {
@@ -102,7 +127,7 @@ func (l *Landscape) createMetricsClient(ctx context.Context) error {
 		return fmt.Errorf("reading the scraper's kubeconfig: %w", err)
 	}
 	//nolint:gosec // the manager's certificate is its own, and it listens on loopback
-	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}
 	authenticated, err := rest.HTTPWrappersForConfig(&rest.Config{BearerToken: config.BearerToken}, plain)
 	if err != nil {
 		return fmt.Errorf("logging in to the manager's metrics: %w", err)

@@ -151,6 +151,11 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// webhook RUNTIME allow|refuse|hang installs an admission webhook in the runtime, for ConfigMaps that have the
 	// matching label and a name that begins with guarded. webhook RUNTIME none removes it.
 	"webhook": command((*scenario).webhook),
+	// refuse [-reason=REASON] KIND EXPRESSION lets a policy of the control plane refuse the statuses of a kind of ours
+	// for which the CEL expression is false. REASON is Invalid by default. accept KIND removes the policy. Both return
+	// when the API server does so.
+	"refuse": command((*scenario).refuse),
+	"accept": command((*scenario).accept),
 
 	// The catalog.
 
@@ -351,10 +356,14 @@ func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool,
 	}
 }
 
-// poll calls look until look returns true. After waitTimeout it fails with the last text that look returned.
+// poll calls look until look returns true, first every 20 ms, later every 150 ms: reads need processor time that the
+// manager could use. After waitTimeout it fails with the last text that look returned.
 func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 	var last string
-	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, waitTimeout, true,
+	ctx, cancel := context.WithTimeout(s.ctx, waitTimeout)
+	defer cancel()
+	often := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 150 * time.Millisecond}
+	err := often.DelayFunc().Until(ctx, true, true,
 		func(ctx context.Context) (bool, error) {
 			var ok bool
 			if ok, last = look(ctx); ok {
@@ -416,12 +425,12 @@ func (s *scenario) mark(c *call) error {
 		if err := s.settle(); err != nil {
 			return err
 		}
+		all, err := s.land.Metrics(s.ctx)
+		if err != nil {
+			return err
+		}
 		for _, controller := range controllers {
-			n, err := s.passesOf(s.ctx, controller)
-			if err != nil {
-				return err
-			}
-			s.passes[controller] = n
+			s.passes[controller] = passesOf(all, controller)
 		}
 	}
 	for name, cluster := range s.land.Clusters {
@@ -444,8 +453,8 @@ func (s *scenario) managerRuns() bool {
 }
 
 // passesOf returns the number of reconciles of a controller since the manager started.
-func (s *scenario) passesOf(ctx context.Context, controller string) (float64, error) {
-	return s.land.Metric(ctx, "controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
+func passesOf(all landscape.Metrics, controller string) float64 {
+	return all.Sum("controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
 }
 
 // calm is longer than the time for which the manager collects changes before a reconcile.
@@ -455,18 +464,12 @@ const calm = 500 * time.Millisecond
 func (s *scenario) settle() error {
 	before, since := -1.0, time.Now()
 	return s.poll(func(ctx context.Context) (bool, string) {
-		busy, err := s.land.Metric(ctx, "workqueue_depth")
+		all, err := s.land.Metrics(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
-		working, err := s.land.Metric(ctx, "controller_runtime_active_workers")
-		if err != nil {
-			return false, err.Error()
-		}
-		passes, err := s.land.Metric(ctx, "controller_runtime_reconcile_total")
-		if err != nil {
-			return false, err.Error()
-		}
+		busy, working := all.Sum("workqueue_depth"), all.Sum("controller_runtime_active_workers")
+		passes := all.Sum("controller_runtime_reconcile_total")
 		if busy != 0 || working != 0 || passes == 0 || passes != before {
 			before, since = passes, time.Now()
 		}
@@ -484,11 +487,11 @@ func (s *scenario) awaitPasses(c *call) error {
 		return fmt.Errorf("usage: passes kyma|manifest N")
 	}
 	err = s.poll(func(ctx context.Context) (bool, string) {
-		done, err := s.passesOf(ctx, c.args[0])
+		all, err := s.land.Metrics(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
-		done -= s.passes[c.args[0]]
+		done := passesOf(all, c.args[0]) - s.passes[c.args[0]]
 		return done >= float64(n), fmt.Sprintf("%v passes of %s", done, c.args[0])
 	})
 	if err != nil {

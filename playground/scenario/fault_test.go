@@ -11,9 +11,12 @@ import (
 	"strings"
 	"sync/atomic"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
@@ -124,6 +127,77 @@ func (s *scenario) webhook(c *call) error {
 	return s.poll(func(ctx context.Context) (bool, string) {
 		err := s.land.Clients[c.args[0]].Create(ctx, probe.DeepCopy(), client.DryRunAll)
 		return (err != nil) == (says == landscape.Refuse), fmt.Sprint(err)
+	})
+}
+
+func (s *scenario) refuse(c *call) error {
+	if err := c.want(2, 2, "refuse [-reason=REASON] KIND EXPRESSION"); err != nil {
+		return err
+	}
+	kind, known := kinds[c.args[0]]
+	if !known || kind.Group != v1beta2.GroupVersion.Group {
+		return fmt.Errorf("%q is no kind of ours", c.args[0])
+	}
+	rule := func(group, version, resource string, operation admissionregistrationv1.OperationType,
+	) admissionregistrationv1.NamedRuleWithOperations {
+		return admissionregistrationv1.NamedRuleWithOperations{
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{operation},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{version},
+					Resources: []string{resource}},
+			}}
+	}
+	status := strings.ToLower(kind.Kind) + "s/status"
+	reason := metav1.StatusReason(cmp.Or(c.flag("reason"), string(metav1.StatusReasonInvalid)))
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: refusing(c.args[0])},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
+					rule(kind.Group, kind.Version, status, admissionregistrationv1.Update),
+					rule("", "v1", "configmaps", admissionregistrationv1.Create), // for the probe
+				}},
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: fmt.Sprintf("request.kind.kind == %q ? (%s) : object.metadata.name != %q", kind.Kind, c.args[1],
+					refusing(c.args[0])),
+				Message: "refused for a test", Reason: &reason,
+			}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: policy.ObjectMeta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name,
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
+	for _, o := range []client.Object{policy, binding} {
+		if err := s.land.Clients[landscape.ControlPlane].Create(s.ctx, o); err != nil {
+			return err
+		}
+	}
+	return s.awaitRefusal(c.args[0], true)
+}
+
+func (s *scenario) accept(c *call) error {
+	if err := c.want(1, 1, "accept KIND"); err != nil {
+		return err
+	}
+	is := metav1.ObjectMeta{Name: refusing(c.args[0])}
+	for _, o := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: is},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: is}} {
+		if err := s.land.Clients[landscape.ControlPlane].Delete(s.ctx, o); err != nil {
+			return err
+		}
+	}
+	return s.awaitRefusal(c.args[0], false)
+}
+
+// refusing returns the name of the policy that refuses statuses of a kind. A ConfigMap with this name is refused, too.
+func refusing(kind string) string { return "refuse-" + kind }
+
+// awaitRefusal waits until the API server applies the policy of a kind, or does not apply it any more.
+func (s *scenario) awaitRefusal(kind string, want bool) error {
+	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: refusing(kind), Namespace: metav1.NamespaceDefault}}
+	return s.poll(func(ctx context.Context) (bool, string) {
+		err := s.land.Clients[landscape.ControlPlane].Create(ctx, probe.DeepCopy(), client.DryRunAll)
+		return (err != nil) == want, fmt.Sprint(err)
 	})
 }
 

@@ -28,6 +28,9 @@ import (
 // measure latencies:
 //
 //	go test -count=1 ./scenario -run 'TestHostileRuntime$' -v -args -hostile-edits=100
+//
+// The test also prints the use of cores in each phase. If manager and rest together use all cores of the machine, the
+// latencies are those of the attacker, who has a machine of its own in practice.
 var hostileEdits = flag.Int("hostile-edits", 3, "edits of the honest runtime during each attack of TestHostileRuntime")
 
 const (
@@ -130,6 +133,14 @@ type measured struct {
 	peak     int // resident memory in MiB
 	answers  int64
 	p50, p99 time.Duration
+	// manager and rest are the processor time of the manager, and of this process with all API servers and the
+	// attacker, as a share of one core.
+	manager, rest float64
+}
+
+func (m measured) String() string {
+	return fmt.Sprintf("%4d MiB  p50 %6s  p99 %6s  cores: manager %.2f, API servers and attacker %.2f", m.peak, m.p50,
+		m.p99, m.manager, m.rest)
 }
 
 // TestHostileRuntime runs the manager as a process with limited memory, for an honest runtime and one whose API server
@@ -152,14 +163,13 @@ func TestHostileRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%-40s %4d MiB  p50 %6s  p99 %6s", "quiet", quiet.peak, quiet.p50, quiet.p99)
+	t.Logf("%-40s %v", "quiet", quiet)
 	for _, a := range attacks() {
 		m, err := h.attack(t.Context(), a)
 		if err != nil {
 			t.Fatalf("%s: %v", a.name, err)
 		}
-		t.Logf("%-40s %4d MiB  p50 %6s  p99 %6s (%.2f of quiet)  %d answers", a.name, m.peak, m.p50, m.p99,
-			float64(m.p99)/float64(quiet.p99), m.answers)
+		t.Logf("%-40s %v  p99 %.2f of quiet  %d answers", a.name, m, float64(m.p99)/float64(quiet.p99), m.answers)
 		if m.peak >= maxResident {
 			t.Errorf("%s: the manager had %d MiB", a.name, m.peak)
 		}
@@ -330,6 +340,14 @@ func (h *hostile) measure(ctx context.Context) (m measured, err error) {
 	if err := os.WriteFile(h.proc("clear_refs"), []byte("5"), 0); err != nil { // resets the peak
 		return m, err
 	}
+	manager, rest, begin := h.processorTime(strconv.Itoa(h.pid)), h.processorTime("self"), time.Now()
+	defer func() {
+		passed := time.Since(begin).Seconds()
+		m.manager = (h.processorTime(strconv.Itoa(h.pid)) - manager) / passed
+		m.rest = (h.processorTime("self") - rest) / passed
+	}()
+	often := time.NewTicker(10 * time.Millisecond) // the resolution of the latencies
+	defer often.Stop()
 	var took []time.Duration
 	for range *hostileEdits {
 		before, err := h.uidIn(ctx, "runtime-a")
@@ -341,11 +359,11 @@ func (h *hostile) measure(ctx context.Context) (m measured, err error) {
 		if err := h.land.Clients["runtime-a"].Delete(ctx, o); err != nil {
 			return m, err
 		}
-		if err := h.poll(func(ctx context.Context) (bool, string) {
-			uid, err := h.uidIn(ctx, "runtime-a")
-			return err == nil && uid != before, fmt.Sprint("the ConfigMap was not restored: ", err)
-		}); err != nil {
-			return m, err
+		for now := types.UID(""); now == "" || now == before; {
+			<-often.C
+			if now, err = h.uidIn(ctx, "runtime-a"); time.Since(start) > waitTimeout {
+				return m, fmt.Errorf("the ConfigMap was not restored in %s: %w", waitTimeout, err)
+			}
 		}
 		took = append(took, time.Since(start))
 	}
@@ -353,6 +371,25 @@ func (h *hostile) measure(ctx context.Context) (m measured, err error) {
 	m.p50, m.p99 = took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond)
 	m.peak, err = h.peak()
 	return m, err
+}
+
+// processorTime returns the processor time of a process, without its children, in seconds.
+func (h *hostile) processorTime(pid string) float64 {
+	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	ticks := 0.0
+	for _, field := range fields[11:13] { // in user mode, in the kernel
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return ticks / 100 // the clock ticks of Linux
 }
 
 // proc returns the path of a file about the manager's process.

@@ -153,13 +153,12 @@ func (s *scenario) usage(ctx context.Context) (u usage, err error) {
 	if err := s.settle(); err != nil {
 		return usage{}, err
 	}
-	for metric, into := range map[string]*float64{
-		"go_goroutines": &u.Goroutines, "process_open_fds": &u.Files, "lifecycle_mgr_runtimes": &u.Connections,
-	} {
-		if *into, err = s.land.Metric(ctx, metric); err != nil {
-			return usage{}, err
-		}
+	all, err := s.land.Metrics(ctx)
+	if err != nil {
+		return usage{}, err
 	}
+	u.Goroutines, u.Files = all.Sum("go_goroutines"), all.Sum("process_open_fds")
+	u.Connections = all.Sum("lifecycle_mgr_runtimes")
 	if u.Runtime, err = s.oursIn(ctx, "runtime-a"); err != nil {
 		return usage{}, err
 	}

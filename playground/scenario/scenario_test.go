@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/rogpeppe/go-internal/testscript"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 )
 
 var update = flag.Bool("update", false, "write what was seen into the expectations of the scripts")
@@ -43,18 +44,9 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
-	for _, program := range []struct{ module, folder string }{{"../..", "./cmd/lifecycle-manager"},
-		{"../..", "./cmd/runtime-watcher"}, {"..", "./sample/operator"}} {
-		name := filepath.Base(program.folder)
-		if name == "operator" {
-			name = "sample-operator"
-		}
-		build := exec.Command("go", "build", "-o", filepath.Join(bin, name), program.folder)
-		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintf(os.Stderr, "building %s: %v\n", program.folder, err)
-			return 1
-		}
+	if err := program.Build("../..", bin, program.Manager, program.Agent, program.Operator); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	code := m.Run()
 	if err := closeHosts(); err != nil {

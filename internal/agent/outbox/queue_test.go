@@ -161,9 +161,8 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	}
 }
 
-// TestQueueOutage checks that ten minutes without a listener lose no event and cost few attempts, and that all events
-// are delivered soon after. TestQueueOutdatedObjects checks that the objects at the start of a watch are dropped from
-// the event when one of them has changed.
+// TestQueueOutdatedObjects checks that the objects at the start of a watch are dropped from the event when one of them
+// has changed.
 func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -192,6 +191,8 @@ func TestQueueOutdatedObjects(t *testing.T) {
 	})
 }
 
+// TestQueueOutage checks that ten minutes without a listener lose no event and cost few attempts, and that all events
+// are delivered soon after.
 func TestQueueOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 10_000)

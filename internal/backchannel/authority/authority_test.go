@@ -320,7 +320,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// recorded returns what is read after it was written.
+// recorded writes the record and returns it as it is read afterwards.
 func recorded(t *testing.T, h Held) Held {
 	t.Helper()
 	data, err := json.Marshal(h)
@@ -702,7 +702,8 @@ func TestNotReadYet(t *testing.T) {
 	wg.Wait()
 }
 
-// TestIngress: what the ingress gets is for servers only, will do until it is renewed, and follows the roots.
+// TestIngress checks the certificate of the ingress: it is for servers only, is kept while it is valid, and is issued
+// again when the roots change.
 func TestIngress(t *testing.T) {
 	a := build(t, Options{Now: newClock().Now})
 	first, err := a.Ingress(nil, nil)

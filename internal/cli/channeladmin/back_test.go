@@ -85,7 +85,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestWithdraw: the annotation with its reason, and what is refused.
+// TestWithdraw checks the annotation with its reason, and which input is refused.
 func TestWithdraw(t *testing.T) {
 	cases := map[string]struct {
 		fixture.Case

@@ -54,7 +54,7 @@ func newControlPlane(t *testing.T) *fixture.Server {
 	return fixture.NewServer(t, objects...)
 }
 
-// TestChannelSet: what it says about runtimes, what it writes, and what it refuses before.
+// TestChannelSet checks which runtimes the command reports, which objects it writes, and which input it refuses before.
 func TestChannelSet(t *testing.T) {
 	channels := func(regular string, more ...any) []any {
 		return append([]any{map[string]any{"channel": "regular", "version": regular},

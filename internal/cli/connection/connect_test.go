@@ -202,7 +202,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestMissingKyma: the error says what may be meant in a control plane, and who manages what in a runtime.
+// TestMissingKyma checks the error about a missing Kyma: it lists the Kymas of a control plane, and names the managing
+// control plane of a runtime.
 func TestMissingKyma(t *testing.T) {
 	s := fixture.NewServer(t, kyma("kcp-system", "runtime-a"))
 	a, _ := appFor(s.Kubeconfig)

@@ -125,7 +125,7 @@ func TestAddOptions(t *testing.T) {
 	}
 }
 
-// TestRuntimeAdd: what is checked before anything is written, and what is written then.
+// TestRuntimeAdd checks which input is refused before the first write, and which objects are written.
 func TestRuntimeAdd(t *testing.T) {
 	runtime := fixture.NewServer(t)
 	identify := func(s *fixture.Server, uid types.UID) {
@@ -328,7 +328,7 @@ func TestRuntimeRemove(t *testing.T) {
 	}
 }
 
-// TestReadCommands: lists and reports, and what they refuse.
+// TestReadCommands checks lists and reports, and which input they refuse.
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	for _, c := range []fixture.Case{

@@ -39,7 +39,7 @@ func leaderLease(before time.Duration) client.Object {
 			RenewTime: &metav1.MicroTime{Time: fixture.Ago(before).Time}}}
 }
 
-// TestRetry: which object is annotated, what klm waits for, and what is not retried.
+// TestRetry checks which object is annotated, when klm returns, and which objects are not retried.
 func TestRetry(t *testing.T) {
 	failing := runtimeIn("runtime-a", v1beta2.StateError, v1beta2.ReasonRuntimeUnreachable)
 	installed := runtimeIn("runtime-a", v1beta2.StateError, v1beta2.ReasonArtifactNotFound)

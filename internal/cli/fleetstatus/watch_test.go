@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// TestWatchStatus: changes are shown as they come, and a watch that breaks or has missed something is begun again.
+// TestWatchStatus checks that each change is shown, and that a watch that ends or has missed events is started again.
 func TestWatchStatus(t *testing.T) {
 	kyma := func(name, state, version string) string {
 		return fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":%q},"spec":{"channel":"regular"},"status":{"state":%q}}`, name, version, state)

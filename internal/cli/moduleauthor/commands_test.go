@@ -279,7 +279,8 @@ func TestOtherCluster(t *testing.T) {
 		Code: console.ExitUsage, Want: []string{"--playground: "}}.Check(t, Commands, "")
 }
 
-// TestCopyReport: what was copied, what existed already, and which objects still use the old names of images.
+// TestCopyReport checks the report: copied artefacts, existing artefacts, and objects that still use the old names of
+// images.
 func TestCopyReport(t *testing.T) {
 	r := copyReport{To: "registry.example.com", Versions: []storage.Copied{
 		{Name: "example.com/module/a", Version: "1.0.0", Digest: "sha256:1", New: true, Signatures: 1, Was: "sha256:0",

@@ -42,7 +42,7 @@ func rollouts() []client.Object {
 	return []client.Object{halted, paused, ended}
 }
 
-// TestRead: what the commands that change nothing show.
+// TestRead checks the output of the commands that change nothing.
 func TestRead(t *testing.T) {
 	module := &v1beta2.ModuleReleaseMeta{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "sample"},

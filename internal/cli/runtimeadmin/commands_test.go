@@ -60,7 +60,7 @@ func newRuntime(t *testing.T, modules ...v1beta2.Module) *fixture.Server {
 	return s
 }
 
-// TestCommands: what each command changes in spec.modules, and what it refuses before it changes anything.
+// TestCommands checks how each command changes spec.modules, and which input it refuses without a change.
 func TestCommands(t *testing.T) {
 	sample := v1beta2.Module{Name: "sample"}
 	plain, fast := map[string]any{"name": "sample"}, map[string]any{"name": "sample", "channel": "fast"}

@@ -30,6 +30,8 @@ func Commands(a *console.App) []*cobra.Command {
 		setVersionCommand(a),
 		manageCommand(a),
 		unmanageCommand(a),
+		pauseCommand(a),
+		resumeCommand(a),
 		whyCommand(a),
 		historyCommand(a),
 	}

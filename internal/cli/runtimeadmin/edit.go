@@ -20,12 +20,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// edit is the content of spec.modules of a Kyma during a change, and the annotations that are set with it. edit is
-// unstructured, so that fields that this version of klm does not have are kept.
+// edit is the content of spec.modules of a Kyma during a change, and the annotations that are set with it; an
+// annotation with the value nil is removed. edit is unstructured, so that fields that this version of klm does not have
+// are kept.
 type edit struct {
 	kyma        *v1beta2.Kyma
 	modules     []any
-	annotations map[string]string
+	annotations map[string]any
 }
 
 // allowDowngrade names a module in the annotation that allows downgrades, and reports whether that is a change.
@@ -34,7 +35,7 @@ func (w *edit) allowDowngrade(module string) bool {
 	if !nameIn(w.kyma, key, module, true) {
 		return false
 	}
-	w.annotations = map[string]string{key: w.kyma.Annotations[key]}
+	w.annotations = map[string]any{key: w.kyma.Annotations[key]}
 	return true
 }
 

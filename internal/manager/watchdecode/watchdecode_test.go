@@ -129,8 +129,8 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// TestCacheIsFilledByAWatch reads through a cache from a server that has one Manifest, and lets it be watched; the
-// second server is one that cannot begin a watch with what is there, so that it is listed.
+// TestCacheIsFilledByAWatch reads one Manifest through a cache. The first server starts a watch with the existing
+// objects. The second server cannot do this, so the cache lists them.
 func TestCacheIsFilledByAWatch(t *testing.T) {
 	for name, old := range map[string]bool{"Watch": false, "List": true} {
 		t.Run(name, func(t *testing.T) { fillCache(t, old) })

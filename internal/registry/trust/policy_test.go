@@ -57,7 +57,7 @@ func indent(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyOf writes a policy in which all that has no rule of its own is enforced, with some of the pairs as keys.
+// policyOf returns a policy with one rule: every artefact must have a signature of one of the named keys.
 func policyOf(names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")
@@ -235,8 +235,8 @@ func TestReload(t *testing.T) {
 	step("Mended", Off, false, 7)
 }
 
-// FuzzPolicy holds that no text makes the parser fail in another way than by an error, and that what it takes decides
-// about everything.
+// FuzzPolicy checks that the parser returns a policy or an error of one line for any text, and that a policy decides
+// about every artefact.
 func FuzzPolicy(f *testing.F) {
 	f.Add([]byte(policyOf("p256")), "r.io/a")
 	f.Add([]byte(`rules: [{prefix: "", mode: off}]`), "r.io")

@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// Lookups find what decides about a runtime's turn. Both are required. A lookup that fails must make its caller discard
-// the decisions that were made with it.
+// Lookups return the objects that decide whether a runtime may begin. Both are required. If a lookup fails, its caller
+// must discard the decisions that were made with it.
 type Lookups struct {
 	// Rollout returns a ModuleRollout by its name, or nil if there is none. It must not be changed.
 	Rollout func(name string) *v1beta2.ModuleRollout

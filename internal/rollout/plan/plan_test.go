@@ -54,7 +54,7 @@ func fleet() []rollout.Runtime {
 	return all
 }
 
-// TestOf: a plan has every runtime in one stage, and is what the coordinator makes and executes.
+// TestOf checks that a plan has every runtime in exactly one stage, and equals the rollout that the coordinator makes.
 func TestOf(t *testing.T) {
 	p, err := Of(moved("2.0.0", nil))
 	if err != nil || p == nil {
@@ -94,7 +94,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestOfOther: what supersedes, what moves nothing, and what has no policy.
+// TestOfOther checks a move that supersedes a rollout, a move that changes nothing, and a channel without a policy.
 func TestOfOther(t *testing.T) {
 	first, err := Of(moved("2.0.0", nil))
 	if err != nil {
@@ -117,7 +117,7 @@ func TestOfOther(t *testing.T) {
 	}
 }
 
-// TestMembers: what keeps each runtime from beginning is what the coordinator says.
+// TestMembers checks that the plan has the same reason as the coordinator for each runtime that cannot begin.
 func TestMembers(t *testing.T) {
 	until := now.Add(time.Hour)
 	for name, c := range map[string]struct {
@@ -174,8 +174,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestFor: of a rollout that is under way, only what is left takes time, and runtimes with a higher version take no
-// part.
+// TestFor checks the plan of a running rollout: only its remaining stages need time, and runtimes with a higher version
+// take no part.
 func TestFor(t *testing.T) {
 	p, err := Of(moved("2.0.0", nil))
 	if err != nil {

@@ -180,7 +180,8 @@ func TestDesiredManifest(t *testing.T) {
 	}
 }
 
-// TestManifestOnControlPlane checks that each Kyma has a custom resource of its own there, whatever the template says.
+// TestManifestOnControlPlane checks that each Kyma has a custom resource of its own there, with any name and namespace
+// in the template.
 func TestManifestOnControlPlane(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "kyma-a", Namespace: "kcp-system"}}
 	m := &Module{Spec: v1beta2.Module{Name: "panel"}, Decision: decided()}
@@ -569,6 +570,7 @@ func TestVisibleState(t *testing.T) {
 		reason               string
 		state, want          v1beta2.State
 		generation, observed int64
+		refused              int64 // generation of the condition, 0 without the condition
 	}{
 		"Observed": {
 			reason:     "the status is current",
@@ -585,13 +587,36 @@ func TestVisibleState(t *testing.T) {
 			observed:   3,
 		},
 		"New": {reason: "there is no status yet", want: v1beta2.StateProcessing, generation: 3, observed: 3},
+		"Refused": {
+			reason:     "the API server refuses the status of this change",
+			state:      v1beta2.StateError,
+			want:       v1beta2.StateError,
+			generation: 4,
+			observed:   3,
+			refused:    4,
+		},
+		"RefusedBefore": {
+			reason:     "the API server refused the status before the change",
+			state:      v1beta2.StateError,
+			want:       v1beta2.StateProcessing,
+			generation: 4,
+			observed:   2,
+			refused:    3,
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := manifestIn(c.state, "")
 			m.Generation, m.Status.ObservedGeneration = c.generation, c.observed
+			if c.refused > 0 {
+				m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, ObservedGeneration: c.refused,
+					Status: metav1.ConditionFalse, Reason: v1beta2.ReasonStatusNotSaved, Message: "refused"}}
+			}
 			if got := VisibleState(m); got != c.want {
 				t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
+			}
+			if got := VisibleMessage(m); (got == "refused") != (c.refused > 0 && c.refused == c.generation) {
+				t.Errorf("%s: the message is %q", c.reason, got)
 			}
 		})
 	}

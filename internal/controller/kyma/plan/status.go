@@ -175,13 +175,13 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	switch {
 	case !is.DeletionTimestamp.IsZero():
 		e.State = v1beta2.StateDeleting
-		e.Reason, e.Message = ReasonOf(is), is.Status.LastOperation.Operation
+		e.Reason, e.Message = ReasonOf(is), operationOf(is)
 	case isOutdated(is):
 		e.State = v1beta2.StateProcessing
 	default:
 		e.State = is.Status.State
 		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning || IsSlow(is, now) {
-			e.Reason, e.Message = ReasonOf(is), is.Status.LastOperation.Operation
+			e.Reason, e.Message = ReasonOf(is), operationOf(is)
 		} else if c := unreadable(is); c != nil {
 			e.Reason, e.Message = c.Reason, c.Message
 		}
@@ -209,9 +209,27 @@ func unreadable(m *v1beta2.Manifest) *metav1.Condition {
 // VisibleMessage returns the text that a Kyma shows for a Manifest in addition to its state.
 func VisibleMessage(m *v1beta2.Manifest) string {
 	if c := unreadable(m); c != nil {
-		return m.Status.LastOperation.Operation + "; " + c.Message
+		return operationOf(m) + "; " + c.Message
+	}
+	return operationOf(m)
+}
+
+// operationOf returns the message of the last operation of a Manifest, or the message of refusalOf.
+func operationOf(m *v1beta2.Manifest) string {
+	if c := refusalOf(m); c != nil {
+		return c.Message
 	}
 	return m.Status.LastOperation.Operation
+}
+
+// refusalOf returns the condition that the API server refuses the status of a Manifest, or nil if it does not. Such a
+// status consists of the state, this condition, and fields from before.
+func refusalOf(m *v1beta2.Manifest) *metav1.Condition {
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
+		c.Reason == v1beta2.ReasonStatusNotSaved && c.ObservedGeneration == m.Generation {
+		return c
+	}
+	return nil
 }
 
 // CountReady returns the number of modules that are Ready or unmanaged, and the number of all modules.
@@ -281,8 +299,12 @@ func VisibleState(m *v1beta2.Manifest) v1beta2.State {
 	return m.Status.State
 }
 
-// isOutdated reports whether the status of a Manifest lacks its last change, or the objects that its runtime has.
+// isOutdated reports whether the status of a Manifest lacks its last change, or the objects that its runtime has. A
+// refused status is not outdated: its state is that of the last change.
 func isOutdated(m *v1beta2.Manifest) bool {
+	if refusalOf(m) != nil {
+		return false
+	}
 	return m.Status.ObservedGeneration != m.Generation || m.Status.State == "" || AwaitsInventory(m)
 }
 

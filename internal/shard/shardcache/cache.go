@@ -1,4 +1,23 @@
-package shard
+// Package shardcache limits a controller-runtime manager to the shards of its replica: its caches contain, and its
+// clients read, only the Kymas and Manifests of runtimes for which a [shard.Keeper] holds the shard.
+//
+// # Use
+//
+//	c, err := shardcache.NewCache(shardcache.CacheOptions{Base: …, NewShardCache: …, ShardedKinds: …})
+//	k, err := shard.New(shard.Options{Open: c.Open, Opened: c.Opened, Close: c.Close, …})
+//	client := shardcache.NewClient(c, others, live)
+//	l, err := shardcache.NewLabeler(ctx, shardcache.LabelerOptions{Keeper: k, Cache: c, …}) // a Runnable
+//
+// # How it works
+//
+// [Cache] has one small cache for each shard, selected by label. The Keeper opens and closes these caches when a shard
+// moves. [Client] reads from the cache of the shard of the reconcile. [Labeler] writes the label on objects that do not
+// have it.
+//
+// # What it does not do
+//
+// The package does not decide which shards the replica holds, and does not check writes: package shard does.
+package shardcache
 
 import (
 	"context"
@@ -17,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // CacheOptions are the options of a Cache. All options except ReplayedKinds are required.
@@ -26,7 +46,7 @@ type CacheOptions struct {
 	// Scheme contains all kinds that the Cache reads.
 	Scheme *runtime.Scheme
 	// NewShardCache makes the cache of one shard. This cache contains only the objects with the label of the shard.
-	NewShardCache func(shard int) (cache.Cache, error)
+	NewShardCache func(n int) (cache.Cache, error)
 	// NewShardClient makes a client that reads from the cache of one shard.
 	NewShardClient func(cache.Cache) (client.Client, error)
 	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of the kind.
@@ -48,7 +68,7 @@ type Cache struct {
 	CacheOptions
 
 	mu          sync.RWMutex
-	shardCaches [Count]*shardCache                    // guarded by mu
+	shardCaches [shard.Count]*shardCache              // guarded by mu
 	indexes     []index                               // guarded by mu
 	sharded     map[schema.GroupVersionKind]*informer // by kind, of ShardedKinds; the map does not change
 	replayed    map[schema.GroupVersionKind]*informer // by kind, of ReplayedKinds; the map does not change
@@ -75,7 +95,7 @@ type index struct {
 func NewCache(o CacheOptions) (*Cache, error) {
 	if o.Base == nil || o.Scheme == nil || o.NewShardCache == nil ||
 		o.NewShardClient == nil || len(o.ShardedKinds) == 0 {
-		return nil, errors.New("making a sharded cache: options need Base, Scheme, Part, Client and Kinds")
+		return nil, errors.New("making a sharded cache: options need Base, Scheme, NewShardCache, NewShardClient and ShardedKinds")
 	}
 	c := &Cache{CacheOptions: o, sharded: map[schema.GroupVersionKind]*informer{},
 		replayed: map[schema.GroupVersionKind]*informer{}}
@@ -107,10 +127,10 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 // cachesFor returns the caches to read from. For the context of a reconcile, own is the cache of the shard of that
 // reconcile. For other contexts, own is nil, and all contains the caches of all open shards.
 func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
-	shard := shardOf(ctx)
+	n := shard.OfReconcile(ctx)
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if shard < 0 {
+	if n < 0 {
 		for _, p := range c.shardCaches {
 			if p != nil {
 				all = append(all, p)
@@ -118,8 +138,8 @@ func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCac
 		}
 		return nil, all, nil
 	}
-	if own = c.shardCaches[shard]; own == nil {
-		return nil, nil, errShardLost
+	if own = c.shardCaches[n]; own == nil {
+		return nil, nil, shard.ErrLost
 	}
 	return own, nil, nil
 }
@@ -239,27 +259,27 @@ func (c *Cache) Start(ctx context.Context) error { return c.Base.Start(ctx) }
 func (c *Cache) WaitForCacheSync(ctx context.Context) bool { return c.Base.WaitForCacheSync(ctx) }
 
 // Open makes the cache of a shard and fills it. See Options.Open.
-func (c *Cache) Open(ctx context.Context, shard int) error {
-	inner, err := c.NewShardCache(shard)
+func (c *Cache) Open(ctx context.Context, n int) error {
+	inner, err := c.NewShardCache(n)
 	if err != nil {
-		return fmt.Errorf("making the cache of shard %d: %w", shard, err)
+		return fmt.Errorf("making the cache of shard %d: %w", n, err)
 	}
 	c.mu.RLock()
 	indexes := c.indexes
 	c.mu.RUnlock()
 	for _, i := range indexes {
 		if err := inner.IndexField(ctx, i.object, i.field, i.keys); err != nil {
-			return fmt.Errorf("indexing shard %d: %w", shard, err)
+			return fmt.Errorf("indexing shard %d: %w", n, err)
 		}
 	}
 	for _, kind := range c.ShardedKinds {
 		if _, err := inner.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("preparing the cache of shard %d: %w", shard, err)
+			return fmt.Errorf("preparing the cache of shard %d: %w", n, err)
 		}
 	}
 	reader, err := c.NewShardClient(inner)
 	if err != nil {
-		return fmt.Errorf("making the client of shard %d: %w", shard, err)
+		return fmt.Errorf("making the client of shard %d: %w", n, err)
 	}
 	// The cache of the shard has to live longer than ctx: cancelled reconciles read from the cache until they have
 	// ended.
@@ -272,19 +292,19 @@ func (c *Cache) Open(ctx context.Context, shard int) error {
 	if !inner.WaitForCacheSync(ctx) {
 		stop()
 		<-p.ended
-		return fmt.Errorf("filling the cache of shard %d: %w", shard,
+		return fmt.Errorf("filling the cache of shard %d: %w", n,
 			errors.Join(errors.New("the cache did not sync"), ctx.Err()))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shardCaches[shard] = p
+	c.shardCaches[n] = p
 	return nil
 }
 
 // Opened passes the objects of a shard to all handlers; see Options.Opened.
-func (c *Cache) Opened(shard int) {
+func (c *Cache) Opened(n int) {
 	c.mu.Lock()
-	p := c.shardCaches[shard]
+	p := c.shardCaches[n]
 	if p == nil {
 		c.mu.Unlock()
 		return
@@ -296,15 +316,15 @@ func (c *Cache) Opened(shard int) {
 		}
 	}
 	c.mu.Unlock()
-	c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
+	c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
 // Close removes the cache of a shard, so that reads no longer find the objects of the shard. Close then reports these
 // objects to all handlers as deleted. See Options.Close.
-func (c *Cache) Close(shard int) {
+func (c *Cache) Close(n int) {
 	c.mu.Lock()
-	p := c.shardCaches[shard]
-	c.shardCaches[shard] = nil
+	p := c.shardCaches[n]
+	c.shardCaches[n] = nil
 	c.mu.Unlock()
 	if p == nil {
 		return
@@ -314,7 +334,7 @@ func (c *Cache) Close(shard int) {
 		left[kind] = kind.objects(p.run, p)
 	}
 	if p.announced {
-		c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
+		c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
 	}
 	p.stop()
 	<-p.ended // no event may follow the deletions
@@ -343,7 +363,7 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 
 // replay calls notify for each handler of each replayed kind, with each object of that kind that belongs to a Kyma of
 // the shard.
-func (c *Cache) replay(ctx context.Context, shard int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
+func (c *Cache) replay(ctx context.Context, n int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
 	for _, kind := range c.replayed {
 		all := c.handlers(kind)
 		if len(all) == 0 {
@@ -351,7 +371,7 @@ func (c *Cache) replay(ctx context.Context, shard int, notify func(toolscache.Re
 		}
 		for _, o := range kind.objects(ctx, c.Base) {
 			named, err := meta.Accessor(o)
-			if err != nil || Of(named.GetLabels()[v1beta2.LabelKymaName]) != shard {
+			if err != nil || shard.Of(named.GetLabels()[v1beta2.LabelKymaName]) != n {
 				continue
 			}
 			for _, h := range all {

@@ -1,4 +1,4 @@
-package shard
+package shardcache
 
 import (
 	"context"
@@ -21,19 +21,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // Selector returns a label selector for the objects of one shard.
-func Selector(shard int) labels.Selector {
-	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(shard)})
+func Selector(n int) labels.Selector {
+	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(n)})
 }
 
 // UnassignedSelector returns a label selector for the objects that belong to no shard. These objects have no shard
 // label, or an invalid one.
 func UnassignedSelector() (labels.Selector, error) {
-	values := make([]string, Count)
-	for shard := range values {
-		values[shard] = strconv.Itoa(shard)
+	values := make([]string, shard.Count)
+	for n := range values {
+		values[n] = strconv.Itoa(n)
 	}
 	none, err := labels.NewRequirement(v1beta2.LabelShard, selection.NotIn, values)
 	if err != nil {
@@ -45,7 +46,7 @@ func UnassignedSelector() (labels.Selector, error) {
 // LabelerOptions are the options of a Labeler. All options except Log are required.
 type LabelerOptions struct {
 	// Keeper holds the shards of this replica.
-	Keeper *Keeper
+	Keeper *shard.Keeper
 	// Cache contains the objects of the shards of this replica.
 	Cache *Cache
 	// Unassigned contains the metadata of the Kymas and Manifests that UnassignedSelector selects. Unassigned must not
@@ -85,7 +86,7 @@ const labelWorkers = 8
 // NewLabeler checks the options and adds handlers to the caches. NewLabeler sends no request.
 func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 	if o.Keeper == nil || o.Cache == nil || o.Unassigned == nil || o.Client == nil {
-		return nil, errors.New("making a labeler: options need Keeper, Cache, Strangers and Client")
+		return nil, errors.New("making a labeler: options need Keeper, Cache, Unassigned and Client")
 	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
@@ -174,7 +175,7 @@ func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 	if kind == v1beta2.KindManifest {
 		u.kyma = o.GetLabels()[v1beta2.LabelKymaName]
 	}
-	if o.GetLabels()[v1beta2.LabelShard] != LabelValue(u.kyma) {
+	if o.GetLabels()[v1beta2.LabelShard] != shard.LabelValue(u.kyma) {
 		l.queue.Add(u)
 	}
 }
@@ -250,7 +251,7 @@ func (l *Labeler) label(ctx context.Context, u labelTask) error {
 // the object.
 func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid,
-		"labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})
+		"labels": map[string]string{v1beta2.LabelShard: shard.LabelValue(u.kyma)}}})
 	if err != nil {
 		return fmt.Errorf("encoding the label of %s %s: %w", u.kind, u.key.Name, err)
 	}
@@ -266,12 +267,16 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 
 // waitForCache waits until the cache of the shard contains a Manifest, but at most one second.
 func (l *Labeler) waitForCache(ctx context.Context, u labelTask) error {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
 	for range 100 {
 		if err := l.Cache.Get(ctx, u.key, &v1beta2.Manifest{}); client.IgnoreNotFound(err) != nil || err == nil {
 			return err
 		}
-		if !sleep(ctx, 10*time.Millisecond) {
-			break
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, ctx.Err())
+		case <-ticker.C:
 		}
 	}
 	return fmt.Errorf("labelling %s %s: the cache does not have it yet", u.kind, u.key.Name)
