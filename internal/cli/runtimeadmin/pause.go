@@ -21,7 +21,7 @@ klm module pause sample --reason "2.0.0 is being investigated, ask Kim"`,
 			if reason == "" {
 				return console.Fail(console.ExitUsage, "--reason is required: it is shown to other users")
 			}
-			return setModulePause(cmd.Context(), a, args[0], &reason, dryRun)
+			return pauseModule(cmd.Context(), a, args[0], reason, dryRun)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	c.Flags().StringVar(&reason, "reason", "", "why it is paused; shown to other users (required)")
@@ -31,47 +31,93 @@ klm module pause sample --reason "2.0.0 is being investigated, ask Kim"`,
 
 func resumeCommand(a *console.App) *cobra.Command {
 	var dryRun bool
+	var wait console.WaitFlags
 	c := a.Command("resume MODULE", "resume a paused module",
-		"A pause in the control plane is ended there, with klm runtime resume.", `
+		"klm waits until the control plane has ended the pause. A pause in the control plane is ended there, with klm "+
+			"runtime resume.", `
 klm module resume sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return setModulePause(cmd.Context(), a, args[0], nil, dryRun)
+			return resumeModule(cmd.Context(), a, args[0], wait, dryRun)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be done, and change nothing")
+	wait.Register(c.Flags())
 	return c
 }
 
-// setModulePause pauses a module with a reason. If the reason is nil, setModulePause resumes it.
-func setModulePause(ctx context.Context, a *console.App, module string, reason *string, dryRun bool) error {
+// pauseModule pauses a module, or changes the reason of its pause.
+func pauseModule(ctx context.Context, a *console.App, module, reason string, dryRun bool) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
 		return err
 	}
-	const key = v1beta2.AnnotationPausedModulePrefix
-	done := "module " + module + " is "
-	if dryRun {
-		done = "module " + module + " would be "
-	}
-	done += map[bool]string{true: "resumed", false: "paused"}[reason == nil]
 	_, err = editModules(ctx, c, dryRun, func(w *edit) error {
-		if _, err := w.existingEntry(module); err != nil {
-			return err
-		}
-		if _, there := w.kyma.Annotations[key+module]; !there && reason == nil {
-			if e := w.kyma.ModuleStatus(module); e != nil && isPauseCode(e.Reason) {
-				return console.Fail(console.ExitNotReady,
-					"module %s is not paused in this runtime, but in the control plane, and must be resumed there: %s",
-					module, e.Message)
-			}
-			done = "module " + module + " is not paused"
-			return nil
-		}
-		w.annotations = map[string]any{key + module: reason}
-		return nil
+		w.annotations = map[string]any{v1beta2.AnnotationPausedModulePrefix + module: reason}
+		_, err := w.existingEntry(module)
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	return a.Print(console.Outcome{Object: module, Result: "module " + module + map[bool]string{true: " would be paused",
+		false: " is paused"}[dryRun]})
+}
+
+// resumeModule ends the pause of a module, and waits until its status has another reason: a command that follows would
+// otherwise take the former status for the state of its own change.
+func resumeModule(ctx context.Context, a *console.App, module string, wait console.WaitFlags, dryRun bool) error {
+	const key = v1beta2.AnnotationPausedModulePrefix
+	c, err := connection.Runtime(ctx, a)
+	if err != nil {
+		return err
+	}
+	isPaused, before := false, v1beta2.ModuleStatus{}
+	_, err = editModules(ctx, c, dryRun, func(w *edit) error {
+		if e := w.kyma.ModuleStatus(module); e != nil {
+			before = *e
+		}
+		if _, isPaused = w.kyma.Annotations[key+module]; isPaused {
+			w.annotations = map[string]any{key + module: nil}
+		} else if isPauseCode(before.Reason) {
+			return console.Fail(console.ExitNotReady,
+				"module %s is not paused in this runtime, but in the control plane, and must be resumed there: %s",
+				module, before.Message)
+		}
+		_, err := w.existingEntry(module)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	done := "module " + module + " is resumed"
+	switch {
+	case !isPaused:
+		done = "module " + module + " is not paused"
+	case dryRun:
+		done = "module " + module + " would be resumed"
+	case !wait.NoWait:
+		err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(k *v1beta2.Kyma) connection.Progress {
+			return resumeProgress(k, module, &before)
+		})
+	}
+	if err != nil {
+		return err
+	}
 	return a.Print(console.Outcome{Object: module, Result: done})
+}
+
+// resumeProgress compares the status of a module with that before its pause was ended.
+func resumeProgress(k *v1beta2.Kyma, module string, before *v1beta2.ModuleStatus) connection.Progress {
+	var now *v1beta2.ModuleStatus
+	if k != nil {
+		now = k.ModuleStatus(module)
+	}
+	switch {
+	case now == nil || !isPauseCode(now.Reason):
+		return connection.Progress{Done: true}
+	case now.Reason != before.Reason || now.Message != before.Message:
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, now.Reason,
+			now.Message)}
+	}
+	return connection.Progress{Text: module + ": waiting for the control plane to end the pause"}
 }

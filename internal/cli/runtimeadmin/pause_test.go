@@ -71,3 +71,30 @@ func TestPause(t *testing.T) {
 		})
 	}
 }
+
+// TestResumeProgress: when the status is that after the pause.
+func TestResumeProgress(t *testing.T) {
+	status := func(reason, message string) *v1beta2.Kyma {
+		return &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{
+			{Name: "sample", Reason: reason, Message: message}}}}
+	}
+	before := &status(v1beta2.ReasonModulePaused, "disks").Status.Modules[0]
+	cases := map[string]struct {
+		reason        string
+		now           *v1beta2.Kyma
+		done, blocked bool
+	}{
+		"Same":    {"the control plane has not seen it yet", status(v1beta2.ReasonModulePaused, "disks"), false, false},
+		"Ready":   {"nothing is in the way", status("", ""), true, false},
+		"Other":   {"another blocker, which is not that pause", status(v1beta2.ReasonDowngradeRefused, "no"), true, false},
+		"Fleet":   {"the control plane pauses it, too", status(v1beta2.ReasonKymaPaused, "freeze"), false, true},
+		"Another": {"the control plane pauses this module", status(v1beta2.ReasonModulePaused, "Kim"), false, true},
+		"Gone":    {"the module was disabled in the meantime", &v1beta2.Kyma{}, true, false},
+		"NoKyma":  {"the Kyma was deleted in the meantime", nil, true, false},
+	}
+	for name, c := range cases {
+		if got := resumeProgress(c.now, "sample", before); got.Done != c.done || (got.Blocked != nil) != c.blocked {
+			t.Errorf("%s: %s: %+v, want done %v, blocked %v", name, c.reason, got, c.done, c.blocked)
+		}
+	}
+}
