@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/docs"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -119,14 +120,14 @@ func TestUpgrade(t *testing.T) {
 // guideSteps returns the commands of docs/guide/migration.md, by step, for this landscape.
 func guideSteps(t *testing.T, l *landscape.Landscape) []string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "guide", "migration.md"))
+	page, err := docs.Read("../../docs/guide/migration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var steps []string
-	for i, part := range strings.Split(string(page), "```") {
-		if commands, is := strings.CutPrefix(part, "sh\n"); i%2 == 1 && is {
-			steps = append(steps, strings.ReplaceAll(commands, "registry.host=registry.example.com",
+	for _, b := range page.Blocks {
+		if b.Runs() {
+			steps = append(steps, strings.ReplaceAll(b.Text, "registry.host=registry.example.com",
 				"registry.host="+l.RegistryHost+",webhooks.enabled=true"))
 		}
 	}

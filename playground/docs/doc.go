@@ -1,22 +1,26 @@
 // Package docs runs every command of the guides in a landscape that `playground up` has started, as a reader of the
-// guides would.
+// guides would. It also reads pages for other tests.
 //
 // # Use
 //
 //	go test ./docs                          # all guides, in one landscape
 //	go test ./docs -run TestGuides -v       # with the output of the commands
-//	go test ./docs -run TestGuides -update  # draw the pictures of the README again
+//	go test ./docs -run TestGuides -update  # write the outputs in the guides, and draw the pictures of the README
 //
 // # How it works
 //
-// The blocks of a guide that begin with ```sh are run, one page after the other. All blocks of a page run in one shell,
-// which ends at the first command that fails. Blocks of other kinds (text, yaml, json) are not run. A test checks that
-// such blocks contain no command. The folder looks like a clone after `make up`: programs are in bin, kubeconfigs in
-// .landscape.
+// Read reads a page, and Page.Run runs its blocks of kind sh and bash in one shell, which ends at the first command
+// that fails. If the next block has the kind output, the commands must print it. Tests of other packages run pages,
+// too, where the landscape that a page needs exists anyway. In the tests of this package, the folder looks like a clone
+// after `make up`: programs are in bin, kubeconfigs in .landscape.
+//
+// TestNothingIsLeftOut knows which test runs which page. It fails for a command in a block of another kind, and for a
+// page that no test runs. A block that cannot be run has a comment above it, which is not shown:
+//
+//	<!-- not run: it needs Velero -->
+//	<!-- run by: docs/clusters_test.go -->
 //
 // # What it does not do
 //
-// The commands of docs/guide/klm.md and author.md are tested in package klm, and commands for images and for other
-// clusters in the packages of those features. The scenarios test the effects of commands; this package tests that the
-// commands in the guides are correct.
+// The scenarios test the effects of commands; this package tests that the commands in the guides are correct.
 package docs

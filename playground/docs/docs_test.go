@@ -125,37 +125,6 @@ func (l *landscape) stop() {
 	l.spans.stop()
 }
 
-// block is what is between two fences of a page.
-type block struct {
-	kind string // what is behind the first fence; "" for lines that are indented
-	text string
-}
-
-// blocks returns those of a page. Lines indented by four are a block, too, unless they belong to a list.
-func blocks(t *testing.T, page string) []block {
-	t.Helper()
-	data, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []block
-	inside := false
-	for line := range strings.Lines(string(data)) {
-		kind, fence := strings.CutPrefix(line, "```")
-		switch {
-		case fence && !inside:
-			all, inside = append(all, block{kind: strings.TrimSpace(kind)}), true
-		case fence:
-			inside = false
-		case inside:
-			all[len(all)-1].text += line
-		case strings.HasPrefix(line, "    "):
-			all = append(all, block{text: strings.TrimLeft(line, " ")})
-		}
-	}
-	return all
-}
-
 // stop is a page of the tour.
 type stop struct {
 	page    string
@@ -166,7 +135,9 @@ type stop struct {
 // tour is the order in which pages are run: each finds the landscape as the one before has left it.
 var tour = []stop{
 	{"quickstart.md", "", []string{"2.0.0", "the disk is full"}},
-	{"troubleshooting.md", "", []string{"runtime-a"}},
+	{"one-module.md", "bin/klm module disable sample --yes --kubeconfig .landscape/runtime-b.kubeconfig", nil},
+	{"troubleshooting.md", "bin/klm module enable sample --kubeconfig .landscape/runtime-b.kubeconfig",
+		[]string{"runtime-a"}},
 	{"landscape.md", "", []string{"DowngradeRefused", "sample-v2-only"}},
 	{"channels.md", "bin/klm module enable sample --kubeconfig .landscape/runtime-a.kubeconfig",
 		[]string{"2.0.0", "ModulePaused"}},
@@ -177,6 +148,8 @@ var tour = []stop{
 		[]string{"skrwebhook is synchronized"}},
 	{"deletion.md", "bin/klm module set-channel sample fast --kubeconfig .landscape/runtime-a.kubeconfig", nil},
 	{"operate.md", tourAgain, []string{"sample 2.0.0 Ready"}},
+	{"clusters.md", "export PATH=$PWD/bin:$PATH; cp .landscape/runtime-b.kubeconfig admin.yaml", nil},
+	{"releases.md", "", nil},
 }
 
 // tourAgain brings back the runtime that deletion.md has removed, and the shorthands of landscape.md.
@@ -191,28 +164,28 @@ a()  { bin/kubectl --kubeconfig .landscape/runtime-a.kubeconfig -n kyma-system "
 // TestGuides runs the pages.
 func TestGuides(t *testing.T) {
 	theLandscape(t)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Run("Screens", testScreens)
 	for _, stop := range tour {
 		t.Run(stop.page, func(t *testing.T) {
-			script, n := "set -euo pipefail\n"+stop.prepare+"\nset -v\n", 0
-			for _, b := range blocks(t, guides+stop.page) {
-				if b.kind == "sh" {
-					script += b.text
-					n++
-				}
+			page, err := Read(guides + stop.page)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if n == 0 {
+			if !slices.ContainsFunc(page.Blocks, Block.Runs) {
 				t.Fatalf("%s has no commands: is it still written as before?", stop.page)
 			}
-			shell := exec.Command("bash", "-s")
-			shell.Dir, shell.Stdin = folder, strings.NewReader(script)
-			out, err := shell.CombinedOutput()
+			out, err := page.Run(t.Context(), Shell{Dir: folder, Before: Make(root) + stop.prepare, Update: *update}, 0,
+				len(page.Blocks))
 			if err != nil {
-				t.Fatalf("%v:\n%s", err, out)
+				t.Fatal(err)
 			}
 			t.Logf("%s", out)
 			for _, want := range stop.prints {
-				if !regexp.MustCompile(want).Match(out) {
+				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("%s does not print %q:\n%s", stop.page, want, out)
 				}
 			}
@@ -220,61 +193,128 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// elsewhere are pages whose commands are run by other tests, and where.
+// elsewhere are pages whose commands are run by other tests, with the files of these tests.
 var elsewhere = map[string]string{
-	"klm.md":       "playground/klm",
-	"install.md":   "where images and deployments are tested",
-	"upgrade.md":   "where images and deployments are tested",
-	"migration.md": "playground/deploy",
-	"recovery.md":  "needs a control plane that is lost, and Velero; the commands are tested in internal/cli/recovery",
-	"author.md":    "where modules are built",
-	"clusters.md":  "needs Cluster API or Gardener; the scripts are tested in docs",
-	"releases.md":  "where images and deployments are tested",
-	"registry.md":  "needs a registry with logins; the commands are those of install.md and author.md",
+	"klm.md":       "playground/klm/guide_test.go",
+	"author.md":    "playground/klm/guide_test.go",
+	"migration.md": "playground/deploy/upgrade_test.go",
 }
 
-// notRun are commands in blocks that are not run, and why.
-var notRun = map[string]string{
-	"git clone https://github.com/kyma-fleet/lifecycle-manager && cd lifecycle-manager": "who runs this has done it",
-	"make up":                            "it builds and calls what the test calls",
-	"bin/playground up --in-cluster":     "package scenario does, through the same code",
-	"kubectl apply -k deploy/monitoring": "needs the Prometheus operator; its files are tested in internal/metrics",
-	"ocm sign cv registry.example.com/modules//example.com/cache:1.4.0": "ocm is a program of others",
+// parsed are pages whose commands are not run as they are. The tests of docs check that verbs and flags of klm exist.
+var parsed = map[string]string{
+	"install.md":  "package deploy installs by klm, by kustomize and in-cluster, with the image and registry of its own",
+	"upgrade.md":  "package deploy upgrades with other values; a scenario has both versions of the manager",
+	"registry.md": "it needs a registry with logins; package deploy installs with one",
+	"recovery.md": "it needs a control plane that is lost; a scenario and internal/cli/recovery restore one",
 }
 
-// TestNothingIsLeftOut: no command is in a block that is not run.
+// command is a line that a reader would type.
+var command = regexp.MustCompile(
+	`^(\$ )?(export [A-Z]|(klm|kubectl|bin/\S+|make|cp|a|b|git|go|ko|ocm|cosign|openssl|helm|velero|flux|argocd) [-a-z.])`)
+
+// TestNothingIsLeftOut: each block of commands is run, or says above it why it is not run.
 func TestNothingIsLeftOut(t *testing.T) {
 	pages, err := filepath.Glob(guides + "*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := regexp.MustCompile(`^(klm|kubectl|bin/\S+|make|cp|a|b|git|ocm|helm) `)
-	seen := map[string]bool{}
-	for _, page := range append(pages, "../../README.md") {
-		name := filepath.Base(page)
-		isRun := slices.ContainsFunc(tour, func(s stop) bool { return s.page == name })
-		if elsewhere[name] != "" {
-			continue
+	for _, file := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+		page, err := Read(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, b := range blocks(t, page) {
-			if b.kind == "sh" && !isRun {
-				t.Errorf("%s has commands and is not in the tour", name)
-			}
-			for line := range strings.Lines(b.text) {
-				line = strings.TrimSpace(line)
-				if b.kind == "sh" || !command.MatchString(line) || name == "README.md" {
-					continue
-				}
-				if notRun[line] == "" {
-					t.Errorf("%s: %q is not run: put it between ```sh and ```", name, line)
-				}
-				seen[line] = true
+		name := filepath.Base(file)
+		inTour := slices.ContainsFunc(tour, func(s stop) bool { return s.page == name })
+		for _, p := range problems(page, inTour || elsewhere[name] != "" || parsed[name] != "") {
+			t.Error(p)
+		}
+		if test := elsewhere[name]; test != "" && (inTour || !mentions(t, test, name)) {
+			t.Errorf("%s is not run by %s alone: change elsewhere, or the test", name, test)
+		}
+		for _, b := range page.Blocks {
+			if b.RunBy != "" && !mentions(t, b.RunBy, name) {
+				t.Errorf("%s:%d is not run by %s, which does not name the page", file, b.Line, b.RunBy)
 			}
 		}
 	}
-	for line := range notRun {
-		if !seen[line] {
-			t.Errorf("%q is in no guide any more", line)
+}
+
+// mentions reports whether a test names a page.
+func mentions(t *testing.T, test, page string) bool {
+	t.Helper()
+	data, err := os.ReadFile("../../" + test)
+	if err != nil {
+		t.Error(err)
+	}
+	return strings.Contains(string(data), page)
+}
+
+// problems returns what is wrong with the blocks of a page, of which a test runs those of commands or does not.
+func problems(p Page, isRun bool) (all []string) {
+	for i, b := range p.Blocks {
+		say := func(text string) { all = append(all, fmt.Sprintf("%s:%d: %s", p.File, b.Line, text)) }
+		typed := ""
+		for line := range strings.Lines(b.Text) {
+			if typed == "" && command.MatchString(strings.TrimSpace(line)) {
+				typed = strings.TrimSpace(line)
+			}
 		}
+		switch b.Kind {
+		case "":
+			if typed != "" {
+				say(fmt.Sprintf("%q is indented: put it between fences of kind sh", typed))
+			}
+		case "sh", "bash":
+			if b.Runs() && !isRun {
+				say("no test runs the commands of this page: add it to the tour, or to another test and to elsewhere")
+			}
+			continue
+		case "output":
+			if i == 0 || !p.Blocks[i-1].Runs() {
+				say("output is behind a block of commands that are run")
+			}
+			continue
+		case "text", "yaml", "json":
+			if typed != "" {
+				say(fmt.Sprintf("%q is not run: its block must be of kind sh. If it cannot be run, a line "+
+					"<!-- not run: REASON --> above the block says why", typed))
+			}
+		default:
+			say(fmt.Sprintf("the kind %q is not one of sh, bash, output, text, yaml, json", b.Kind))
+		}
+		if b.NotRun != "" || b.RunBy != "" {
+			say("the comment above says that no test runs the block, but it is not of kind sh or bash")
+		}
+	}
+	return all
+}
+
+// TestBlockProblems: each kind of mistake is found.
+func TestBlockProblems(t *testing.T) {
+	cases := map[string]struct {
+		page  string
+		isRun bool
+		want  string // part of the only problem, "" for none
+	}{
+		"Run":        {"~~~sh\nklm status\n~~~\n", true, ""},
+		"NotRun":     {"~~~sh\nklm status\n~~~\n", false, "no test runs"},
+		"Marked":     {"<!-- not run: why -->\n~~~sh\nvelero get backups\n~~~\n", false, ""},
+		"TooFar":     {"<!-- not run: why -->\n\n~~~sh\nvelero get backups\n~~~\n", false, "no test runs"},
+		"NoReason":   {"<!-- not run: -->\n~~~sh\nvelero get backups\n~~~\n", false, "no test runs"},
+		"Indented":   {"Do this:\n\n    klm status\n", true, `"klm status" is indented`},
+		"Text":       {"~~~text\nklm status\n~~~\n", true, `"klm status" is not run`},
+		"Prompt":     {"~~~text\n$ klm status\n~~~\n", true, `"$ klm status" is not run`},
+		"Output":     {"~~~output\nklm 1.0.0\n~~~\n", true, "behind a block"},
+		"YAML":       {"~~~yaml\nkind: Kyma\n~~~\n", false, ""},
+		"MarkedYAML": {"<!-- not run: why -->\n~~~yaml\nkind: Kyma\n~~~\n", false, "the comment above"},
+		"Kind":       {"~~~shell\nklm status\n~~~\n", true, `the kind "shell"`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := problems(write(t, c.page), c.isRun)
+			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
+				t.Errorf("the problems are %q, want %q", got, c.want)
+			}
+		})
 	}
 }

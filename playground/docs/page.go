@@ -1,0 +1,212 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Page is a page of the documentation.
+type Page struct {
+	File   string
+	Blocks []Block
+}
+
+// Block is what is between two fences of a page.
+type Block struct {
+	// Kind is the word behind the first fence. "" is a block of lines that are indented by four spaces.
+	Kind string
+	// Line is the number of the line of the first fence.
+	Line int
+	// Text has the lines, without the indentation of the fence.
+	Text string
+	// NotRun is the reason of a comment above the block: <!-- not run: REASON -->
+	NotRun string
+	// RunBy is the file of a comment above the block: <!-- run by: FILE -->. The path is relative to the repository.
+	RunBy string
+}
+
+// Runs reports whether whoever runs the page runs this block.
+func (b Block) Runs() bool {
+	return (b.Kind == "sh" || b.Kind == "bash") && b.NotRun == "" && b.RunBy == ""
+}
+
+var mark = regexp.MustCompile(`^<!-- (not run|run by): (.+) -->$`)
+
+// Read reads a page. Indented lines in a list belong to the list, unless they are fenced.
+func Read(file string) (Page, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Page{}, fmt.Errorf("reading a page: %w", err)
+	}
+	p := Page{File: file}
+	inside, indent, before, list := false, "", "", false
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		bare := strings.TrimLeft(line, " ")
+		kind, fence := strings.CutPrefix(bare, "```")
+		switch {
+		case fence && !inside:
+			b := Block{Kind: strings.TrimSpace(kind), Line: n}
+			if m := mark.FindStringSubmatch(strings.TrimSpace(before)); m != nil && m[1] == "not run" {
+				b.NotRun = m[2]
+			} else if m != nil {
+				b.RunBy = m[2]
+			}
+			p.Blocks = append(p.Blocks, b)
+			inside, indent = true, strings.TrimSuffix(line, bare)
+		case fence:
+			inside = false
+		case inside:
+			p.Blocks[len(p.Blocks)-1].Text += strings.TrimPrefix(line, indent)
+		case strings.HasPrefix(line, "    ") && !list:
+			p.Blocks = append(p.Blocks, Block{Line: n, Text: bare})
+		case strings.TrimSpace(line) != "" && bare == line:
+			list = regexp.MustCompile(`^([-*]|\d+\.) `).MatchString(line)
+		}
+		before = line
+	}
+	return p, nil
+}
+
+// Shell runs the blocks of a page as a reader does.
+type Shell struct {
+	// Dir is the working directory.
+	Dir string
+	// Env are variables, in addition to those of this process.
+	Env []string
+	// Before is what the reader has done before; its output is not compared.
+	Before string
+	// Replace puts names of a test into commands, nil for none.
+	Replace *strings.Replacer
+	// Update writes what the commands print into the blocks of kind output.
+	Update bool
+}
+
+// end is printed behind each block, with its number.
+const end = "\x1eend of block "
+
+// Run runs blocks of a page in one shell, which ends at the first command that fails, and returns all output. The block
+// after a block of commands may have the kind output: then these commands must print it, and nothing else. In such a
+// block a line "…" stands for any lines, and "…" within a line for any text. Times and the number of spaces do not
+// matter.
+func (p Page) Run(ctx context.Context, s Shell, from, to int) (string, error) {
+	script := "set -euo pipefail\n" + s.Before + "\ntrap 'echo \"failed: $BASH_COMMAND\"' ERR\necho '" + end + "-1'\n"
+	for i := from; i < to; i++ {
+		if b := p.Blocks[i]; b.Runs() {
+			script += b.Text + fmt.Sprintf("\necho '%s%d'\n", end, i)
+		}
+	}
+	if s.Replace != nil {
+		script = s.Replace.Replace(script)
+	}
+	file, err := os.CreateTemp("", "guide-*.sh")
+	if err != nil {
+		return "", fmt.Errorf("writing commands: %w", err)
+	}
+	defer os.Remove(file.Name()) //nolint:errcheck // in the folder for temporary files
+	if _, err := file.WriteString(script); err != nil {
+		return "", fmt.Errorf("writing commands: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return "", fmt.Errorf("writing commands: %w", err)
+	}
+	shell := exec.CommandContext(ctx, "bash", file.Name())
+	shell.Dir, shell.Env = s.Dir, append(os.Environ(), s.Env...)
+	data, err := shell.CombinedOutput()
+	out := string(data)
+	if err != nil {
+		return out, fmt.Errorf("%s: %w:\n%s", filepath.Base(p.File), err, out)
+	}
+	_, rest, _ := strings.Cut(out, end+"-1\n")
+	for i := from; i < to; i++ {
+		if !p.Blocks[i].Runs() {
+			continue
+		}
+		printed, after, found := strings.Cut(rest, fmt.Sprintf("%s%d\n", end, i))
+		if !found {
+			return out, fmt.Errorf("%s:%d: the shell ended in this block:\n%s", p.File, p.Blocks[i].Line, out)
+		}
+		rest = after
+		if i+1 == len(p.Blocks) || p.Blocks[i+1].Kind != "output" {
+			continue
+		}
+		want := &p.Blocks[i+1]
+		if s.Update {
+			if err := p.write(want, printed); err != nil {
+				return out, err
+			}
+		} else if at, ok := matches(want.Text, printed); !ok {
+			return out, fmt.Errorf("%s:%d: the commands do not print what the page has, from the line %q on: run the "+
+				"test with -update, and look at the difference. They print\n%s", p.File, want.Line, at, printed)
+		}
+	}
+	return out, nil
+}
+
+// write replaces the text of a block in its file.
+func (p Page) write(b *Block, text string) error {
+	data, err := os.ReadFile(p.File)
+	if err != nil {
+		return fmt.Errorf("reading a page: %w", err)
+	}
+	text = strings.TrimRight(text, "\n") + "\n"
+	fenced := func(text string) []byte { return []byte("```output\n" + text + "```\n") }
+	changed := bytes.Replace(data, fenced(b.Text), fenced(text), 1)
+	b.Text = text
+	if err := os.WriteFile(p.File, changed, 0o644); err != nil { //nolint:gosec // a page is for everybody
+		return fmt.Errorf("writing a page: %w", err)
+	}
+	return nil
+}
+
+// matches reports whether the commands have printed the text of a page, and otherwise the first line that is missing.
+func matches(page, printed string) (string, bool) {
+	want, got := normal(page), normal(printed)
+	next, skip := 0, false
+	for _, line := range want {
+		if line == "…" {
+			skip = true
+			continue
+		}
+		parts := strings.Split(line, "…")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		pattern := regexp.MustCompile("^" + strings.Join(parts, ".*") + "$")
+		for skip && next < len(got) && !pattern.MatchString(got[next]) {
+			next++
+		}
+		if next == len(got) || !pattern.MatchString(got[next]) {
+			return line, false
+		}
+		next, skip = next+1, false
+	}
+	if next < len(got) && !skip {
+		return got[next], false
+	}
+	return "", true
+}
+
+var clockTimes = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?|\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`)
+
+// normal returns lines without what changes from one moment to the next.
+func normal(text string) []string {
+	var lines []string
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		lines = append(lines, strings.Join(strings.Fields(clockTimes.ReplaceAllString(line, "T")), " "))
+	}
+	return lines
+}
+
+// Make returns a shell function for Shell.Before: make checks that its targets exist, and does nothing, because
+// building takes minutes. root is the folder of the repository.
+func Make(root string) string {
+	return fmt.Sprintf("make() { command make --dry-run -C %q \"$@\" >/dev/null; }\n", root)
+}
