@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 )
 
 var update = flag.Bool("update", false, "draw the pictures of the README anew")
@@ -40,6 +42,7 @@ func testScreens(t *testing.T) {
 	// An agent connects some time after the modules are Ready.
 	shell(`timeout 60 bash -c 'until klm status | grep -q "2 connected"; do :; done'`)
 	shell(breaks + `'{"spec":{"fail":"the disk is full"}}' && ` + state + `Error --timeout=60s`)
+	checkHealth(t, health{"Degraded", "the disk is full", kstatus.FailedStatus}, kstatus.InProgressStatus)
 	for file, command := range screens {
 		got := "$ " + command + "\n" + shell(command+" || test $? = 3")
 		if *update {
@@ -57,6 +60,7 @@ func testScreens(t *testing.T) {
 		}
 	}
 	shell(breaks + `'{"spec":{"fail":null}}' && ` + state + `Ready --timeout=60s`)
+	checkHealth(t, health{"Healthy", "", kstatus.CurrentStatus}, kstatus.CurrentStatus)
 }
 
 var times = regexp.MustCompile(`(\d+(ms|s|m|h|d))+`)

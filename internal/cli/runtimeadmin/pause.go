@@ -59,8 +59,11 @@ func pauseModule(ctx context.Context, a *console.App, module, reason string, dry
 	if err != nil {
 		return err
 	}
-	return a.Print(console.Outcome{Object: module, Result: "module " + module + map[bool]string{true: " would be paused",
-		false: " is paused"}[dryRun]})
+	done := "module " + module + " is paused"
+	if dryRun {
+		done = "module " + module + " would be paused"
+	}
+	return a.Print(console.Outcome{Object: module, Result: done})
 }
 
 // resumeModule ends the pause of a module, and waits until its status has another reason: a command that follows would
