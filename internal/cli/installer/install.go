@@ -141,7 +141,11 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	if err != nil {
 		return nil, err
 	}
-	c.Namespace = cmp.Or(a.Config.Namespace, deploy.Home(o.flavour))
+	given, err := o.values(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.Namespace = cmp.Or(a.Config.Namespace, deploy.Home(given.flavour()))
 	before, err := readInventory(ctx, c)
 	if err != nil && console.ExitCode(err) != console.ExitForbidden { // prepare reports all missing permissions
 		return nil, err

@@ -3,6 +3,8 @@ package installer
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -186,6 +188,27 @@ func TestOlderInstallation(t *testing.T) {
 	s.Forbidden = []string{"get configmaps"}
 	fixture.Case{Reason: "whoever may not read the values cannot keep them", Args: "install --image=registry.example.com/m:1",
 		Code: console.ExitForbidden, Want: []string{"get configmaps"}}.Check(t, Commands, s.Kubeconfig)
+}
+
+// TestFlavour: the flavour decides about the namespace, also if it is in a file, and is kept.
+func TestFlavour(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte("flavour: in-cluster\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newCluster(t)
+	for _, c := range []fixture.Case{
+		{Reason: "from the file", Args: "install --image=registry.example.com/m:1 --values=" + file,
+			Want: []string{"lifecycle manager (in-cluster) in namespace kyma-system is ready"}},
+		{Reason: "it is kept in its namespace", Args: "install -n kyma-system --dry-run",
+			Want: []string{"keep     value flavour: \"in-cluster\"", "nothing would change"}},
+		{Reason: "with the flavour, nobody needs the namespace", Args: "install --flavour=in-cluster --dry-run",
+			Want: []string{"nothing would change"}},
+		{Reason: "the other namespace has no installation", Args: "install --dry-run", Code: console.ExitUsage,
+			Want: []string{"names no registry"}},
+	} {
+		c.Check(t, Commands, s.Kubeconfig)
+	}
 }
 
 // TestMissing: what the manager needs and nobody has created is named, with the command that creates it.
