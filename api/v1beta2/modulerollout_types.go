@@ -18,6 +18,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="In Scope",type=integer,JSONPath=`.status.runtimes.inScope`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runtimes.failed`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
+// +kubebuilder:printcolumn:name="ETA",type=string,format=date-time,priority=1,JSONPath=`.status.eta`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ModuleRollout struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -293,6 +294,12 @@ type ModuleRolloutStatus struct {
 	// +optional
 	// +listType=atomic
 	Starts []RolloutStarts `json:"starts,omitempty"`
+
+	// eta is the time at which the last runtime is expected to have the version, by maintenance windows, freezes, soak
+	// times and limits, if nothing fails and gates pass at once. Absent: the rollout does not go on by itself, or the
+	// time is not known.
+	// +optional
+	ETA metav1.Time `json:"eta,omitzero"`
 
 	// endedAt is the time at which the rollout ended. Absent: it has not ended.
 	// +optional

@@ -887,6 +887,7 @@ func (in *ModuleRolloutStatus) DeepCopyInto(out *ModuleRolloutStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	in.ETA.DeepCopyInto(&out.ETA)
 	in.EndedAt.DeepCopyInto(&out.EndedAt)
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions

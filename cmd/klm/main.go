@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // maintenance policies have time zones, and a computer may have no time zone database
 
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 

@@ -144,6 +144,12 @@ var (
 		Help: "1 for the phase of an active rollout.",
 	}, []string{"module", "channel", "phase"})
 
+	// RolloutETA is the time at which the last runtime of an active rollout is expected to have the version.
+	RolloutETA = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_rollout_eta_timestamp_seconds",
+		Help: "Time at which the last runtime of an active rollout is expected to have the version.",
+	}, []string{"module", "channel"})
+
 	// RolloutsHalted counts halts of rollouts, by reason.
 	RolloutsHalted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_rollout_halted_total",
@@ -464,7 +470,7 @@ func Register(r prometheus.Registerer, s Sources) {
 		FIPSMode.Set(2)
 	}
 	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed, EventsDropped, Objects, Renderings,
-		RolloutRuntimes, RolloutPhase, RolloutsHalted, Purged, Orphans, DeletionsGivenUp,
+		RolloutRuntimes, RolloutPhase, RolloutETA, RolloutsHalted, Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
 		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
 		MandatoryModuleState, ModuleState, Modules, BuildInfo,

@@ -267,14 +267,30 @@ func (a *advance) isProven() bool {
 	if isLast && !a.status.Stage.ProvenAt.IsZero() {
 		return true
 	}
-	quorum := cmp.Or(a.spec.Defaults.MinProven, defaultMinProven)
 	proven, awaited := int(t.counts.Proven), int(t.counts.Updating)-t.idle+a.countAwaited()
 	if proven > 0 || t.counts.InScope == 0 {
-		return proven >= share(quorum, proven+awaited, true)
+		return proven >= Quorum(a.Rollout, proven+awaited)
 	}
 	left := a.status.Stage.StartedAt.Add(a.deadline).Sub(a.Now)
 	a.after(left)
 	return awaited == 0 && left <= 0
+}
+
+// Quorum returns how many of the runtimes of a stage that could be updated have to be proven.
+func Quorum(r *v1beta2.ModuleRollout, runtimes int) int {
+	return share(cmp.Or(r.Spec.Defaults.MinProven, defaultMinProven), runtimes, true)
+}
+
+// NeededEvidence returns how many runtimes of earlier stages have to be proven before a stage begins. before is the
+// number of runtimes of these stages.
+func NeededEvidence(r *v1beta2.ModuleRollout, stage, before int) int {
+	switch s := &r.Spec.Stages[stage]; {
+	case s.MinEvidence != nil:
+		return int(*s.MinEvidence)
+	case before > 0, stage == len(r.Spec.Stages)-1:
+		return 1
+	}
+	return 0
 }
 
 // hasEvidence reports whether enough runtimes are proven for a stage to begin.
@@ -284,13 +300,7 @@ func (a *advance) hasEvidence(stage int) bool {
 		before += a.stages[i].counts.InScope
 		proven += a.stages[i].counts.Proven
 	}
-	need := int32(0)
-	switch s := &a.spec.Stages[stage]; {
-	case s.MinEvidence != nil:
-		need = *s.MinEvidence
-	case before > 0, stage == len(a.stages)-1:
-		need = 1
-	}
+	need := int32Of(NeededEvidence(a.Rollout, stage, int(before)))
 	if a.total.counts.InScope == 0 || proven >= need || a.status.Stage.EvidenceWaived {
 		return true
 	}

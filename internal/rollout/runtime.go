@@ -46,10 +46,13 @@ type Runtime struct {
 	// Blocked returns what keeps the runtime from the new version if its turn comes now, or nil. It is only called for
 	// runtimes that wait. nil means that nothing ever blocks it.
 	Blocked func() *channel.Blocker
+	// Window returns the maintenance window that is open at a time, or the next one. nil means that the update needs no
+	// window in this runtime. Only forecasts call it.
+	Window func(at time.Time) (channel.MaintenanceWindow, error)
 }
 
 // RuntimeOf returns what the Kyma and the Manifest of a module in the control plane say about a runtime. The caller
-// sets IsBusy and Blocked.
+// sets IsBusy, Blocked and Window.
 func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	r := Runtime{

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,9 +30,9 @@ func channelSetCommand(a *console.App) *cobra.Command {
 	o := setOptions{}
 	c := a.Command("set MODULE CHANNEL VERSION [--dry-run]", "assign a version of a module to a channel", `
 klm shows first which runtimes will be upgraded and which are blocked, and why, as the control plane would decide now. It asks if runtimes
-follow the channel, and waits until those that are upgraded at once have the version and are Ready. With --dry-run it changes nothing. It
-considers maintenance windows only with --maintenance-policy-configmap. If a RolloutPolicy is for the channel, it shows the stages, and waits
-only until the manager has made the ModuleRollout; with --wait it waits until the rollout has reached all runtimes.`, `
+follow the channel, and waits until those that are upgraded at once have the version and are Ready. With --dry-run it changes nothing. If a
+RolloutPolicy is for the channel, it shows the stages, and waits only until the manager has made the ModuleRollout; with --wait it waits until
+the rollout has reached all runtimes.`, `
 klm channel set sample fast 2.0.0 --dry-run
 klm channel set sample fast 2.0.0
 klm channel set sample fast 2.0.0 --yes --timeout=30m
@@ -47,8 +46,7 @@ klm channel set sample experimental 3.0.0 --create`,
 		connection.ModuleVersions(a))
 	o.Register(c.Flags())
 	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
-	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "",
-		"ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
+	connection.RegisterPolicy(c.Flags(), &o.policy)
 	return c
 }
 
@@ -130,12 +128,8 @@ func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o set
 	}
 	after := withAssignment(s, o)
 	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module], now: a.Now()}
-	if o.policy != "" {
-		policy, err := readPolicy(ctx, c, o.policy)
-		if err != nil {
-			return nil, nil, err
-		}
-		w.after.Policy = policy
+	if err := w.readWindows(ctx, c); err != nil {
+		return nil, nil, err
 	}
 	r, err := previewEffects(ctx, a, c, w)
 	if err != nil {
@@ -300,25 +294,14 @@ func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	return after
 }
 
-// readPolicy reads the maintenance policy from a ConfigMap.
-func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*channel.Policy, error) {
-	cm := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, cm); err != nil {
-		return nil, c.Explain(err, "reading ConfigMap "+name)
-	}
-	p, err := channel.PolicyFromConfigMap(cm.Data)
-	if err != nil {
-		return nil, console.Fail(console.ExitFailed, "ConfigMap %s: %v", name, err)
-	}
-	return p, nil
-}
-
 // preview has the catalog after the change. The requests of runtimes are resolved with this catalog.
 type preview struct {
 	setOptions
 	after   channel.Catalog
 	release *v1beta2.ModuleReleaseMeta // after the change
 	now     time.Time
+	// unknown states why the maintenance windows are not known; "" if they are.
+	unknown string
 }
 
 // version has two versions of a module in a runtime: the installed version, and the version that the Manifest requests.
@@ -367,7 +350,10 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	r := &Effects{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{},
 		names: w.names, Pinned: pinned, fleet: w.fleetOf(manifests, all)}
 	for _, k := range kymas {
-		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
+		e := w.effectOn(k, versions[k.Name], a)
+		if r.Runtimes = append(r.Runtimes, e); e.Message == noWindow {
+			r.WindowsUnknown = w.unknown
+		}
 	}
 	r.sort()
 	return r, nil
@@ -379,6 +365,12 @@ func (r *Effects) sort() {
 		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason),
 			strings.Compare(a.Runtime, b.Runtime))
 	})
+}
+
+// readWindows reads the maintenance policy.
+func (w *preview) readWindows(ctx context.Context, c *connection.Cluster) (err error) {
+	w.after.Policy, w.unknown, err = c.MaintenancePolicy(ctx, w.policy)
+	return err
 }
 
 // noWindow is the message for a runtime whose maintenance window is not known to klm.
@@ -458,12 +450,22 @@ type Effects struct {
 	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
 	// Note states why the stages are unknown; "" if they are known.
 	Note string `json:"note,omitempty"`
+	// WindowsUnknown states why klm does not know the maintenance windows, if a runtime needs one.
+	WindowsUnknown string `json:"windowsUnknown,omitempty"`
 	// The following fields are empty if no RolloutPolicy is for the channel, or nothing moves.
 	Policy     string       `json:"policy,omitempty"`
 	Rollout    string       `json:"rollout,omitempty"`    // the name of the ModuleRollout
 	Supersedes string       `json:"supersedes,omitempty"` // the name of the active rollout that ends
 	Plan       string       `json:"plan,omitempty"`       // the digest that approvals name
 	Stages     []plan.Stage `json:"stages,omitempty"`
+	// UpdateSeconds is the time that one update is expected to take, and Ends the time at which the last runtime is
+	// expected to have the version.
+	UpdateSeconds int64     `json:"updateSeconds,omitempty"`
+	Ends          time.Time `json:"ends,omitzero"`
+	// Late are the runtimes whose maintenance window is far away, or that have none.
+	Late []plan.Late `json:"late,omitempty"`
+	// Hold is what keeps all rollouts of the policy from admitting anybody now.
+	Hold *v1beta2.RolloutBlocker `json:"hold,omitempty"`
 	// Pinned is the number of runtimes that have pinned a version of the module, and take no part.
 	Pinned int `json:"pinned,omitempty"`
 
@@ -488,6 +490,8 @@ type effect struct {
 	Stage string `json:"stage,omitempty"`
 	// Until is the time at which the maintenance window opens; zero if nothing ends by itself.
 	Until time.Time `json:"until,omitzero"`
+	// Begins is the time at which its update is expected to begin; zero if it is not known.
+	Begins time.Time `json:"begins,omitzero"`
 	// Remedy is what to do; "" if the message states it.
 	Remedy string `json:"remedy,omitempty"`
 }
@@ -546,6 +550,10 @@ func (r *Effects) Show(p *console.Page) {
 	r.showStages(p)
 	if r.Note != "" {
 		p.Wrap("", "Note: "+r.Note)
+	}
+	if r.WindowsUnknown != "" {
+		p.Wrap("", "Note: klm does not know the maintenance windows: "+r.WindowsUnknown+
+			"; --"+connection.PolicyFlag+" names the ConfigMap")
 	}
 	p.Line("%s of that channel: %d to move, %d to wait for a maintenance window, %d blocked, %d to stay.",
 		console.Count(len(r.Runtimes), "runtime"), counts["moves"], counts["waits"], counts["blocked"], counts["stays"])

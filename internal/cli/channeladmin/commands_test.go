@@ -232,10 +232,11 @@ func TestStages(t *testing.T) {
 	}{
 		"Plan": {fixture.Case{Reason: "each stage with what it is for", Args: "plan sample regular 2.0.0 --names",
 			Want: []string{"ModuleRollout sample-regular-r2 of RolloutPolicy standard would have 2 stages; plan sha256:",
-				"own     team=blue    1          0       1           -         1           0          at once",
+				"own     team=blue    1          0       1           -         1           0          now",
 				"Runtimes that have pinned a version, and take no part: 1.",
 				"observed for 60m, go: approval by 2",
-				"rest    all others   0          0       0", "after 60m", "own: runtime-a",
+				"rest    all others   0          0       0", "All runtimes have the version by ",
+				"an update takes", "own: runtime-a",
 				"runtime-a   own     moves"}},
 			[]client.Object{policy}, nil},
 		"DryRun": {fixture.Case{Reason: "the same, and nothing is written", Args: set + "--dry-run",

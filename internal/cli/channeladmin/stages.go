@@ -2,6 +2,7 @@ package channeladmin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,8 +29,9 @@ func PlanCommand(a *console.App) *cobra.Command {
 	c := a.Command("plan MODULE CHANNEL VERSION | ROLLOUT",
 		"what a move of a channel would do, or what is left of a rollout, stage by stage", `
 For a move it is the same as klm channel set --dry-run: the same code that the manager plans with finds out the stage of each runtime, and what
-keeps it from the version now. For a ModuleRollout it shows what follows when it goes on. EARLIEST contains soak times, gates with a time and
-limits of starts per minute, but not the time of the updates.`, `
+keeps it from the version now. For a ModuleRollout it shows what follows when it goes on. BEGINS and ENDS are a forecast: they contain the
+maintenance window of each runtime, freezes, soak times, gates with a time and all limits, and assume that nothing fails and that approvals are
+given at once. An update counts with the time that the updates of the rollout took so far, at first with 2 minutes.`, `
 klm rollout plan sample regular 2.0.0
 klm rollout plan sample-regular-r3
 klm rollout plan sample regular 2.0.0 --names
@@ -53,8 +55,7 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 		return slices.Concat(connection.CatalogModules(a)(ctx, args), connection.RolloutNames(a, isActive)(ctx, args))
 	}, connection.ModuleChannels(a), connection.ModuleVersions(a))
 	c.Flags().BoolVar(&names, "names", false, "show the names of the runtimes of each stage")
-	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "",
-		"ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
+	connection.RegisterPolicy(c.Flags(), &o.policy)
 	return c
 }
 
@@ -112,9 +113,17 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 				"klm rollout plan %s %s %s", name, o.channel, o.module, console.OrDash(target), o.module, o.channel,
 			target)
 	}
-	if o.policy != "" {
-		if w.after.Policy, err = readPolicy(ctx, c, o.policy); err != nil {
-			return nil, err
+	if err := w.readWindows(ctx, c); err != nil {
+		return nil, err
+	}
+	policies, err := c.Policies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var policy *v1beta2.RolloutPolicy
+	for i := range policies {
+		if policies[i].Name == active.Spec.Policy {
+			policy = &policies[i]
 		}
 	}
 	r, err := previewEffects(ctx, a, c, w)
@@ -122,7 +131,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 		return nil, err
 	}
 	r.From, r.isUnderWay = active.Spec.From, true
-	if r.plan, err = plan.For(active, r.fleet, w.now); err != nil {
+	if r.plan, err = plan.For(active, policy, r.fleet, w.now); err != nil {
 		return nil, console.Fail(console.ExitFailed, "%v", err)
 	}
 	r.setPlan()
@@ -142,6 +151,11 @@ func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1bet
 			continue
 		}
 		if blocked := r.Blocked; w.after.Policy == nil { // only the manager knows the windows
+			if r.Window != nil {
+				r.Window = func(time.Time) (channel.MaintenanceWindow, error) {
+					return channel.MaintenanceWindow{}, errors.New(noWindow)
+				}
+			}
 			r.Blocked = func() *channel.Blocker {
 				b := blocked()
 				if b != nil && b.Code == v1beta2.ReasonWindowUnknown {
@@ -199,10 +213,11 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 func (r *Effects) setPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
+	r.UpdateSeconds, r.Ends, r.Late, r.Hold = int64(r.plan.Update.Seconds()), r.plan.Ends, r.plan.Late, r.plan.Hold
 	for i := range r.Runtimes {
 		e := &r.Runtimes[i]
 		m, takesPart := r.plan.Members[e.Runtime]
-		e.Stage = m.Stage
+		e.Stage, e.Begins = m.Stage, m.Begins
 		switch b := m.Blocker; {
 		case !takesPart && e.Effect == "moves":
 			e.Message = "the module is new there: it follows by newInstallations of the policy"
@@ -258,10 +273,6 @@ func (r *Effects) showStages(p *console.Page) {
 		if s.Soak > 0 {
 			then = slices.Insert(then, 0, "observed for "+duration.HumanDuration(time.Duration(s.Soak)*time.Second))
 		}
-		earliest := "at once"
-		if s.Earliest > 0 {
-			earliest = "after " + duration.HumanDuration(time.Duration(s.Earliest)*time.Second)
-		}
 		var blocked []string
 		for _, reason := range slices.Sorted(maps.Keys(s.Blocked)) {
 			blocked = append(blocked, fmt.Sprintf("%d %s", s.Blocked[reason], reason))
@@ -269,12 +280,13 @@ func (r *Effects) showStages(p *console.Page) {
 		rows = append(rows, []string{s.Name, p.Clip(connection.StageMembers(&r.plan.Rollout.Spec.Stages[i]), 40),
 			fmt.Sprint(s.Runtimes), fmt.Sprint(s.Begun), fmt.Sprint(s.Moving), console.OrDash(strings.Join(blocked,
 				", ")),
-			fmt.Sprint(s.Concurrency), fmt.Sprint(s.AllowedFailures), earliest,
+			fmt.Sprint(s.Concurrency), fmt.Sprint(s.AllowedFailures), p.When(s.Begins), p.When(s.Ends),
 			console.OrDash(strings.Join(then, ", "))})
 	}
-	p.Table([]string{"STAGE", "WHO", "RUNTIMES", "BEGUN", "CAN BEGIN", "BLOCKED", "AT A TIME", "MAY FAIL", "EARLIEST",
-		"THEN"}, rows)
+	p.Table([]string{"STAGE", "WHO", "RUNTIMES", "BEGUN", "CAN BEGIN", "BLOCKED", "AT A TIME", "MAY FAIL", "BEGINS",
+		"ENDS", "THEN"}, rows)
 	p.Line("")
+	r.showForecast(p)
 	if r.Pinned > 0 {
 		p.Line("Runtimes that have pinned a version, and take no part: %d.", r.Pinned)
 	}
@@ -287,6 +299,41 @@ func (r *Effects) showStages(p *console.Page) {
 	if !r.DryRun {
 		p.Line("See klm rollout watch %s.", r.Rollout)
 	}
+}
+
+// showForecast shows when all runtimes are expected to have the version, and what is in the way.
+func (r *Effects) showForecast(p *console.Page) {
+	if r.Hold != nil {
+		p.Wrap("", "Nobody begins now: "+r.Hold.Message+"; what to do: "+r.Hold.Remedy)
+	}
+	if !r.Ends.IsZero() {
+		p.Wrap("", fmt.Sprintf("All runtimes have the version by %s UTC, if nothing fails, approvals are given at once, and an update takes %s.",
+			p.When(r.Ends), duration.HumanDuration(r.plan.Update)))
+	}
+	const limit = 10
+	if len(r.Late) == 0 || r.WindowsUnknown != "" {
+		return
+	}
+	p.Line("%s no maintenance window within %s:", console.Count(len(r.Late), "runtime")+" "+have(len(r.Late)),
+		duration.HumanDuration(plan.FarAway))
+	for i, l := range r.Late {
+		if i == limit && !p.Wide {
+			p.Line("  and %d more, see -o wide", len(r.Late)-limit)
+			break
+		}
+		about := "its window opens at " + p.When(l.Opens) + " UTC"
+		if l.Opens.IsZero() {
+			about = l.Message
+		}
+		p.Wrap("  ", l.Runtime+" (stage "+l.Stage+"): "+about)
+	}
+}
+
+func have(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
 }
 
 // waitForRollout waits until the manager has made the rollout, and with --wait until it has reached all runtimes.

@@ -36,7 +36,7 @@ const (
 	// dialTimeout is the deadline of each connection that is tried.
 	dialTimeout = 3 * time.Second
 	// deploymentName and listenerService are the names of objects of the chart.
-	deploymentName  = "lifecycle-manager"
+	deploymentName  = connection.ManagerDeployment
 	listenerService = "lifecycle-manager-listener"
 )
 
@@ -337,14 +337,8 @@ func (r *checker) checkManager(ctx context.Context) {
 
 // flag returns the value of a flag of the manager, or "".
 func (r *checker) flag(name string) string {
-	for _, c := range r.deployment.Spec.Template.Spec.Containers {
-		for _, arg := range slices.Backward(c.Args) {
-			if value, is := strings.CutPrefix(arg, "--"+name+"="); is {
-				return value
-			}
-		}
-	}
-	return ""
+	value, _ := connection.ManagerFlag(r.deployment, name)
+	return value
 }
 
 // checkFlags checks the objects and addresses that the flags of the manager name.

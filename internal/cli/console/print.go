@@ -195,6 +195,20 @@ func (p *Page) Ago(t time.Time) string {
 	return duration.HumanDuration(max(p.Now.Sub(t), 0))
 }
 
+// When returns a time in UTC, such as Sat 28 Nov 22:00, with the year if it is another one. When returns "now" for the
+// present minute, and "-" for the zero time.
+func (p *Page) When(t time.Time) string {
+	switch t = t.UTC(); {
+	case t.IsZero():
+		return "-"
+	case t.Sub(p.Now).Abs() < time.Minute:
+		return "now"
+	case t.Year() != p.Now.UTC().Year():
+		return t.Format("Mon 2 Jan 2006 15:04")
+	}
+	return t.Format("Mon 2 Jan 15:04")
+}
+
 // Count returns a number with a noun in singular or plural, such as 1 object and 2 objects.
 func Count(n int, thing string) string {
 	if n == 1 {

@@ -74,8 +74,10 @@ type rolloutRow struct {
 	Stage    string                `json:"stage,omitempty"`
 	Runtimes v1beta2.RolloutCounts `json:"runtimes"`
 	Message  string                `json:"message,omitempty"`
-	Created  time.Time             `json:"created,omitzero"`
-	Ended    time.Time             `json:"ended,omitzero"`
+	// ETA is the time at which the last runtime is expected to have the version; zero if it is not known.
+	ETA     time.Time `json:"eta,omitzero"`
+	Created time.Time `json:"created,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
 }
 
 // listRollouts returns the rows of rollouts: those under way first, then those that ended last.
@@ -103,7 +105,7 @@ func rowOf(r *v1beta2.ModuleRollout) rolloutRow {
 		Name: r.Name, Module: r.Spec.Module, Channel: r.Spec.Channel, From: r.Spec.From, To: r.Spec.To,
 		Policy: r.Spec.Policy, Phase: r.Status.Phase, State: r.Spec.State, Stage: r.Status.Stage.Name,
 		Runtimes: r.Status.Runtimes, Message: r.Status.Message, Created: r.CreationTimestamp.Time,
-		Ended: r.Status.EndedAt.Time,
+		Ended: r.Status.EndedAt.Time, ETA: r.Status.ETA.Time,
 	}
 	if row.Phase.IsOver() {
 		row.Stage = ""
@@ -145,8 +147,8 @@ func (l rolloutList) Show(p *console.Page) {
 		n := &r.Runtimes
 		rows = append(rows, []string{r.Name, r.phase(), console.OrDash(r.From), r.To, console.OrDash(r.Stage),
 			fmt.Sprintf("%d/%d", n.Proven, n.InScope), fmt.Sprint(n.Updating), fmt.Sprint(n.Failed), fmt.Sprint(n.Lost),
-			p.Ago(r.Created), console.OrDash(r.Policy), p.Clip(r.Message, 80)})
+			p.Ago(r.Created), p.When(r.ETA), console.OrDash(r.Policy), p.Clip(r.Message, 80)})
 	}
-	p.Table([]string{"NAME", "PHASE", "FROM", "TO", "STAGE", "PROVEN", "UPDATING", "FAILED", "LOST", "AGE", "+POLICY",
-		"MESSAGE"}, rows)
+	p.Table([]string{"NAME", "PHASE", "FROM", "TO", "STAGE", "PROVEN", "UPDATING", "FAILED", "LOST", "AGE", "+ETA",
+		"+POLICY", "MESSAGE"}, rows)
 }

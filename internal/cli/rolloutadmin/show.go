@@ -162,6 +162,9 @@ func (r *rolloutReport) Show(p *console.Page) {
 	if r.Reason != "" {
 		p.Wrap("  ", "reason: "+r.Reason)
 	}
+	if !r.ETA.IsZero() {
+		p.Line("  all runtimes are expected to have it by %s UTC", p.When(r.ETA))
+	}
 	p.Line("")
 	r.showStages(p)
 	r.showGates(p)

@@ -92,7 +92,8 @@ type Reconciler struct {
 	Options
 	gates *Gates
 
-	checks map[string]preflightResult // by component and version; only used by the one worker
+	checks    map[string]preflightResult // by component and version; only used by the one worker
+	forecasts map[string]forecast        // by name of an active rollout; only used by the one worker
 
 	mu       sync.Mutex
 	active   map[string]bool        // guarded by mu: modules with an active rollout
@@ -123,7 +124,8 @@ func New(o Options) (*Reconciler, error) {
 	}
 	return &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
 		flights: map[string]flight{},
-		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{}, checks: map[string]preflightResult{}}, nil
+		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{}, checks: map[string]preflightResult{},
+		forecasts: map[string]forecast{}}, nil
 }
 
 // Register adds the controller and its index to a manager.

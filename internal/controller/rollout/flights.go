@@ -29,6 +29,7 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.flights, r.Name)
+	delete(p.forecasts, r.Name)
 	count(r)
 }
 
@@ -50,10 +51,14 @@ func count(r *v1beta2.ModuleRollout) {
 	of := prometheus.Labels{"module": r.Spec.Module, "channel": r.Spec.Channel}
 	metrics.RolloutPhase.DeletePartialMatch(of)
 	metrics.RolloutRuntimes.DeletePartialMatch(of)
+	metrics.RolloutETA.DeletePartialMatch(of)
 	if r.Status.Phase.IsOver() {
 		return
 	}
 	metrics.RolloutPhase.WithLabelValues(r.Spec.Module, r.Spec.Channel, string(r.Status.Phase)).Set(1)
+	if eta := r.Status.ETA; !eta.IsZero() {
+		metrics.RolloutETA.WithLabelValues(r.Spec.Module, r.Spec.Channel).Set(float64(eta.Unix()))
+	}
 	c := &r.Status.Runtimes
 	for verdict, n := range map[string]int32{"waiting": c.Waiting, "updating": c.Updating, "proven": c.Proven,
 		"failed": c.Failed, "lost": c.Lost, "excused": c.Excused} {

@@ -323,7 +323,7 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v1beta2.RolloutPhase, why string) error {
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted, next.Blockers = phase, why, "", nil
-	next.EndedAt.Time = p.now
+	next.EndedAt.Time, next.ETA = p.now, metav1.Time{}
 	rollout.SetConditions(&next.Conditions, r.Generation, phase, why, p.now)
 	if err := p.saveRollout(ctx, r, next); err != nil {
 		return err
@@ -368,6 +368,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	if err != nil {
 		return p.refuse(ctx, r, err)
 	}
+	p.foresee(ctx, r, &result.Status, policy, runtimes)
 	p.setFlight(r, result.InFlight)
 	p.after(result.Next)
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {

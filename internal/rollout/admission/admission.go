@@ -182,10 +182,15 @@ func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 		return where + ", which was aborted"
 	case !r.Status.HaltedAt.IsZero():
 		return where + ", which is halted: klm rollout show " + r.Name
-	case at.Stage <= int(r.Status.Stage.Index):
-		return where + ", which is under way, and its turn comes when a place is free and nothing else blocks it"
 	}
-	return where + "; the current stage is " + current
+	by := ""
+	if eta := r.Status.ETA; !eta.IsZero() {
+		by = "; all runtimes are expected to have it by " + eta.UTC().Format(time.RFC3339)
+	}
+	if at.Stage <= int(r.Status.Stage.Index) {
+		return where + ", which is under way, and its turn comes when a place is free and nothing else blocks it" + by
+	}
+	return where + "; the current stage is " + current + by
 }
 
 func waiting(version, module, of, target, why string) channel.Turn {

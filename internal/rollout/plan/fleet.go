@@ -20,6 +20,8 @@ type Fleet struct {
 	Catalog channel.Catalog
 	// Now is the current time.
 	Now time.Time
+
+	template *v1beta2.ModuleTemplate // of the version in the release; set when it is needed first
 }
 
 // Runtime returns what a Kyma and its Manifest of the module say about a runtime. takesPart is false if the runtime
@@ -31,6 +33,11 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 	}
 	r = rollout.RuntimeOf(k, m)
 	r.Blocked = func() *channel.Blocker { return f.blocked(k, m) }
+	if f.needsWindow(k, m) {
+		r.Window = func(at time.Time) (channel.MaintenanceWindow, error) {
+			return f.Catalog.Policy.CurrentOrNextWindow(k.Labels, at)
+		}
+	}
 	return r, true
 }
 
@@ -47,6 +54,22 @@ func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	requested := &v1beta2.Kyma{Spec: spec}
 	module := requested.Module(f.Release.Name)
 	return module == nil || module.Version == "" && requested.ModuleChannel(f.Release.Name) == f.Channel
+}
+
+// needsWindow reports whether the update needs a maintenance window in a runtime, as package channel judges it.
+func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
+	if f.Channel == v1beta2.MandatoryChannel || k.Spec.SkipMaintenanceWindows {
+		return false
+	}
+	target, _ := f.Release.Target(f.Channel)
+	if name := channel.TemplateName(f.Release.Name, target); f.template == nil || f.template.Name != name {
+		if f.template = f.Catalog.Template(name); f.template == nil {
+			return false
+		}
+	}
+	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
+	isRescue := channel.IsLower(target, ordered) && evidence.IsFailing(m)
+	return f.template.Spec.RequiresDowntime && !isRescue
 }
 
 // blocked resolves the module as if the turn of the runtime had come, and returns what blocks it.

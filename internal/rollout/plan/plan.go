@@ -6,19 +6,20 @@
 //	fleet := plan.Fleet{Release: release, Channel: "regular", Catalog: catalog, Now: now}
 //	runtime, takesPart := fleet.Runtime(kyma, manifest)      // also the input of the coordinator
 //	p, err := plan.Of(rollout.Channel{Runtimes: …})          // of a move that is not made yet
-//	p, err := plan.For(moduleRollout, runtimes, now)         // of a rollout that is under way
+//	p, err := plan.For(moduleRollout, policy, runtimes, now) // of a rollout that is under way
 //	for _, stage := range p.Stages { … }
 //
 // # How it works
 //
 // The ModuleRollout of the plan is made by the same functions of package rollout with which the coordinator makes it,
 // so it has the same stages, ranks and digest if nothing changes in between. What keeps a runtime from beginning is
-// found out by [rollout.Advance], which is called for each runtime by itself, as if its stage had begun.
+// found out by [rollout.Survey]. When stages and runtimes begin is a forecast, see forecast.go: it knows maintenance
+// windows, freezes, limits, soak times and gates with a time.
 //
 // # What it does not do
 //
-// The package makes no request and changes nothing. It does not know how long an update takes: the earliest begin of a
-// stage contains only soak times and limits of starts per minute.
+// The package makes no request and changes nothing. A forecast does not know failures, approvals by persons, and what
+// other rollouts do.
 package plan
 
 import (
@@ -27,12 +28,9 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
-	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
 // Plan is what a move would do.
@@ -47,6 +45,14 @@ type Plan struct {
 	Stages []Stage
 	// Members are the runtimes that take part, by name of the Kyma.
 	Members map[string]Member
+	// Update is the time that one update is expected to take.
+	Update time.Duration
+	// Ends is the time at which the last runtime is expected to have the version. Zero: nobody waits for a known time.
+	Ends time.Time
+	// Late are runtimes whose maintenance window is far away, or that have none, by name.
+	Late []Late
+	// Hold is what holds all rollouts of the policy now: a suspension or a freeze. nil: nothing does.
+	Hold *v1beta2.RolloutBlocker
 }
 
 // Member is a runtime that takes part.
@@ -57,6 +63,8 @@ type Member struct {
 	HasBegun bool
 	// Blocker is what keeps it from beginning now although its stage had begun. Nil: nothing does, or it has begun.
 	Blocker *channel.Blocker
+	// Begins is the time at which it is expected to begin. Zero: it has begun, or the time is not known.
+	Begins time.Time
 }
 
 // Stage is one stage of a plan.
@@ -78,9 +86,11 @@ type Stage struct {
 	Soak int64 `json:"soakSeconds,omitempty"`
 	// Gates are what has to be met after the stage, as texts.
 	Gates []string `json:"gates,omitempty"`
-	// Earliest is the time from now until the stage may begin at the earliest, in seconds: the soak times, gates that
-	// wait for a time, and limits of starts per minute of the stages before it, without the time of the updates.
-	Earliest int64 `json:"earliestSeconds"`
+	// Begins is the time at which the stage is expected to begin, or has begun. Zero: it is over.
+	Begins time.Time `json:"begins,omitzero"`
+	// Ends is the time at which the last of its runtimes is expected to have the version. Zero: all have it, or nothing
+	// is known.
+	Ends time.Time `json:"ends,omitzero"`
 	// Names are the names of the Kymas, sorted.
 	Names []string `json:"names,omitempty"`
 }
@@ -92,7 +102,7 @@ func Of(c rollout.Channel) (*Plan, error) {
 	if recorded.Make == nil {
 		return nil, nil
 	}
-	p, err := For(recorded.Make, c.Runtimes, c.Now)
+	p, err := For(recorded.Make, c.Policy, c.Runtimes, c.Now)
 	if err == nil && recorded.Ended != "" {
 		p.Supersedes = c.Active.Name
 	}
@@ -100,34 +110,30 @@ func Of(c rollout.Channel) (*Plan, error) {
 }
 
 // For returns the plan of the rest of a rollout. A pause or a halt is not considered: the plan is what follows when the
-// rollout goes on.
-func For(r *v1beta2.ModuleRollout, runtimes []rollout.Runtime, now time.Time) (*Plan, error) {
+// rollout goes on. policy is the policy of the rollout, nil if it does not exist any more.
+func For(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime, now time.Time) (*Plan,
+	error) {
 	p := &Plan{Rollout: r, Digest: rollout.PlanDigest(r), Members: map[string]Member{}}
 	if len(r.Spec.Stages) == 0 {
 		return p, nil
 	}
-	places, err := place.New(r)
-	if err != nil {
-		return nil, err
-	}
+	p.Hold, _ = rollout.HoldOf(policy, r, now)
 	for i := range r.Spec.Stages {
 		s := &r.Spec.Stages[i]
 		p.Stages = append(p.Stages, Stage{Name: s.Name, Blocked: map[string]int{}, Gates: gatesOf(s),
 			Soak: int64(s.Soak.Seconds())})
 	}
-	for i := range runtimes {
-		stage := places.Of(runtimes[i].Kyma, runtimes[i].Labels).Stage
-		m, inScope, err := memberOf(r, stage, runtimes[i], now)
-		if err != nil {
-			return nil, err
-		}
-		if !inScope {
-			continue
-		}
-		p.Members[runtimes[i].Kyma] = m
-		s := &p.Stages[stage]
+	seen, err := rollout.Survey(rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: now, Slots: -1})
+	if err != nil {
+		return nil, err
+	}
+	for i := range seen {
+		is := &seen[i]
+		s := &p.Stages[is.Stage]
+		m := Member{Stage: s.Name, HasBegun: is.Verdict != rollout.Waiting, Blocker: is.Blocker}
+		p.Members[is.Kyma] = m
 		s.Runtimes++
-		s.Names = append(s.Names, runtimes[i].Kyma)
+		s.Names = append(s.Names, is.Kyma)
 		switch {
 		case m.HasBegun:
 			s.Begun++
@@ -137,72 +143,14 @@ func For(r *v1beta2.ModuleRollout, runtimes []rollout.Runtime, now time.Time) (*
 			s.Moving++
 		}
 	}
-	p.schedule(now)
-	return p, nil
-}
-
-// memberOf asks the function that advances rollouts about one runtime, as if its stage had just begun. inScope is false
-// for a runtime with a higher version.
-func memberOf(r *v1beta2.ModuleRollout, stage int, runtime rollout.Runtime, now time.Time) (
-	m Member, inScope bool, err error) {
-	alone := *r
-	alone.Spec.State, alone.Spec.Resumptions = v1beta2.RolloutRunning, nil
-	m.Stage = alone.Spec.Stages[stage].Name
-	alone.Status = v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating, Stage: v1beta2.RolloutStageStatus{
-		Index: int32(stage), Name: m.Stage, StartedAt: metav1.NewTime(now)}} //nolint:gosec // at most 16 stages
-	var found *channel.Blocker // has more than the status of a rollout says
-	if blocked := runtime.Blocked; blocked != nil {
-		runtime.Blocked = func() *channel.Blocker {
-			found = blocked()
-			return found
-		}
-	}
-	result, err := rollout.Advance(rollout.Inputs{Rollout: &alone, Runtimes: []rollout.Runtime{runtime}, Now: now,
-		Slots: -1})
-	if err != nil || result.Status.Runtimes.InScope == 0 {
-		return m, false, err
-	}
-	switch {
-	case len(result.Admitted) > 0:
-	case result.Status.Runtimes.Waiting == 0:
-		m.HasBegun = true
-	case found != nil:
-		m.Blocker = found
-	case len(result.Status.Blockers) > 0:
-		b := result.Status.Blockers[0]
-		m.Blocker = &channel.Blocker{Code: b.Code, Object: b.Object, Message: b.Message}
-	}
-	return m, true, nil
-}
-
-// schedule computes the limits of the stages, and when each of them may begin at the earliest.
-func (p *Plan) schedule(now time.Time) {
-	earliest, current := now, p.Rollout.Status.Stage
 	for i := range p.Stages {
-		s, spec := &p.Stages[i], &p.Rollout.Spec.Stages[i].RolloutStage
+		s, spec := &p.Stages[i], &r.Spec.Stages[i].RolloutStage
 		slices.Sort(s.Names)
 		s.Concurrency, s.AllowedFailures = rollout.Concurrency(spec, s.Runtimes), rollout.AllowedFailures(spec,
 			s.Runtimes)
-		if i < int(current.Index) {
-			continue // it is over
-		}
-		s.Earliest = int64(earliest.Sub(now).Seconds())
-		if limit := int(spec.MaxStartsPerMinute); limit > 0 && s.Moving > 0 {
-			earliest = earliest.Add(time.Duration((s.Moving-1)/limit) * time.Minute)
-		}
-		end := earliest.Add(spec.Soak.Duration)
-		if i == int(current.Index) && !current.SoakUntil.IsZero() {
-			end = current.SoakUntil.Time
-		}
-		for _, g := range spec.Gates {
-			if g.NotBefore != nil && g.NotBefore.After(end) {
-				end = g.NotBefore.Time
-			}
-		}
-		if end.After(earliest) {
-			earliest = end
-		}
 	}
+	p.foresee(policy, seen, now)
+	return p, nil
 }
 
 // gatesOf returns the gates of a stage as texts.

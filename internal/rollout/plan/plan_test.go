@@ -62,7 +62,8 @@ func TestOf(t *testing.T) {
 	}
 	own, half, rest := p.Stages[0], p.Stages[1], p.Stages[2]
 	want := Stage{Name: "own", Runtimes: 2, Moving: 1, Blocked: map[string]int{v1beta2.ReasonModulePaused: 1},
-		Concurrency: 1, Soak: 3600, Gates: []string{"go: approval by 2"}, Names: []string{"runtime-00", "runtime-01"}}
+		Concurrency: 1, Soak: 3600, Gates: []string{"go: approval by 2"}, Names: []string{"runtime-00", "runtime-01"},
+		Begins: now, Ends: now.Add(AssumedUpdate)}
 	if diff := cmp.Diff(want, own); diff != "" {
 		t.Errorf("own (-want +got):\n%s", diff)
 	}
@@ -70,8 +71,17 @@ func TestOf(t *testing.T) {
 		half.Concurrency != (half.Runtimes+3)/4 || rest.AllowedFailures != rest.Runtimes/10 {
 		t.Errorf("of 38 runtimes, half has %+v and rest %+v", half, rest)
 	}
-	if half.Earliest != 3600 || rest.Earliest != int64(7200+(half.Moving-1)/2*60) {
-		t.Errorf("half begins after %d s, rest after %d s", half.Earliest, rest.Earliest)
+	if begins := now.Add(AssumedUpdate + time.Hour); !half.Begins.Equal(begins) {
+		t.Errorf("half begins at %s, want %s", half.Begins, begins)
+	}
+	// two begin in a minute, 95 % have to be proven, and they are observed for an hour
+	quorum := (half.Runtimes*95 + 99) / 100
+	if begins := half.Begins.Add(time.Duration((quorum-1)/2)*time.Minute + AssumedUpdate +
+		time.Hour); !rest.Begins.Equal(begins) {
+		t.Errorf("rest begins at %s, want %s", rest.Begins, begins)
+	}
+	if !p.Ends.Equal(rest.Ends) || !rest.Ends.After(rest.Begins) {
+		t.Errorf("it ends at %s, and rest at %s", p.Ends, rest.Ends)
 	}
 
 	// The coordinator makes the same rollout, and admits only runtimes of the first stage that can begin.
@@ -141,7 +151,7 @@ func TestMembers(t *testing.T) {
 			r.Since = now.Add(-time.Hour)
 		}, 0, v1beta2.ReasonWorkloadFailed, false},
 		"BrokenLast": {"it follows in the last stage", func(r *rollout.Runtime) {
-			r.Labels, r.Kyma = nil, "runtime-02" // TestOf shows that it is not of stage own
+			r.Labels, r.Kyma = nil, lastOf(t)
 			r.IsReady, r.State, r.Reason = false, v1beta2.StateError, v1beta2.ReasonWorkloadFailed
 			r.Since = now.Add(-time.Hour)
 		}, 2, "", false},
@@ -160,8 +170,9 @@ func TestMembers(t *testing.T) {
 			p.Rollout.Spec.State = v1beta2.RolloutPaused // a plan is what follows when it goes on
 			r := fleet()[0]
 			c.is(&r)
-			m, inScope, err := memberOf(p.Rollout, c.stage, r, now)
-			if err != nil || !inScope || m.HasBegun != c.begun {
+			one, err := For(p.Rollout, nil, []rollout.Runtime{r}, now)
+			m, inScope := one.Members[r.Kyma]
+			if stage := one.Stages[c.stage].Name; err != nil || !inScope || m.HasBegun != c.begun || m.Stage != stage {
 				t.Fatalf("%s: %+v, %v, %v", c.reason, m, inScope, err)
 			}
 			if (m.Blocker == nil) != (c.want == "") || m.Blocker != nil && m.Blocker.Code != c.want {
@@ -172,6 +183,15 @@ func TestMembers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lastOf returns the name of a runtime of the last stage.
+func lastOf(t *testing.T) string {
+	p, err := Of(moved("2.0.0", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Stages[2].Names[0]
 }
 
 // TestFor checks the plan of a running rollout: only its remaining stages need time, and runtimes with a higher version
@@ -185,15 +205,15 @@ func TestFor(t *testing.T) {
 	all[0].Ordered, all[3].Ordered = "2.0.0", "3.0.0"
 	p.Rollout.Status.Stage = v1beta2.RolloutStageStatus{Index: 0, Name: "own",
 		SoakUntil: metav1.NewTime(now.Add(10 * time.Minute))}
-	rest, err := For(p.Rollout, all, now)
+	rest, err := For(p.Rollout, nil, all, now)
 	if err != nil || rest.Digest != p.Digest {
 		t.Fatal(rest, err)
 	}
 	if s := rest.Stages[0]; s.Begun != 1 || s.Moving != 0 || s.Blocked[v1beta2.ReasonModulePaused] != 1 {
 		t.Errorf("own: %+v", s)
 	}
-	if is := rest.Stages[1].Earliest; is != 600 {
-		t.Errorf("half begins after %d s", is)
+	if is := rest.Stages[1].Begins; !is.Equal(now.Add(10 * time.Minute)) {
+		t.Errorf("half begins at %s", is)
 	}
 	if _, takesPart := rest.Members["runtime-03"]; takesPart || len(rest.Members) != 39 {
 		t.Errorf("%d runtimes take part", len(rest.Members))

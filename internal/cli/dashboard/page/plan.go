@@ -117,8 +117,8 @@ func (r *request) planContent(p planPage) content {
 func (r *request) planStages(report *channeladmin.Effects) (about []string, t table) {
 	t = table{Caption: "Stages", Columns: []column{{Title: "Stage"}, {Title: "Runtimes", IsNumber: true},
 		{Title: "Begun", IsNumber: true}, {Title: "Can begin", IsNumber: true}, {Title: "Blocked"},
-		{Title: "At a time", IsNumber: true}, {Title: "May fail", IsNumber: true}, {Title: "Earliest"},
-		{Title: "Then"}},
+		{Title: "At a time", IsNumber: true}, {Title: "May fail", IsNumber: true}, {Title: "Begins"},
+		{Title: "Ends"}, {Title: "Then"}},
 		Empty: "There are no stages: no RolloutPolicy is for this channel, so all runtimes follow at once."}
 	if report.From == report.Version {
 		t.Empty = "Nothing moves: the channel has this version."
@@ -132,14 +132,14 @@ func (r *request) planStages(report *channeladmin.Effects) (about []string, t ta
 	if report.Pinned > 0 {
 		about = append(about, fmt.Sprintf("%d pinned, which take no part", report.Pinned))
 	}
+	if report.WindowsUnknown != "" {
+		about = append(about, "maintenance windows are not known: "+report.WindowsUnknown)
+	}
+	times := console.Page{Now: r.now}
 	for _, s := range report.Stages {
 		then := slices.Clone(s.Gates)
 		if s.Soak > 0 {
 			then = slices.Insert(then, 0, "observed for "+duration.HumanDuration(time.Duration(s.Soak)*time.Second))
-		}
-		earliest := "at once"
-		if s.Earliest > 0 {
-			earliest = "in " + duration.HumanDuration(time.Duration(s.Earliest)*time.Second)
 		}
 		var blocked []string
 		for _, reason := range slices.Sorted(maps.Keys(s.Blocked)) {
@@ -148,8 +148,8 @@ func (r *request) planStages(report *channeladmin.Effects) (about []string, t ta
 		t.Rows = append(t.Rows, []cell{{Text: s.Name}, {Text: number(s.Runtimes), IsNumber: true},
 			{Text: number(s.Begun), IsNumber: true}, {Text: number(s.Moving), IsNumber: true},
 			{Text: orDash(strings.Join(blocked, ", "))}, {Text: number(s.Concurrency), IsNumber: true},
-			{Text: number(s.AllowedFailures), IsNumber: true}, {Text: earliest, Hint: clock(r.now.Add(
-				time.Duration(s.Earliest) * time.Second))}, {Text: orDash(strings.Join(then, ", "))}})
+			{Text: number(s.AllowedFailures), IsNumber: true}, {Text: times.When(s.Begins)}, {Text: times.When(s.Ends)},
+			{Text: orDash(strings.Join(then, ", "))}})
 	}
 	return about, t
 }

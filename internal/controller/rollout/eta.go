@@ -1,0 +1,50 @@
+package rollout
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
+)
+
+// forecastInterval is the shortest time between two forecasts of a rollout in the same stage and phase.
+const forecastInterval = time.Minute
+
+// forecast is what the last forecast of a rollout was about.
+type forecast struct {
+	at    time.Time
+	stage string
+	phase v1beta2.RolloutPhase
+}
+
+// foresee sets the time at which the last runtime is expected to have the version. A forecast reads the whole fleet, so
+// it is made at most once in forecastInterval, and for the next status of a rollout with stages only.
+func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus,
+	policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime) {
+	is := forecast{p.now, next.Stage.Name, next.Phase}
+	isStopped := !next.HaltedAt.IsZero() || r.Spec.State != v1beta2.RolloutRunning ||
+		policy != nil && policy.Spec.Suspend
+	if isStopped || next.Phase.IsOver() || r.Spec.Policy == "" {
+		next.ETA = metav1.Time{}
+		delete(p.forecasts, r.Name)
+		return
+	}
+	was := p.forecasts[r.Name]
+	if was.stage == is.stage && was.phase == is.phase && p.now.Sub(was.at) < forecastInterval {
+		return
+	}
+	p.forecasts[r.Name] = is
+	after := *r
+	after.Status = *next
+	found, err := plan.For(&after, policy, runtimes, p.now)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot forecast a rollout", "rollout", r.Name)
+		return
+	}
+	next.ETA = metav1.NewTime(plan.KeepETA(next.ETA.Time, found.Ends, p.now))
+}

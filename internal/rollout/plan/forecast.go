@@ -1,0 +1,335 @@
+package plan
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
+)
+
+// AssumedUpdate is the time that an update is assumed to take until the rollout has updated runtimes.
+const AssumedUpdate = 2 * time.Minute
+
+// FarAway is the time after which a maintenance window is so late that its runtime is named.
+const FarAway = 14 * 24 * time.Hour
+
+// horizon is the time that a forecast covers. A runtime that cannot begin within it has no expected time.
+const horizon = 366 * 24 * time.Hour
+
+// Late is a runtime that nothing but its maintenance window keeps from the version, for a long time.
+type Late struct {
+	// Runtime is the name of the Kyma.
+	Runtime string `json:"runtime"`
+	// Stage is the name of its stage.
+	Stage string `json:"stage"`
+	// Opens is the time at which its window opens. Zero: it has none.
+	Opens time.Time `json:"opens,omitzero"`
+	// Message states why it has no window.
+	Message string `json:"message,omitempty"`
+}
+
+// A forecast repeats what the coordinator would do, with the same limits, on the assumption that every update takes the
+// same time and succeeds, and that approvals and gates that need a request pass at once:
+//
+//   - a runtime begins when its stage has begun, its window is open, no freeze lasts and a slot is free
+//   - a stage is proven when enough of those that could begin are updated; then its soak follows
+//   - runtimes whose window is closed keep no stage waiting
+type forecast struct {
+	*Plan
+	policy *v1beta2.RolloutPolicy // without its suspension; nil if there is none
+	now    time.Time
+	// opened and proven have, for each stage, the sorted times from which runtimes can begin, and at which they are
+	// proven.
+	opened, proven [][]time.Time
+}
+
+// candidate is a runtime that waits, and that nothing keeps from the version but its window.
+type candidate struct {
+	*rollout.Seen
+	opens, closes time.Time // closes is zero if the update needs no window
+}
+
+// foresee computes when stages and runtimes begin, and when the rollout ends.
+func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now time.Time) {
+	f := forecast{Plan: p, now: now, opened: make([][]time.Time, len(p.Stages)),
+		proven: make([][]time.Time, len(p.Stages))}
+	if policy != nil {
+		f.policy = policy.DeepCopy()
+		f.policy.Spec.Suspend = false
+	}
+	p.Update = updateTime(p.Rollout, seen)
+	waiting, updating := make([][]*rollout.Seen, len(p.Stages)), make([]int, len(p.Stages))
+	for i := range seen {
+		s := &seen[i]
+		switch s.Verdict {
+		case rollout.Proven, rollout.Excused:
+			f.add(s.Stage, now, now)
+		case rollout.Updating:
+			f.add(s.Stage, now, now.Add(p.Update))
+			updating[s.Stage]++
+		case rollout.Waiting:
+			if b := s.Blocker; b == nil || b.Code == v1beta2.ReasonWaitingForWindow ||
+				b.Code == v1beta2.ReasonWindowUnknown {
+				waiting[s.Stage] = append(waiting[s.Stage], s)
+			}
+		}
+	}
+	begin, current := now, p.Rollout.Status.Stage
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		if i < int(current.Index) {
+			s.Ends = f.run(i, now, waiting[i], updating[i])
+			continue
+		}
+		if begin = f.thaw(begin); i == int(current.Index) && !current.StartedAt.IsZero() {
+			s.Begins = current.StartedAt.Time
+		} else {
+			s.Begins = begin
+		}
+		s.Ends = f.run(i, begin, waiting[i], updating[i])
+		if i < len(p.Stages)-1 {
+			begin = f.passed(i, begin)
+		}
+	}
+	for i := range p.Stages {
+		if e := p.Stages[i].Ends; e.After(p.Ends) {
+			p.Ends = e
+		}
+	}
+	slices.SortFunc(p.Late, func(a, b Late) int { return strings.Compare(a.Runtime, b.Runtime) })
+}
+
+// add adds a runtime that can begin from a time on, and is proven at another one.
+func (f *forecast) add(stage int, opened, proven time.Time) {
+	f.opened[stage], f.proven[stage] = append(f.opened[stage], opened), append(f.proven[stage], proven)
+}
+
+// updateTime returns the median of the times that the updates of the rollout took so far.
+func updateTime(r *v1beta2.ModuleRollout, seen []rollout.Seen) time.Duration {
+	var all []time.Duration
+	for i := range seen {
+		s := &seen[i]
+		if s.Verdict == rollout.Proven && s.Rollout == r.Name && !s.Started.IsZero() && s.Since.After(s.Started) {
+			all = append(all, s.Since.Sub(s.Started))
+		}
+	}
+	if len(all) == 0 {
+		return AssumedUpdate
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// thaw returns the first time, from a time on, at which no freeze lasts.
+func (f *forecast) thaw(at time.Time) time.Time {
+	const most = 100 // a policy has at most 32 freezes
+	for range most {
+		hold, change := rollout.HoldOf(f.policy, f.Rollout, at)
+		if hold == nil || change <= 0 {
+			break
+		}
+		at = at.Add(change)
+	}
+	return at
+}
+
+// open finds the first time, from a time on, at which a runtime can begin. It returns false if there is none within the
+// horizon.
+func (f *forecast) open(c *candidate, at time.Time) bool {
+	const most = 100
+	for range most {
+		at = f.thaw(at)
+		c.opens, c.closes = at, time.Time{}
+		if c.Window == nil {
+			break
+		}
+		w, err := c.Window(at)
+		if err != nil || w.Begin.Sub(f.now) > horizon {
+			return false
+		}
+		if w.Begin.After(at) {
+			c.opens = w.Begin
+		}
+		if c.closes = w.End; !f.thaw(c.opens).After(c.opens) {
+			break
+		}
+		at = c.opens
+	}
+	return c.opens.Sub(f.now) <= horizon
+}
+
+// KeepETA returns the expected end that a status has, after another forecast. A forecast changes a little each time, so
+// the former one stays unless the difference matters, and a new one is rounded: a status must not change by itself.
+func KeepETA(former, next, now time.Time) time.Time {
+	if next.IsZero() {
+		return next
+	}
+	left, unit := next.Sub(now), time.Minute
+	switch {
+	case left > 48*time.Hour:
+		unit = time.Hour
+	case left > 2*time.Hour:
+		unit = 10 * time.Minute
+	}
+	if former.After(now) && next.Sub(former).Abs() <= max(unit, left/10) {
+		return former
+	}
+	return next.Add(unit - 1).Truncate(unit)
+}
+
+// queue has candidates in the order in which they begin.
+type queue []*candidate
+
+func (q queue) Len() int      { return len(q) }
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q queue) Less(i, j int) bool {
+	a, b := q[i], q[j]
+	if c := a.opens.Compare(b.opens); c != 0 {
+		return c < 0
+	}
+	if a.IsHurt != b.IsHurt {
+		return a.IsHurt
+	}
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), strings.Compare(a.Kyma, b.Kyma)) < 0
+}
+func (q *queue) Push(x any) { *q = append(*q, x.(*candidate)) }
+func (q *queue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// run computes when each waiting runtime of a stage begins, from the begin of the stage on. Others are updating, and
+// have a slot each. It returns the time at which the last of all is proven, zero if nothing is left to do.
+func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
+	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
+	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
+	if f.policy != nil && f.policy.Spec.MaxUpdating > 0 {
+		slots = min(slots, int(f.policy.Spec.MaxUpdating))
+	}
+	var q queue
+	for _, w := range waiting {
+		c := &candidate{Seen: w}
+		isKnown := f.open(c, from)
+		if !isKnown || !c.closes.IsZero() && c.opens.Sub(f.now) > FarAway {
+			f.nameLate(c, isKnown)
+		}
+		if isKnown {
+			q = append(q, c)
+		}
+	}
+	heap.Init(&q)
+	starts := make([]time.Time, updating, updating+len(q)) // sorted; each has a slot until its update ends
+	for i := range starts {
+		starts[i] = f.now
+	}
+	for len(q) > 0 {
+		c, n := q[0], len(starts)
+		at := c.opens
+		if n >= slots {
+			at = later(at, starts[n-slots].Add(f.Update))
+		}
+		if perMinute > 0 && n-updating >= perMinute {
+			at = later(at, starts[n-perMinute].Add(time.Minute))
+		}
+		if !c.closes.IsZero() && !at.Before(c.closes) || f.thaw(at).After(at) { // its turn comes too late
+			if f.open(c, at) {
+				heap.Fix(&q, 0)
+			} else {
+				heap.Pop(&q)
+			}
+			continue
+		}
+		heap.Pop(&q)
+		starts = append(starts, at)
+		m := f.Members[c.Kyma]
+		m.Begins = at
+		f.Members[c.Kyma] = m
+		f.add(stage, c.opens, at.Add(f.Update))
+	}
+	slices.SortFunc(f.opened[stage], time.Time.Compare)
+	slices.SortFunc(f.proven[stage], time.Time.Compare)
+	if n := len(f.proven[stage]); n > 0 && f.proven[stage][n-1].After(f.now) {
+		return f.proven[stage][n-1]
+	}
+	return time.Time{}
+}
+
+// nameLate names a runtime whose window is far away, or that has none.
+func (f *forecast) nameLate(c *candidate, isKnown bool) {
+	late := Late{Runtime: c.Kyma, Stage: f.Stages[c.Stage].Name}
+	if c.Window != nil {
+		w, err := c.Window(f.now)
+		if late.Opens = c.opens; !isKnown {
+			late.Opens = w.Begin
+		}
+		if err != nil {
+			late.Opens, late.Message = time.Time{}, err.Error()
+		}
+	}
+	f.Late = append(f.Late, late)
+}
+
+// passed returns the time at which the stage after a stage can begin: the quorum, the soak, gates with a time, and
+// enough evidence.
+func (f *forecast) passed(stage int, begin time.Time) time.Time {
+	spec, status := &f.Rollout.Spec.Stages[stage].RolloutStage, f.Rollout.Status.Stage
+	isCurrent := stage == int(status.Index)
+	end, isProven := f.quorum(stage, begin)
+	switch {
+	case isCurrent && !status.SoakUntil.IsZero():
+		end = later(f.now, status.SoakUntil.Time)
+	case isProven:
+		end = end.Add(spec.Soak.Duration)
+	}
+	for _, g := range spec.Gates {
+		if g.NotBefore != nil {
+			end = later(end, g.NotBefore.Time)
+		}
+	}
+	var all []time.Time
+	before := 0
+	for i := range stage + 1 {
+		all = append(all, f.proven[i]...)
+		before += f.Stages[i].Runtimes
+	}
+	if need := rollout.NeededEvidence(f.Rollout, stage+1, before); need > 0 && len(all) > 0 {
+		slices.SortFunc(all, time.Time.Compare)
+		end = later(end, all[min(need, len(all))-1])
+	}
+	return end
+}
+
+// quorum returns the time at which a stage has its quorum: enough of the runtimes that could begin so far are proven. A
+// stage in which nobody can begin passes after a deadline, and then isProven is false.
+func (f *forecast) quorum(stage int, begin time.Time) (at time.Time, isProven bool) {
+	opened, proven := f.opened[stage], f.proven[stage]
+	if f.Stages[stage].Runtimes == 0 {
+		return begin, false
+	}
+	if deadline := begin.Add(admission.RuntimeDeadline(f.Rollout)); len(opened) == 0 || opened[0].After(deadline) {
+		return deadline, false
+	}
+	could := 0
+	for i, t := range proven {
+		for could < len(opened) && !opened[could].After(t) {
+			could++
+		}
+		if i+1 >= rollout.Quorum(f.Rollout, could) {
+			return later(t, begin), true
+		}
+	}
+	return later(proven[len(proven)-1], begin), true
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
