@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
 )
 
 // RequestFor returns the Request of a runtime for one module. The channel is the channel of the module if set, else the
@@ -20,6 +21,8 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
 		AllowDowngrade: allowsDowngrade(kyma, module.Name) || allowsDowngrade(runtimeKyma, module.Name),
 		SkipWindows:    kyma.Spec.SkipMaintenanceWindows,
+		NotBefore: cmp.Or(declaration.NotBefore(runtimeKyma.Annotations, module.Name),
+			declaration.NotBefore(kyma.Annotations, module.Name)),
 	}
 	if w.Channel == "" && w.Version == "" {
 		w.Channel = cmp.Or(runtimeKyma.Spec.Channel, v1beta2.DefaultChannel)
@@ -31,6 +34,8 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 type LastRequest struct {
 	Channel string           `json:"channel"`
 	Modules []v1beta2.Module `json:"modules,omitempty"`
+	// Deferrals are the annotations of the Kyma in the runtime that defer updates.
+	Deferrals map[string]string `json:"deferrals,omitempty"`
 }
 
 // LastRequestOf returns the spec that the Kyma in the runtime had when it was last read, from the Kyma in the control
@@ -44,6 +49,18 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	}
 	spec.Channel, spec.Modules = last.Channel, last.Modules
 	return spec, true
+}
+
+// LastKymaOf returns the Kyma in the runtime as far as it decides about requests, as it was when it was last read, from
+// the Kyma in the control plane.
+func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
+	var last LastRequest
+	spec, isStored := LastRequestOf(kyma)
+	remote := &v1beta2.Kyma{Spec: spec}
+	if isStored && json.Unmarshal([]byte(kyma.Annotations[v1beta2.AnnotationLastRequest]), &last) == nil {
+		remote.Annotations = last.Deferrals
+	}
+	return remote
 }
 
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if

@@ -37,7 +37,9 @@
 //	14  the version is not lower than the installed,
 //	    or a rollout takes the runtime back            DowngradeRefused, RestoredOlder
 //	15  the version has no known risk in this runtime  KnownRisk
-//	16  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
+//	16  the admin of the runtime has not deferred the  UpdateDeferred, DeferralInvalid
+//	    update, or not as long as the rollout allows
+//	17  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
 // If other versions make a way to the version (rule 10), the first of them is the version of the Decision, and the
 // later rules apply to that one. Rules 9 and 15 apply to versions that the runtime does not have yet.
@@ -46,7 +48,7 @@
 // runtime whose turn has not come is not blocked: the request is fulfilled with the former version, and Decision.Turn
 // states what the runtime waits for.
 //
-// For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11 and 16 are
+// For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11, 16 and 17 are
 // skipped, because the control plane makes this request, not a user.
 //
 // With a Blocker, the installed version stays and is kept up to date. There is one exception: the module is removed if
@@ -118,6 +120,8 @@ type Turn struct {
 	// IsBack means that Version may be lower than the installed version: the installed one declares that going back is
 	// safe, and the rollout takes the runtime back.
 	IsBack bool
+	// DeferUntil is the time until which the admin of the runtime may defer the version. Zero: not at all.
+	DeferUntil time.Time
 	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. That such a
 	// module does not work excuses it only if it did not work before that rollout either.
 	IsCorrection bool
@@ -180,6 +184,8 @@ type Request struct {
 	Target v1beta2.Target
 	// AllowDowngrade allows a version that is lower than Installed or ManifestVersion.
 	AllowDowngrade bool
+	// NotBefore is the value of v1beta2.AnnotationNotBefore for this module, "" if there is none.
+	NotBefore string
 	// IsFailing means that the module does not work. A rollout that takes it back then needs no window.
 	IsFailing bool
 	// SkipWindows allows an update that needs a downtime to start outside of maintenance windows.
@@ -242,13 +248,13 @@ func (b *Blocker) Reason() string { return b.Code }
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
 func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// rules are rules 2 to 16 of the table in the package comment.
+// rules are rules 2 to 17 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
 	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).checkEdge,
 	(*search).checkRights, (*search).checkContent, (*search).checkTarget, (*search).checkDowngrade,
-	(*search).checkRisks, (*search).checkWindow,
+	(*search).checkRisks, (*search).checkDeferral, (*search).checkWindow,
 }
 
 // Resolve returns the Decision on a request by the rules in the package comment. For a paused module, the Decision

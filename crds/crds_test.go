@@ -274,6 +274,15 @@ func TestCreate(t *testing.T) {
 		"PolicyFreezeZone": {"the same moment, in two time zones", "RolloutPolicy",
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
 				"to: '2026-12-18T01:00:00+01:00'}]}}", []string{"spec.freezes[0]"}},
+		"PolicyWithDurations": {"they are valid", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, maxDeferral: 72h, defaults: {runtimeDeadline: 1h30m0s}, stages: [{name: all, " +
+				"soak: 0s, progressDeadline: 336h}]}}", nil},
+		"PolicyWithDays": {"a duration has no days, and would keep all policies from being read", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, maxDeferral: 3d, stages: [{name: all, soak: soon}]}}",
+			[]string{"spec.maxDeferral", "spec.stages[0].soak"}},
+		"PolicyWithLongDuration": {"it is too long for a duration", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, maxDeferral: 9999999999h, stages: [{name: all}]}}",
+			[]string{"spec.maxDeferral"}},
 		"PolicyFreezeDate": {"a date has no time zone", "RolloutPolicy",
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18', " +
 				"to: '2027-01-04T00:00:00Z'}]}}", []string{"spec.freezes[0].from"}},

@@ -106,6 +106,13 @@ const (
 	// is the reason, for example RuntimeTaken; there is no tombstone then. It must not be removed. Not in Kyma's own
 	// API.
 	AnnotationDeletionGivenUp = "operator.kyma-project.io/given-up"
+	// AnnotationNotBefore on a Kyma, in the control plane or the runtime, defers updates of all requested modules by a
+	// rollout. Its value is a date, such as 2026-12-24, or a time in RFC 3339. It has an effect only if the
+	// RolloutPolicy has maxDeferral, and no longer than that allows. Not in Kyma's own API.
+	AnnotationNotBefore = "operator.kyma-project.io/not-before"
+	// AnnotationNotBeforeModulePrefix, followed by the name of a module, is AnnotationNotBefore for this module only,
+	// and wins over it.
+	AnnotationNotBeforeModulePrefix = "not-before.operator.kyma-project.io/"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may be downgraded
 	// to a lower version, separated by commas; DowngradeAll means all modules. On the ModuleReleaseMeta of a mandatory
 	// module, ValueTrue allows the downgrade on every runtime; for mandatory modules, only the Kyma in the control

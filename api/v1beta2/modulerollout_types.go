@@ -117,6 +117,10 @@ type ModuleRolloutSpec struct {
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
+	// maxDeferral is copied from the policy.
+	// +optional
+	MaxDeferral metav1.Duration `json:"maxDeferral,omitzero"`
+
 	// newInstallations is copied from the policy.
 	// +optional
 	NewInstallations string `json:"newInstallations,omitempty"`

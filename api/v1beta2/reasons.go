@@ -240,6 +240,14 @@ const (
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
 	// spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"
+	// ReasonUpdateDeferred: the admin of the runtime has deferred the update with the annotation
+	// operator.kyma-project.io/not-before, and the RolloutPolicy allows that until the time in the message. Wait, or
+	// remove the annotation: klm module defer MODULE --clear.
+	ReasonUpdateDeferred = "UpdateDeferred"
+	// ReasonDeferralInvalid: the annotation operator.kyma-project.io/not-before is neither a date nor a time. The
+	// update is deferred as long as the RolloutPolicy allows. Correct the annotation: klm module defer MODULE
+	// --until=DATE.
+	ReasonDeferralInvalid = "DeferralInvalid"
 	// ReasonWaitingForRollout: the channel moves to another version, and the turn of this runtime has not come. Wait;
 	// klm rollout show shows what the rollout waits for.
 	ReasonWaitingForRollout = "WaitingForRollout"

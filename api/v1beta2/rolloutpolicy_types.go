@@ -56,6 +56,15 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:MaxItems:=32
 	Freezes []RolloutFreeze `json:"freezes,omitempty"`
 
+	// maxDeferral is the time for which the admin of a runtime may defer an update of a rollout, from the begin of the
+	// rollout on, with the annotation operator.kyma-project.io/not-before. After that the runtime follows in its next
+	// window. A way back cannot be deferred. Empty: updates cannot be deferred.
+	// +optional
+	// +kubebuilder:validation:Type:=string
+	// +kubebuilder:validation:MaxLength:=20
+	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
+	MaxDeferral metav1.Duration `json:"maxDeferral,omitzero"`
+
 	// maxUpdating is the largest number of runtimes that are updated at the same time by rollouts of this policy.
 	// Empty: only the limits of the stages apply.
 	// +optional
@@ -190,6 +199,9 @@ type RolloutStage struct {
 	// soak is the time between the quorum of the stage and the next stage, in which the updated runtimes are observed.
 	// Empty: none.
 	// +optional
+	// +kubebuilder:validation:Type:=string
+	// +kubebuilder:validation:MaxLength:=20
+	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	Soak metav1.Duration `json:"soak,omitzero"`
 
 	// minEvidence is the number of runtimes of earlier stages that must have been proven before this stage begins.
@@ -201,6 +213,9 @@ type RolloutStage struct {
 	// progressDeadline is the time after which the rollout is completed although runtimes of the last stage could not
 	// be updated, for example because they are not reachable. They follow when they can. Default: 14 days.
 	// +optional
+	// +kubebuilder:validation:Type:=string
+	// +kubebuilder:validation:MaxLength:=20
+	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	ProgressDeadline metav1.Duration `json:"progressDeadline,omitzero"`
 
 	// gates are conditions that must be met before the stage after this one begins, at most 8.
@@ -319,6 +334,9 @@ type PromQLGate struct {
 
 	// failFor is the time for which the query has to fail before the rollout is halted. Empty: at once.
 	// +optional
+	// +kubebuilder:validation:Type:=string
+	// +kubebuilder:validation:MaxLength:=20
+	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	FailFor metav1.Duration `json:"failFor,omitzero"`
 }
 
@@ -347,6 +365,9 @@ type RolloutDefaults struct {
 
 	// runtimeDeadline is the time that one runtime has to become Ready with the new version. Default: 30 minutes.
 	// +optional
+	// +kubebuilder:validation:Type:=string
+	// +kubebuilder:validation:MaxLength:=20
+	// +kubebuilder:validation:Pattern:=`^([0-9]{1,6}([.][0-9]{1,9})?(h|m|s|ms))+$`
 	RuntimeDeadline metav1.Duration `json:"runtimeDeadline,omitzero"`
 }
 

@@ -815,6 +815,7 @@ func (in *ModuleRolloutSpec) DeepCopyInto(out *ModuleRolloutSpec) {
 		}
 	}
 	out.Defaults = in.Defaults
+	out.MaxDeferral = in.MaxDeferral
 	if in.Approvals != nil {
 		in, out := &in.Approvals, &out.Approvals
 		*out = make([]RolloutApproval, len(*in))
@@ -1399,6 +1400,7 @@ func (in *RolloutPolicySpec) DeepCopyInto(out *RolloutPolicySpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	out.MaxDeferral = in.MaxDeferral
 	if in.Exclusive != nil {
 		in, out := &in.Exclusive, &out.Exclusive
 		*out = new(bool)

@@ -266,11 +266,13 @@ func TestStageDoesNotStall(t *testing.T) {
 		edit   func(w *world, r *Runtime)
 		after  bool // the runtime is edited after its update was ordered
 	}{
-		"Unreachable":  {"it is carried over", (*world).silence, false},
-		"Broken":       {"it follows in the last stage", (*world).fail, false},
-		"NotReady":     {"a module that does not become Ready is broken, too", func(w *world, r *Runtime) { w.failFor(r, ""); r.State = v1beta2.StateProcessing }, false},
-		"Paused":       {"a person decides", blocked(v1beta2.ReasonModulePaused), false},
-		"WindowClosed": {"it is carried over", blocked(v1beta2.ReasonWaitingForWindow), false},
+		"Unreachable":   {"it is carried over", (*world).silence, false},
+		"Broken":        {"it follows in the last stage", (*world).fail, false},
+		"NotReady":      {"a module that does not become Ready is broken, too", func(w *world, r *Runtime) { w.failFor(r, ""); r.State = v1beta2.StateProcessing }, false},
+		"Paused":        {"a person decides", blocked(v1beta2.ReasonModulePaused), false},
+		"WindowClosed":  {"it is carried over", blocked(v1beta2.ReasonWaitingForWindow), false},
+		"Deferred":      {"its admin defers it", blocked(v1beta2.ReasonUpdateDeferred), false},
+		"DeferredBadly": {"its admin wants to defer it", blocked(v1beta2.ReasonDeferralInvalid), false},
 		"Unmanaged": {"a user maintains it", func(_ *world, r *Runtime) {
 			r.IsReady, r.State = false, v1beta2.StateUnmanaged
 		}, false},

@@ -8,6 +8,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
+// DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. r is the rollout, nil if
+// it was not made yet; then policy is the policy with which it will be made, nil if there is none.
+func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) time.Time {
+	most := time.Duration(0)
+	switch {
+	case r != nil:
+		if most = r.Spec.MaxDeferral.Duration; !r.CreationTimestamp.IsZero() {
+			now = r.CreationTimestamp.Time
+		}
+	case policy != nil:
+		most = policy.Spec.MaxDeferral.Duration
+	}
+	if most <= 0 {
+		return time.Time{}
+	}
+	return now.Add(most)
+}
+
 // HoldOf returns what a policy keeps a rollout from now: a suspension or a freeze, or nil. It also returns the time
 // until that changes by itself, or 0. policy is nil if the rollout has none, or if it does not exist any more.
 func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,

@@ -116,6 +116,7 @@ func New(m Move) *v1beta2.ModuleRollout {
 		r.Spec.Stages = stagesBack(m.Policy)
 		return r
 	}
+	r.Spec.MaxDeferral = m.Policy.Spec.MaxDeferral
 	ranks := int32(0)
 	for i := range m.Policy.Spec.Stages {
 		s := v1beta2.ModuleRolloutStage{RolloutStage: *m.Policy.Spec.Stages[i].DeepCopy()}

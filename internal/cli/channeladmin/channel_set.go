@@ -348,7 +348,8 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 		return nil, err
 	}
 	r := &Effects{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.DryRun, Runtimes: []effect{},
-		names: w.names, Pinned: pinned, fleet: w.fleetOf(manifests, all)}
+		names: w.names, Pinned: pinned}
+	r.members, r.fleet = w.fleetOf(manifests, all)
 	for _, k := range kymas {
 		e := w.effectOn(k, versions[k.Name], a)
 		if r.Runtimes = append(r.Runtimes, e); e.Message == noWindow {
@@ -469,7 +470,8 @@ type Effects struct {
 	// Pinned is the number of runtimes that have pinned a version of the module, and take no part.
 	Pinned int `json:"pinned,omitempty"`
 
-	fleet      []rollout.Runtime // the runtimes that take part in a rollout of the channel
+	members    *plan.Fleet       // decides which runtimes take part in a rollout of the channel
+	fleet      []rollout.Runtime // these runtimes
 	isUnderWay bool              // the report is about a rollout that exists
 	plan       *plan.Plan        // nil if nothing moves
 	names      bool              // the names of the runtimes of each stage are shown

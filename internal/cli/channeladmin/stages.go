@@ -130,7 +130,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	if err != nil {
 		return nil, err
 	}
-	r.From, r.isUnderWay = active.Spec.From, true
+	r.From, r.isUnderWay, r.members.DeferUntil = active.Spec.From, true, rollout.DeferralLimit(active, nil, w.now)
 	if r.plan, err = plan.For(active, policy, r.fleet, w.now); err != nil {
 		return nil, console.Fail(console.ExitFailed, "%v", err)
 	}
@@ -139,11 +139,12 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 }
 
 // fleetOf returns the runtimes that take part in a rollout, as the coordinator finds them out.
-func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1beta2.Kyma) []rollout.Runtime {
+func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1beta2.Kyma) (*plan.Fleet,
+	[]rollout.Runtime) {
 	if w.remove {
-		return nil
+		return nil, nil
 	}
-	fleet := plan.Fleet{Release: w.release, Channel: w.channel, Catalog: w.after, Now: w.now}
+	fleet := &plan.Fleet{Release: w.release, Channel: w.channel, Catalog: w.after, Now: w.now}
 	var all []rollout.Runtime
 	for _, m := range manifests {
 		r, takesPart := fleet.Runtime(kymas[m.KymaName()], m)
@@ -166,7 +167,7 @@ func (w *preview) fleetOf(manifests []*v1beta2.Manifest, kymas map[string]*v1bet
 		}
 		all = append(all, r)
 	}
-	return all
+	return fleet, all
 }
 
 // addPlan adds the stages of the rollout that the manager will make. Without a RolloutPolicy there are none.
@@ -186,6 +187,7 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	if err != nil {
 		return console.Fail(console.ExitFailed, "nothing would move: %v", err)
 	}
+	r.members.DeferUntil = rollout.DeferralLimit(nil, policy, w.now)
 	rollouts, err := c.Rollouts(ctx, labels.Everything())
 	if err != nil {
 		return err
@@ -223,8 +225,8 @@ func (r *Effects) setPlan() {
 			e.Message = "the module is new there: it follows by newInstallations of the policy"
 		case b == nil:
 		default:
-			if e.Effect = "blocked"; b.Code == v1beta2.ReasonWaitingForWindow {
-				e.Effect = "waits"
+			if e.Effect = "blocked"; !b.Until.IsZero() || b.Code == v1beta2.ReasonWaitingForWindow {
+				e.Effect = "waits" // it ends by itself
 			}
 			e.Reason, e.Message, e.Until = b.Code, b.Message, b.Until
 			e.Remedy = diagnosis.RemedyFor(b.Code, b.Message)

@@ -3,12 +3,14 @@ package connection
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
@@ -34,16 +36,17 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 // differs from the spec of the Kyma in the control plane, the control plane stores the request in the annotation
 // v1beta2.AnnotationLastRequest.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
-	var last struct {
-		Channel string           `json:"channel"`
-		Modules []v1beta2.Module `json:"modules"`
-	}
+	var last channel.LastRequest
 	text, there := k.Annotations[v1beta2.AnnotationLastRequest]
 	if !there || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
 		return k
 	}
 	requested := *k
 	requested.Spec.Channel, requested.Spec.Modules = last.Channel, last.Modules
+	if len(last.Deferrals) > 0 {
+		requested.Annotations = maps.Clone(k.Annotations)
+		maps.Copy(requested.Annotations, last.Deferrals)
+	}
 	return &requested
 }
 

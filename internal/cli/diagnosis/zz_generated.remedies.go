@@ -84,6 +84,8 @@ var remedies = map[string]string{
 	v1beta2.ReasonKnownRisk:                    "Read the message; wait for a version without the problem, or remove the risk from spec.upgrade.risks.",
 	v1beta2.ReasonRestoredOlder:                "Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version: allow the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.",
 	v1beta2.ReasonWaitingForWindow:             "Wait, or set spec.skipMaintenanceWindows.",
+	v1beta2.ReasonUpdateDeferred:               "Wait, or remove the annotation: klm module defer MODULE --clear.",
+	v1beta2.ReasonDeferralInvalid:              "The update is deferred as long as the RolloutPolicy allows. Correct the annotation: klm module defer MODULE --until=DATE.",
 	v1beta2.ReasonWaitingForRollout:            "Wait; klm rollout show shows what the rollout waits for.",
 	v1beta2.ReasonWindowUnknown:                "Configure a maintenance policy.",
 	v1beta2.ReasonInvalidPolicy:                "The previous one stays in force, if there was one. Correct the field in the message.",

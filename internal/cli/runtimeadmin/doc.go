@@ -6,8 +6,8 @@
 //
 // # How it works
 //
-// Every command changes spec.modules of the Kyma in the runtime, after a check against the catalog there, and waits
-// until the control plane has reconciled it.
+// Every command changes spec.modules or annotations of the Kyma in the runtime, after a check against the catalog
+// there, and waits until the control plane has reconciled it.
 //
 // # What it does not do
 //
@@ -32,6 +32,7 @@ func Commands(a *console.App) []*cobra.Command {
 		unmanageCommand(a),
 		pauseCommand(a),
 		resumeCommand(a),
+		deferCommand(a),
 		whyCommand(a),
 		historyCommand(a),
 	}

@@ -26,7 +26,7 @@ import (
 type edit struct {
 	kyma        *v1beta2.Kyma
 	modules     []any
-	annotations map[string]any
+	annotations map[string]any // nil removes an annotation
 }
 
 // allowDowngrade names a module in the annotation that allows downgrades, and reports whether that is a change.

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -29,9 +28,8 @@ func (n *run) assume(ctx context.Context) error {
 	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
 		return nil // the runtime is already connected, or step connect reports the error
 	}
-	spec, _ := channel.LastRequestOf(n.kyma)
-	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name},
-		Spec: spec}
+	remote := channel.LastKymaOf(n.kyma)
+	remote.Namespace, remote.Name = remoteRef.Namespace, remoteRef.Name
 	manifests, err := n.listManifests(ctx)
 	if err != nil {
 		return nil // step resolve reports the error

@@ -37,7 +37,8 @@ func (n *run) rememberRequest(ctx context.Context) error {
 
 // encodeLastRequest returns the value of the annotation, or "" if nothing has to be stored.
 func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
-	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules}
+	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
+		Deferrals: channel.Deferrals(remote)}
 	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||
 		equality.Semantic.DeepEqual(last, channel.LastRequest{Channel: kyma.Spec.Channel, Modules: kyma.Spec.Modules}) {
 		return ""

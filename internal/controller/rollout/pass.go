@@ -169,11 +169,15 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		p.after(wait)
 		return *was, v1beta2.RolloutPending, "the channel was moved to " + target + " a moment ago", nil
 	}
-	runtimes, err := p.runtimes(ctx, of)
+	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
+	active := p.rollout(was.Rollout)
+	if active != nil && active.Spec.To != target {
+		active = nil // it ends now
+	}
+	runtimes, err := p.runtimes(ctx, of, rollout.DeferralLimit(active, policy, p.now))
 	if err != nil {
 		return s, "", "", err
 	}
-	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
 	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy,
 		Active: p.rollout(was.Rollout), Runtimes: runtimes, GoesBack: p.goesBack, LastRevision: p.lastRevision(of),
 		Now: p.now})
@@ -197,8 +201,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		}
 		return s, v1beta2.RolloutCompleted, "", nil
 	}
-	active := p.rollout(s.Rollout)
-	if active == nil {
+	if active = p.rollout(s.Rollout); active == nil {
 		p.after(Period)
 		return s, v1beta2.RolloutPending, "the rollout begins", nil
 	}
@@ -262,8 +265,9 @@ func (p *pass) lastRevision(of string) int64 {
 	return last
 }
 
-// runtimes returns what is known about the runtimes that have the module in a channel.
-func (p *pass) runtimes(ctx context.Context, of string) ([]rollout.Runtime, error) {
+// runtimes returns what is known about the runtimes that have the module in a channel. Their admins may defer the
+// update until a time.
+func (p *pass) runtimes(ctx context.Context, of string, deferUntil time.Time) ([]rollout.Runtime, error) {
 	var manifests v1beta2.ManifestList
 	if err := p.Fleet.List(ctx, &manifests, client.InNamespace(p.Namespace),
 		client.MatchingFields{moduleIndex: p.release.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -279,7 +283,7 @@ func (p *pass) runtimes(ctx context.Context, of string) ([]rollout.Runtime, erro
 			p.kymas[kymas.Items[i].Name] = &kymas.Items[i]
 		}
 	}
-	fleet := plan.Fleet{Release: p.release, Channel: of, Catalog: p.catalog, Now: p.now}
+	fleet := plan.Fleet{Release: p.release, Channel: of, Catalog: p.catalog, Now: p.now, DeferUntil: deferUntil}
 	var all []rollout.Runtime
 	for i := range manifests.Items {
 		m := &manifests.Items[i]

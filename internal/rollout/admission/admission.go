@@ -152,13 +152,20 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 	is := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[at.Stage].Name,
 		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion) ||
 			channel.IsLower(r.ManifestVersion, r.Installed)}
+	if most := spec.MaxDeferral.Duration; most > 0 {
+		is.DeferUntil = active.CreationTimestamp.Add(most)
+	}
 	if r.ManifestVersion == spec.To { // rule 4
 		return is
 	}
 	if isRunning && at.Stage <= int(status.Stage.Index) && place.IsAdmitted(status.Admitted, at.Token) { // rule 5
 		return is
 	}
-	return waiting(keep(r, proven), module, spec.Channel, spec.To, waitsIn(active, at))
+	why := waitsIn(active, at)
+	if until, _ := channel.DeferredUntil(r, is.DeferUntil); !until.IsZero() {
+		why += "; its admin has deferred it until " + until.UTC().Format(time.RFC3339)
+	}
+	return waiting(keep(r, proven), module, spec.Channel, spec.To, why)
 }
 
 // keep returns the version that a runtime keeps while it waits: rules 6 and 7.

@@ -74,6 +74,7 @@ var causes = map[string]Cause{
 
 	v1beta2.ReasonKymaPaused: CausePerson, v1beta2.ReasonModulePaused: CausePerson,
 	v1beta2.ReasonUnmanaged: CausePerson, v1beta2.ReasonSkipReconciliation: CausePerson,
+	v1beta2.ReasonUpdateDeferred: CausePerson, v1beta2.ReasonDeferralInvalid: CausePerson,
 }
 
 // CauseOf returns the cause of a reason.

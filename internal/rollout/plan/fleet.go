@@ -20,6 +20,8 @@ type Fleet struct {
 	Catalog channel.Catalog
 	// Now is the current time.
 	Now time.Time
+	// DeferUntil is the time until which admins of runtimes may defer the version, see [rollout.DeferralLimit].
+	DeferUntil time.Time
 
 	template *v1beta2.ModuleTemplate // of the version in the release; set when it is needed first
 }
@@ -76,7 +78,8 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	target, _ := f.Release.Target(f.Channel)
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
-	turn := channel.Turn{Version: target, IsBack: f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil}
+	turn := channel.Turn{Version: target, DeferUntil: f.DeferUntil,
+		IsBack: f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil}
 	asked := f.Catalog
 	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn { return turn }
 	var request channel.Request
@@ -84,9 +87,8 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 		request = channel.Request{Kyma: k.Name, Module: f.Release.Name, Mandatory: true, Labels: k.Labels,
 			Blocker: channel.PauseBlocker(k, f.Release.Name)}
 	} else {
-		spec, _ := channel.LastRequestOf(k)
 		module := v1beta2.Module{Name: f.Release.Name, Channel: f.Channel}
-		request = channel.RequestFor(k, &v1beta2.Kyma{Spec: spec}, &module)
+		request = channel.RequestFor(k, channel.LastKymaOf(k), &module)
 	}
 	if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
 		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 )
@@ -73,8 +74,7 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 			f.add(s.Stage, now, now.Add(p.Update))
 			updating[s.Stage]++
 		case rollout.Waiting:
-			if b := s.Blocker; b == nil || b.Code == v1beta2.ReasonWaitingForWindow ||
-				b.Code == v1beta2.ReasonWindowUnknown {
+			if endsByItself(s.Blocker) {
 				waiting[s.Stage] = append(waiting[s.Stage], s)
 			}
 		}
@@ -102,6 +102,16 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 		}
 	}
 	slices.SortFunc(p.Late, func(a, b Late) int { return strings.Compare(a.Runtime, b.Runtime) })
+}
+
+// endsByItself reports whether it is known when what blocks a runtime ends: it waits for its window, or is deferred.
+func endsByItself(b *channel.Blocker) bool {
+	return b == nil || isDeferral(b) || b.Code == v1beta2.ReasonWaitingForWindow ||
+		b.Code == v1beta2.ReasonWindowUnknown
+}
+
+func isDeferral(b *channel.Blocker) bool {
+	return b != nil && (b.Code == v1beta2.ReasonUpdateDeferred || b.Code == v1beta2.ReasonDeferralInvalid)
 }
 
 // add adds a runtime that can begin from a time on, and is proven at another one.
@@ -142,6 +152,9 @@ func (f *forecast) thaw(at time.Time) time.Time {
 // horizon.
 func (f *forecast) open(c *candidate, at time.Time) bool {
 	const most = 100
+	if isDeferral(c.Blocker) {
+		at = later(at, c.Blocker.Until)
+	}
 	for range most {
 		at = f.thaw(at)
 		c.opens, c.closes = at, time.Time{}

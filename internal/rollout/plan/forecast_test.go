@@ -32,7 +32,17 @@ func windows(t *testing.T) *channel.Policy {
 
 // inRegion sets the window of a runtime. The region "" needs none.
 func inRegion(p *channel.Policy, r *rollout.Runtime, region string, clock *time.Time) {
-	if region == "" {
+	switch region {
+	case "":
+		return
+	case "deferred":
+		until := now.Add(75 * time.Hour)
+		r.Blocked = func() *channel.Blocker {
+			if clock.Before(until) {
+				return &channel.Blocker{Code: v1beta2.ReasonUpdateDeferred, Until: until}
+			}
+			return nil
+		}
 		return
 	}
 	set := map[string]string{v1beta2.LabelRegion: region}
@@ -122,6 +132,8 @@ func TestForecast(t *testing.T) {
 			ends: time.Date(2027, 3, 1, 0, 2, 0, 0, time.UTC), region: func(i int) string {
 				return map[bool]string{true: "far"}[i == 7]
 			}},
+		"Deferred": {reason: "its admin waits for Wednesday", first: now, ends: now.Add(75*time.Hour + AssumedUpdate),
+			region: func(i int) string { return map[bool]string{true: "deferred"}[i == 7] }},
 		"None": {reason: "no rule is for it", first: now, late: 1, ends: now.Add(4 * AssumedUpdate),
 			region: func(i int) string { return map[bool]string{true: "none"}[i == 7] }},
 	} {
@@ -212,7 +224,7 @@ func TestForecastIsExecuted(t *testing.T) {
 			})
 			clock, all := now, fleet()
 			all[1].Blocked = nil
-			regions := []string{"", "", "night", "sat"}
+			regions := []string{"", "", "night", "sat", "deferred"}
 			for i := range all {
 				inRegion(windows(t), &all[i], regions[random.IntN(len(regions))], &clock)
 			}

@@ -126,6 +126,7 @@ func observationOf(m *Module) changelog.Observation {
 // installed. The state of the entry depends on the reason:
 //
 //	WaitingForWindow               unchanged; field maintenance shows that an update waits
+//	UpdateDeferred                 unchanged
 //	KymaPaused, ModulePaused       unchanged, but Warning if another version is requested or no Manifest exists
 //	WindowUnknown                  Error: the maintenance policy has to be corrected
 //	ModuleNotFound                 Warning, as clients of Kyma expect it
@@ -136,6 +137,8 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 	switch b.Code {
 	case v1beta2.ReasonWaitingForWindow:
 		state, e.Maintenance = e.State, true
+	case v1beta2.ReasonUpdateDeferred:
+		state = e.State
 	case v1beta2.ReasonKymaPaused, v1beta2.ReasonModulePaused:
 		if m.Manifest != nil && (m.Decision.Version == "" || m.Decision.Version == e.Version) {
 			state = e.State
@@ -156,7 +159,8 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 	switch b.Code {
 	case v1beta2.ReasonWaitingForWindow, v1beta2.ReasonWindowUnknown, v1beta2.ReasonDowngradeRefused,
 		v1beta2.ReasonVersionReplaced, v1beta2.ReasonRestoredOlder, v1beta2.ReasonVersionWithdrawn,
-		v1beta2.ReasonEdgeMissing, v1beta2.ReasonUpgradeInvalid, v1beta2.ReasonKnownRisk:
+		v1beta2.ReasonEdgeMissing, v1beta2.ReasonUpgradeInvalid, v1beta2.ReasonKnownRisk,
+		v1beta2.ReasonUpdateDeferred, v1beta2.ReasonDeferralInvalid:
 		if m.Former != nil && m.Former.Channel != "" {
 			e.Channel = m.Former.Channel // the version of this channel is still installed
 		}

@@ -1,0 +1,55 @@
+package declaration
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// maxDeferrals is the number of annotations that Deferrals returns.
+const maxDeferrals = 256
+
+// Deferrals returns the annotations that defer updates, or nil if there are none.
+func Deferrals(annotations map[string]string) map[string]string {
+	var all map[string]string
+	for key, value := range annotations {
+		if (key == v1beta2.AnnotationNotBefore || strings.HasPrefix(key, v1beta2.AnnotationNotBeforeModulePrefix)) &&
+			len(all) < maxDeferrals {
+			if all == nil {
+				all = map[string]string{}
+			}
+			all[key] = clip(value)
+		}
+	}
+	return all
+}
+
+// NotBefore returns the value of the annotation that defers updates of a module, "" if there is none.
+func NotBefore(annotations map[string]string, module string) string {
+	if value, found := annotations[v1beta2.AnnotationNotBeforeModulePrefix+module]; found {
+		return clip(value)
+	}
+	return clip(annotations[v1beta2.AnnotationNotBefore])
+}
+
+// clip limits the size of a value. A longer one is not a time anyway.
+func clip(value string) string {
+	const most = 64
+	if value = strings.TrimSpace(value); len(value) > most {
+		value = strings.ToValidUTF8(value[:most], "")
+	}
+	return value
+}
+
+// ParseTime parses a date, which begins in UTC, or a time in RFC 3339.
+func ParseTime(value string) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, value); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is neither a date such as 2026-12-24 nor a time such as 2026-12-24T08:00:00Z",
+		value)
+}
