@@ -315,7 +315,7 @@ func TestBannedCalls(t *testing.T) {
 	}
 }
 
-// TestPureLibraries: the same question has the same answer at any time, and nothing goes on after it.
+// TestPureLibraries checks that pure libraries read no clock and start no goroutine.
 func TestPureLibraries(t *testing.T) {
 	for _, s := range mustSources(t) {
 		if s.isTest() || !isOf(s.folder, "channel") && !isOf(s.folder, "render") {
@@ -381,7 +381,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestNames: a name that fits everything says nothing, and such a folder grows for ever.
+// TestNames refuses names of folders that fit any content, because such folders grow without limit.
 func TestNames(t *testing.T) {
 	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "pkg", "lib", "base",
 		"types", "service", "services"}

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// TestReplicas: whichever replica an agent talks to, the one that works hears it.
+// TestReplicas checks that a report reaches the replica of the runtime's shard through every replica.
 func TestReplicas(t *testing.T) {
 	ca := newRoot(t, "ca")
 	var address atomic.Value
@@ -101,7 +101,7 @@ func TestReplicas(t *testing.T) {
 	says(eventPath, recorded, 200, "the replica is back")
 }
 
-// TestReplicasRotate: the roots, and the certificates of the replicas, change under connections that are open.
+// TestReplicasRotate changes the roots, and the certificates of the replicas, while connections are open.
 func TestReplicasRotate(t *testing.T) {
 	first, second := newRoot(t, "ca"), newRoot(t, "ca")
 	var serving atomic.Pointer[tls.Certificate]

@@ -164,7 +164,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSeldom: a runtime that was notified to say nothing for long is lost that much later.
+// TestSeldom checks that a runtime with a longer heartbeat interval counts as lost correspondingly later.
 func TestSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingBoard()
@@ -190,8 +190,8 @@ func TestSeldom(t *testing.T) {
 	})
 }
 
-// TestNotTooOften: a runtime that says something else each time wakes nobody more often than is good, and the last word
-// is not lost.
+// TestNotTooOften checks the rate of the notifications of a runtime whose heartbeats all differ, and that its last
+// state is notified.
 func TestNotTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingBoard()
@@ -226,7 +226,7 @@ func TestNotTooOften(t *testing.T) {
 	})
 }
 
-// TestFleet: one goroutine looks after all, and each is found silent in time.
+// TestFleet checks that one goroutine finds all runtimes without heartbeats in time.
 func TestFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := map[string]time.Time{}
@@ -280,7 +280,7 @@ func TestLivesAreBounded(t *testing.T) {
 	}
 }
 
-// TestBucket: as many as the burst at once, then as many as the rate.
+// TestBucket checks that a bucket admits its burst at once, and then its rate.
 func TestBucket(t *testing.T) {
 	var b bucket
 	now := time.Unix(0, 0)

@@ -65,7 +65,7 @@ func ends(t testing.TB, c net.Conn) string {
 
 const postHead = "POST " + eventPath + " HTTP/1.1\r\nHost: x\r\n"
 
-// TestSlow: who takes too long is cut off, and does not hold anything.
+// TestSlow checks that connections of slow clients are closed, and that nothing is kept for them.
 func TestSlow(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
@@ -179,7 +179,7 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// TestFlood: a runtime that sends as much as it can is held back; the others do not notification.
+// TestFlood checks that a runtime that sends as much as it can is limited, and that other runtimes are not affected.
 func TestFlood(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Rate: 20, Burst: 30} }, ca)
@@ -241,7 +241,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSlowRuntime: one runtime with many slow bodies takes no more than its share.
+// TestSlowRuntime checks that one runtime with many slow bodies uses at most its share of the requests.
 func TestSlowRuntime(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
@@ -291,7 +291,7 @@ func TestSlowRuntime(t *testing.T) {
 	eventually(t, "it is given back", func() bool { return e.inFlight.Load() == 0 })
 }
 
-// TestBusy: too many requests altogether.
+// TestBusy checks the limit of all requests together.
 func TestBusy(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{InFlight: 1} }, ca)
@@ -307,8 +307,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestConnections: unidentified that hold connections do not recordRetention runtimes out, and a runtime does not
-// recordRetention out others.
+// TestConnections checks that clients without a valid certificate, and one runtime with many connections, do not keep
+// other runtimes from connecting.
 func TestConnections(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Connections: 6, PerRuntime: 2} }, ca)
@@ -366,8 +366,7 @@ func TestConnections(t *testing.T) {
 	call(t, clients[0], "POST", e.url(eventPath), recorded)
 }
 
-// BenchmarkHeartbeat: what a heartbeat costs the listener in all, over a connection that is open. The client's share is
-// in it, too.
+// BenchmarkHeartbeat measures a heartbeat over an open connection: the work of the listener and of the client.
 func BenchmarkHeartbeat(b *testing.B) {
 	ca := newRoot(b, "ca")
 	var names []string

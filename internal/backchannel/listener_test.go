@@ -517,8 +517,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestRecordedEvent: the agent of the Kyma project opens a connection for each event, and says nothing but what has
-// changed.
+// TestRecordedEvent posts events of the agent of the Kyma project, which opens a connection for each event, and reports
+// nothing but changes.
 func TestRecordedEvent(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
@@ -788,7 +788,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestDrain: a request that is under way at the end is response, and an idle connection does not hold up the end.
+// TestDrain checks the shutdown: a running request gets its answer, and an idle connection does not delay the end.
 func TestDrain(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)

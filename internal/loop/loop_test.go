@@ -156,7 +156,8 @@ func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	}
 }
 
-// TestBeforeSave: what follows from the rest of the status is saved with it, and is not worth a patch of its own.
+// TestBeforeSave checks that fields that follow from the rest of the status are saved with it, but are no reason for a
+// patch.
 func TestBeforeSave(t *testing.T) {
 	b := newBench(t)
 	state := v1beta2.State("")

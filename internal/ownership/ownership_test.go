@@ -179,7 +179,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestRefusalIsBounded: the owner in a runtime is a text from outside.
+// TestRefusalIsBounded checks that the owner in a runtime, which may be any text, is clipped in messages.
 func TestRefusalIsBounded(t *testing.T) {
 	for _, seen := range []Seen{
 		{annotations("", strings.Repeat("x\x1b[31m\n", 10000)), ""},

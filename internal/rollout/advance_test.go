@@ -317,8 +317,8 @@ func (w *world) finishBut(but *Runtime) {
 	}
 }
 
-// TestStageNotSkipped: a stage of which nobody can be updated passes neither at once, nor by a fault that is not its
-// own.
+// TestStageNotSkipped checks that a stage without a runtime that can be updated does not pass at once, and not because
+// of a failure elsewhere.
 func TestStageNotSkipped(t *testing.T) {
 	three := stages(stage("own", 10), stage("canary", 30, soak(time.Hour)), stage("rest", 0))
 	cases := map[string]struct {
@@ -481,7 +481,7 @@ func TestLostStatus(t *testing.T) {
 	w.mustBe("after the loss", v1beta2.RolloutHalted)
 }
 
-// TestNothingBegins: nobody begins while the rollout must not go on, and those that were admitted lose the admission.
+// TestNothingBegins checks that no runtime begins while the rollout must not go on, and that admissions are taken back.
 func TestNothingBegins(t *testing.T) {
 	suspended := &v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutSuspended, Message: "suspended"}
 	cases := map[string]struct {

@@ -84,7 +84,7 @@ func (c *collector) attributes(name string) map[string]string {
 // deadline bounds every wait.
 const deadline = 60 * time.Second
 
-// TestTraces: the manager sends what observe.md says.
+// TestTraces checks that the manager sends the spans that observe.md lists.
 func TestTraces(t *testing.T) {
 	l := theLandscape(t)
 	for name, want := range map[string][]string{
@@ -156,7 +156,7 @@ func scrape(t *testing.T, accept string) string {
 	return string(data)
 }
 
-// TestForeignMetrics: what dashboards and alerts take from libraries is served.
+// TestForeignMetrics checks that the metrics of libraries that dashboards and alerts use are served.
 func TestForeignMetrics(t *testing.T) {
 	theLandscape(t)
 	served, all := scrape(t, "text/plain"), ""
@@ -183,7 +183,7 @@ func TestForeignMetrics(t *testing.T) {
 	}
 }
 
-// TestExemplars: who asks for OpenMetrics gets traces with the histogram of steps.
+// TestExemplars checks that the histogram of steps has the IDs of traces in the format OpenMetrics.
 func TestExemplars(t *testing.T) {
 	theLandscape(t)
 	const step = `lifecycle_mgr_step_duration_seconds_bucket`

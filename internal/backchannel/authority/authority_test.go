@@ -334,7 +334,7 @@ func recorded(t *testing.T, h Held) Held {
 	return back
 }
 
-// TestSpread: a fleet that got its certificates in one minute does not renew in one hour.
+// TestSpread checks that the renewals of a fleet that got its certificates in one minute are spread over hours.
 func TestSpread(t *testing.T) {
 	a := build(t, Options{})
 	hours := map[int]int{}
@@ -454,7 +454,8 @@ func TestReplicas(t *testing.T) {
 	together(3)
 }
 
-// TestBroken: a Secret that somebody broke changes nothing for those who know the roots, and nobody makes new ones.
+// TestBroken checks that an invalid Secret changes nothing for replicas that know the roots, and that no replica makes
+// new roots.
 func TestBroken(t *testing.T) {
 	other := build(t, Options{})
 	foreign := issue(t, other)
@@ -543,7 +544,7 @@ func with(key string, change func([]byte) []byte) func(map[string][]byte) map[st
 	}
 }
 
-// TestDeleted: the Secret is written again by who knows the roots.
+// TestDeleted checks that a replica that knows the roots writes a deleted Secret again.
 func TestDeleted(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := build(t, Options{Client: c})
@@ -559,7 +560,7 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestRemovedByHand: an operator who does not trust a root any more takes it out of the Secret.
+// TestRemovedByHand removes a root from the Secret, as an administrator does who does not trust it any more.
 func TestRemovedByHand(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := build(t, Options{Client: c})
@@ -588,7 +589,7 @@ func firstPEM(data []byte) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-// TestKeysAreNotShown: a certificate that gets into a message by mistake does not bring its key.
+// TestKeysAreNotShown checks that a certificate that is printed, logged or encoded does not contain its key.
 func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, build(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
@@ -660,8 +661,8 @@ func TestCertManagerOptions(t *testing.T) {
 	}
 }
 
-// TestCertManagerDue: it is looked for a new certificate after cert-manager has made it, and well before the old one
-// ends.
+// TestCertManagerDue checks the time of the next read: after cert-manager has issued a new certificate, and well before
+// the old one ends.
 func TestCertManagerDue(t *testing.T) {
 	m, err := NewCertManager(CertManagerOptions{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {
@@ -681,7 +682,7 @@ func TestCertManagerDue(t *testing.T) {
 	}
 }
 
-// TestNotReadYet: a caller directly after the start waits a little, and then gets the reason.
+// TestNotReadYet checks that a call directly after the start waits for the Secret, and then returns the reason.
 func TestNotReadYet(t *testing.T) {
 	a, err := New(Options{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {

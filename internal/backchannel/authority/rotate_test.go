@@ -236,7 +236,7 @@ func (d *drawing) letter(fingerprint string) string {
 	return letter
 }
 
-// TestStragglersAreNamed: some of them, in order.
+// TestStragglersAreNamed checks that the message names some of the runtimes with an old root, in order.
 func TestStragglersAreNamed(t *testing.T) {
 	d := newDrawing(t)
 	d.step([]string{"0"})
@@ -371,7 +371,7 @@ func (d *drawing) verify(m *member) error {
 	return errors.Join(here, there)
 }
 
-// TestNextIsPure: the rootSet that was is not touched by the one that follows.
+// TestNextIsPure checks that computing the next rootSet does not change the present one.
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
 	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}
