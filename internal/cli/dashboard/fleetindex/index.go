@@ -328,7 +328,10 @@ func (x *Index) Publish() {
 	}
 	if x.dirty[Runtimes] {
 		x.publishMembers(s, before)
+	} else {
+		s.count.Do(func() { s.tally = *before.Tally() })
 	}
+	s.Tally() // now, and not when the first viewer waits for it
 	if d.All = d.All || len(x.names) > maxNames; !d.All {
 		d.Names = slices.Sorted(maps.Keys(x.names))
 	}

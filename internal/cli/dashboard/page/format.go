@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -16,9 +15,8 @@ import (
 
 // functions are the functions of the templates.
 var functions = template.FuncMap{
-	"lower": strings.ToLower,
-	"count": count,
-	"join":  strings.Join,
+	"count":  count,
+	"number": number,
 }
 
 // count returns a number with its noun, such as 1,234 runtimes.

@@ -1,0 +1,349 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+const host = "127.0.0.1:4711"
+
+// serverOf returns a server for an index.
+func serverOf(t testing.TB, x *fleetindex.Index, v *Viewer) *Server {
+	t.Helper()
+	s, err := New(Options{Index: x, Hosts: []string{host}, Now: func() time.Time { return fixture.Noon },
+		Viewer: func(http.ResponseWriter, *http.Request) *Viewer { return v }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// send sends a request to a server, and returns the answer.
+func send(s http.Handler, method, path, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://"+host+path, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+// rolloutOf returns a rollout that waits for the approval of its first stage.
+func rolloutOf(text string) *v1beta2.ModuleRollout {
+	o := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "istio-regular-r3", Namespace: "kcp-system",
+		CreationTimestamp: fixture.Ago(time.Hour)}}
+	o.Spec = v1beta2.ModuleRolloutSpec{Module: "istio", Channel: "regular", From: "1.3.0", To: "1.4.0", Revision: 3,
+		Policy: "standard", State: v1beta2.RolloutRunning, Reason: text, Stages: []v1beta2.ModuleRolloutStage{
+			{RolloutStage: v1beta2.RolloutStage{Name: "canary", Percent: 1, Soak: metav1.Duration{Duration: time.Hour},
+				Gates: []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}}},
+			{RolloutStage: v1beta2.RolloutStage{Name: "rest"}}},
+		Approvals:   []v1beta2.RolloutApproval{{Stage: "canary", By: text, At: fixture.Ago(time.Minute), Plan: "p"}},
+		Resumptions: []v1beta2.RolloutResumption{{By: text, Reason: text, At: fixture.Ago(time.Minute)}}}
+	o.Status = v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutWaitingForGate, Message: text, Plan: "p",
+		Stage: v1beta2.RolloutStageStatus{Name: "canary", Gates: []v1beta2.RolloutGateStatus{{Name: "go",
+			State: v1beta2.GateUnknown, Message: text}}},
+		Runtimes: v1beta2.RolloutCounts{InScope: 100, Proven: 3, Failed: 1, Waiting: 96},
+		Stages: []v1beta2.RolloutStageResult{{Name: "canary", RolloutCounts: v1beta2.RolloutCounts{InScope: 4, Proven: 3,
+			Failed: 1}, Evidence: text}},
+		Blockers: []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonApprovalNeeded, Object: text, Message: text, Remedy: text}},
+		Worst:    []v1beta2.RolloutRuntime{{Runtime: "runtime-a", Reason: text, Message: text}}}
+	return o
+}
+
+// TestStrangersTexts: no text that a runtime, an author of a module or another person controls becomes a part of the
+// page, in any place.
+func TestStrangersTexts(t *testing.T) {
+	const attack = `"'><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}javascript:alert(1)`
+	kyma := fixture.Facts()["unreachable"].Kyma
+	kyma.Labels = map[string]string{v1beta2.LabelRegion: attack}
+	kyma.Spec.Channel = attack
+	kyma.Status.LastOperation.Operation = attack
+	kyma.Status.Agent = &v1beta2.AgentStatus{Version: attack, Connected: true}
+	for i := range kyma.Status.Modules {
+		m := &kyma.Status.Modules[i]
+		m.Message, m.Version, m.Channel, m.Reason = attack, attack, attack, attack
+		m.History = []v1beta2.ModuleChange{{Version: attack, From: attack, Reason: attack, Outcome: attack}}
+	}
+	for i := range kyma.Status.Conditions {
+		kyma.Status.Conditions[i].Message, kyma.Status.Conditions[i].Reason = attack, attack
+	}
+	manifest := fixture.Manifest(attack, attack)
+	manifest.Namespace = v1beta2.ControlPlaneNamespace
+	manifest.Status.Synced = []v1beta2.Resource{{Kind: attack, Name: attack, Namespace: attack, Group: attack}}
+	manifest.Status.Conditions[0].Message = attack
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: v1beta2.ControlPlaneNamespace},
+		Reason: attack, Message: attack, InvolvedObject: corev1.ObjectReference{Kind: "Kyma", Name: "runtime-a",
+			UID: kyma.UID, APIVersion: v1beta2.GroupVersion.String()}}
+	server := fixture.NewServer(t, kyma, &manifest, event)
+	cluster, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := catalogOf(fixture.Noon)
+	release := s.Releases["istio"]
+	release.Spec.OCMComponentName = attack
+	release.Spec.Channels[0].Version = attack
+	release.Status.Channels[0].History[0].By = attack
+	release.Status.Withdrawn = []v1beta2.WithdrawnVersion{{Version: "1.3.0", Reason: attack}}
+	s.Templates["istio-1.3.0"].Spec.Upgrade = &v1beta2.ModuleUpgrade{From: attack, Back: attack,
+		Risks: []v1beta2.UpgradeRisk{{Name: attack, Message: attack}}}
+	s.Templates["istio-1.3.0"].Annotations = map[string]string{v1beta2.AnnotationContentDigest: attack}
+	o := rolloutOf(attack)
+	s.Rollouts = map[string]*v1beta2.ModuleRollout{o.Name: o}
+	x := fleetindex.New()
+	x.Load(s, nil, cluster)
+	m := memberAt(3, fixture.Noon)
+	m.Metadata.Name = "runtime-a"
+	paused := attack
+	m.Metadata.Annotations.Paused, m.Spec.Channel, m.Metadata.Labels = &paused, attack, kyma.Labels
+	m.Status.State, m.Status.ModulesReady, m.Status.LastOperation.Operation = attack, attack, attack
+	m.Status.Modules = []fleetlist.MemberModule{{Name: attack, Version: attack, Channel: attack, Reason: attack,
+		Message: attack, State: v1beta2.State(attack)}}
+	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
+	x.Put(m)
+	x.Publish()
+	pages := serverOf(t, x, &Viewer{Name: attack, Acts: cluster})
+
+	q := url.QueryEscape(attack)
+	for path, status := range map[string]int{
+		"/": 200, "/versions": 200, "/rollouts": 200, "/rollouts/istio-regular-r3": 200, "/changes": 200, "/catalog": 200,
+		"/catalog/istio": 200, "/runtimes/runtime-a": 200, "/runtimes/runtime-a/sample": 200, "/plan": 200,
+		"/?name=" + q: 200, "/?module=" + q: 200, "/?reason=" + q: 200, "/?selector=" + q: 400, "/?" + q + "=1": 400,
+		"/?sort=" + q: 400, "/?page=" + q: 400, "/?group=" + q: 400, "/runtimes/" + url.PathEscape(attack): 404,
+		"/catalog/" + url.PathEscape(attack): 404, "/rollouts/" + url.PathEscape(attack): 404,
+		"/" + url.PathEscape(attack): 404, "/plan?module=" + q + "&channel=a&version=b": 404,
+	} {
+		w := send(pages, http.MethodGet, path, "")
+		body := w.Body.String()
+		if w.Code != status {
+			t.Errorf("%s: %d, want %d: %.300s", path, w.Code, status, body)
+		}
+		if strings.Contains(body, "<script>alert") || strings.Contains(body, "<img src=x") ||
+			strings.Contains(body, `="javascript:`) {
+			t.Errorf("%s has the text of a stranger as HTML", path)
+		}
+		if w.Header().Get("Content-Security-Policy") != policy || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s has the headers %v", path, w.Header())
+		}
+		if found := inline.FindString(body); found != "" {
+			t.Errorf("%s has something inline, which the policy forbids: %s", path, found)
+		}
+	}
+	export := send(pages, http.MethodGet, "/changes.csv", "").Body.String()
+	if strings.Contains(export, "\n=") || strings.Contains(export, ",=") || !strings.Contains(export, "istio") {
+		t.Errorf("the export is %s", export)
+	}
+}
+
+// inline matches what the Content-Security-Policy would block.
+var inline = regexp.MustCompile(`<style|<script>|<script [^>]*>[^<]| style="| on[a-z]+="[^"]|https?://[^ <"]*"`)
+
+// TestPaths: nothing but the embedded files is served.
+func TestPaths(t *testing.T) {
+	s := serverOf(t, indexOf(1, fixture.Noon), &Viewer{})
+	for _, path := range []string{"/assets/../server.go", "/assets/..%2fserver.go", "/assets/%2e%2e/server.go", "/assets/",
+		"/assets/..%5cserver.go", "/../../etc/passwd", "/assets/templates/frame.html", "//etc/passwd", "/.git/config"} {
+		w := send(s, http.MethodGet, path, "")
+		if w.Code == http.StatusOK || strings.Contains(w.Body.String(), "package page") {
+			t.Errorf("%s: %d %.100s", path, w.Code, w.Body)
+		}
+		if to := w.Header().Get("Location"); strings.HasPrefix(to, "//") || strings.Contains(to, "://") {
+			t.Errorf("%s leads to %s", path, to)
+		}
+	}
+	if w := send(s, http.MethodGet, "/assets/live.js", ""); w.Code != 200 || w.Header().Get("ETag") == "" {
+		t.Errorf("live.js: %d %v", w.Code, w.Header())
+	}
+}
+
+// TestActions: a rollout is changed only for a viewer who may act, by a form of this page, and after a confirmation.
+func TestActions(t *testing.T) {
+	object := rolloutOf("text")
+	object.Spec.Approvals = nil
+	server := fixture.NewServer(t, object)
+	cluster, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := fleetindex.New()
+	s := catalogOf(fixture.Noon)
+	s.Rollouts = map[string]*v1beta2.ModuleRollout{object.Name: object}
+	x.Load(s, nil, cluster)
+	x.Put()
+	x.Publish()
+	reader, actor := serverOf(t, x, &Viewer{}), serverOf(t, x, &Viewer{Acts: cluster})
+	const path = "/rollouts/istio-regular-r3"
+	if body := send(reader, http.MethodGet, path, "").Body.String(); strings.Contains(body, "<form class=\"action\"") {
+		t.Error("a viewer who may only read has buttons")
+	}
+	for _, part := range []string{path + "/approve", path + "/pause", path + "/abort", "--stage=canary",
+		"kubectl -n kcp-system patch modulerollout istio-regular-r3"} {
+		if body := send(actor, http.MethodGet, path, "").Body.String(); !strings.Contains(body, part) {
+			t.Errorf("the page has no %q", part)
+		}
+	}
+	for name, c := range map[string]struct {
+		reason       string
+		on           *Server
+		method, path string
+		body         string
+		header       []string
+		status       int
+	}{
+		"ReadOnly":   {"--actions is not given", reader, "POST", "/pause", "sure=yes", nil, 403},
+		"Unsure":     {"the box is not ticked", actor, "POST", "/pause", "", nil, 400},
+		"Get":        {"a link changes nothing", actor, "GET", "/pause?sure=yes", "", nil, 404},
+		"Unknown":    {"no such verb", actor, "POST", "/delete", "sure=yes", nil, 400},
+		"OtherSite":  {"a form of another site", actor, "POST", "/pause", "sure=yes", []string{"Origin", "https://x"}, 403},
+		"FetchSite":  {"the browser says so", actor, "POST", "/pause", "sure=yes", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"SameSite":   {"another port", actor, "POST", "/pause", "sure=yes", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"WrongStage": {"a stage that does not exist", actor, "POST", "/approve", "sure=yes&stage=x", nil, 404},
+		"NotStopped": {"nothing to resume", actor, "POST", "/resume", "sure=yes", nil, 502},
+		"Large":      {"a huge form", actor, "POST", "/pause", "sure=yes&reason=" + strings.Repeat("x", 20<<10), nil, 400},
+	} {
+		w := send(c.on, c.method, path+c.path, c.body, c.header...)
+		if w.Code != c.status || len(server.Writes()) > 0 {
+			t.Errorf("%s: %s: %d, want %d, writes %v: %.400s", name, c.reason, w.Code, c.status, server.Writes(), w.Body)
+		}
+	}
+	own := []string{"Origin", "http://" + host, "Sec-Fetch-Site", "same-origin"}
+	if w := send(actor, "POST", path+"/approve", "sure=yes&stage=canary", own...); w.Code != 200 {
+		t.Fatalf("approve: %d %s", w.Code, w.Body)
+	}
+	if w := send(actor, "POST", path+"/pause", "sure=yes&reason=an+alert", own...); w.Code != 200 {
+		t.Fatalf("pause: %d %s", w.Code, w.Body)
+	}
+	is := server.Object("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/modulerollouts/istio-regular-r3")
+	spec, _ := is.Object["spec"].(map[string]any)
+	approvals, _ := json.Marshal(spec["approvals"])
+	if spec["state"] != "Paused" || spec["reason"] != "an alert" || !strings.Contains(string(approvals), fixture.User) {
+		t.Errorf("the rollout is %v", spec)
+	}
+}
+
+// TestStreams: a thousand streams get every change, a client that was away continues, and there is a limit.
+func TestStreams(t *testing.T) {
+	x := indexOf(50, fixture.Noon)
+	s, err := New(Options{Index: x, Hosts: []string{host}, Viewer: anybody, MaxStreams: 1001})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(s)
+	s.Hosts = append(s.Hosts, server.Listener.Addr().String())
+	server.Start()
+	defer server.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	transport := &http.Transport{MaxIdleConnsPerHost: 10}
+	defer transport.CloseIdleConnections()
+	open := func(last string) *http.Response {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/events", nil)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		if last != "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		w, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Error(err)
+		}
+		return w
+	}
+	next := func(in *bufio.Reader) (c change, err error) {
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return c, err
+			}
+			if data, is := strings.CutPrefix(line, "data: "); is {
+				return c, json.Unmarshal([]byte(data), &c)
+			}
+		}
+	}
+	const streams = 1000
+	before := x.Snapshot().Revision
+	var opened, received sync.WaitGroup
+	for range streams {
+		opened.Add(1)
+		received.Go(func() {
+			w := open("")
+			if w == nil {
+				opened.Done()
+				return
+			}
+			defer w.Body.Close()
+			in := bufio.NewReader(w.Body)
+			_, err := in.ReadString('\n') // the stream has begun
+			opened.Done()
+			c, err2 := next(in)
+			if err != nil || err2 != nil || c.Revision != before+1 || len(c.Cells) != 1 || c.All {
+				t.Errorf("a stream received %+v, %v, %v", c, err, err2)
+			}
+		})
+	}
+	opened.Wait()
+	m := memberAt(7, fixture.Noon)
+	m.Metadata.ResourceVersion, m.Status.State = "new", v1beta2.StateError
+	x.Put(m)
+	x.Publish()
+	received.Wait()
+
+	w := open(fmt.Sprint(before)) // it was away during the change
+	if c, err := next(bufio.NewReader(w.Body)); err != nil || c.Revision != before+1 || c.Cells[7] != 3 {
+		t.Errorf("after an interruption: %+v, %v", c, err)
+	}
+	w.Body.Close()
+	w = open("999999") // of another run of the command
+	if c, err := next(bufio.NewReader(w.Body)); err != nil || !c.All || len(c.Topics) != 4 {
+		t.Errorf("with an unknown position: %+v, %v", c, err)
+	}
+	w.Body.Close()
+}
+
+// TestStreamLimit: beyond the limit of open streams, a page is shown without changes.
+func TestStreamLimit(t *testing.T) {
+	s, err := New(Options{Index: indexOf(1, fixture.Noon), Hosts: []string{host}, Viewer: anybody, MaxStreams: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.streams <- struct{}{}
+	if w := send(s, http.MethodGet, "/events", ""); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("beyond the limit: %d %s", w.Code, w.Body)
+	}
+	if w := send(s, http.MethodGet, "/", ""); w.Code != http.StatusOK {
+		t.Errorf("a page: %d", w.Code)
+	}
+}
+
+// TestSlowReaders: a stream whose client does not read ends, and does not hold others up.
+func TestSlowReaders(t *testing.T) {
+	if writeTimeout > 10*time.Second || pingInterval < writeTimeout {
+		t.Errorf("a write may take %s, with a ping every %s", writeTimeout, pingInterval)
+	}
+}
