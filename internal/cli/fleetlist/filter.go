@@ -29,7 +29,8 @@ func CompleteFilters(a *console.App, c *cobra.Command) {
 func (m *Member) Matches(l *console.Listing) bool {
 	ofModule := l.Value(console.FilterModule) != ""
 	isAccepted := l.Accepts(console.FilterChannel, m.Spec.Channel) &&
-		l.Accepts(console.FilterState, string(m.State())) && l.Accepts(console.FilterReason, m.reasons()...)
+		l.Accepts(console.FilterState, string(m.State())) &&
+		(l.Value(console.FilterReason) == "" || l.Accepts(console.FilterReason, m.reasons()...))
 	if !ofModule && !isAccepted {
 		return false
 	}

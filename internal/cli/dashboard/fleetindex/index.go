@@ -302,6 +302,10 @@ func (x *Index) publish(ctx context.Context) {
 			timer.Stop()
 			return
 		}
+		select {
+		case <-x.wake: // it is about changes that are published now
+		default:
+		}
 		last = x.now()
 		x.Publish()
 	}

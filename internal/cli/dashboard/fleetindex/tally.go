@@ -38,12 +38,12 @@ type VersionCount struct {
 
 // Tally returns the counts of the whole fleet. They are computed once.
 func (s *Snapshot) Tally() *Tally {
-	s.count.Do(func() { s.tally = TallyOf(s.Members) })
+	s.count.Do(func() { s.tally = TallyOf(s.Members, true) })
 	return &s.tally
 }
 
-// TallyOf counts runtimes.
-func TallyOf(members []*fleetlist.Member) Tally {
+// TallyOf counts runtimes, and if asked for the versions of their modules.
+func TallyOf(members []*fleetlist.Member, withVersions bool) Tally {
 	t := Tally{Runtimes: len(members)}
 	states, reasons := map[string]int{}, map[string]int{}
 	versions := map[fleetlist.ModuleVersion]*VersionCount{}
@@ -64,6 +64,9 @@ func TallyOf(members []*fleetlist.Member) Tally {
 			t.Silent++
 		}
 		t.Changed = max(t.Changed, m.Status.LastOperation.LastUpdateTime)
+		if !withVersions {
+			continue
+		}
 		for i := range m.Status.Modules {
 			e := &m.Status.Modules[i]
 			key := fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}

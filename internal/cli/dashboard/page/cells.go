@@ -15,8 +15,8 @@ import (
 )
 
 // cellStates are the states of cells. The position of a state is its number in a cell, for assets/map.js, too.
-var cellStates = []v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning, v1beta2.StateError,
-	v1beta2.StateDeleting, v1beta2.StateUnmanaged, console.StateNew}
+var cellStates = [...]v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning,
+	v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged, console.StateNew}
 
 // The bits of a cell besides its state.
 const (
@@ -39,7 +39,7 @@ func cellOf(m *fleetlist.Member) byte {
 }
 
 func stateNumber(s v1beta2.State) byte {
-	if i := slices.Index(cellStates, s); i >= 0 {
+	if i := slices.Index(cellStates[:], s); i >= 0 {
 		return byte(i) //nolint:gosec // there are seven states
 	}
 	return byte(len(cellStates) - 1) //nolint:gosec // as above

@@ -77,7 +77,7 @@ func fleetView(r *request) content {
 	members := v.filter.apply(r.fleet.Members)
 	p := fleetPage{Cells: pathWith("/fleet/cells", r.URL.Query()), Matching: len(members), Total: len(r.fleet.Members)}
 	if p.Tally = *r.fleet.Tally(); v.filter.isSet() {
-		p.Tally = fleetindex.TallyOf(members)
+		p.Tally = fleetindex.TallyOf(members, false)
 	}
 	p.Form = r.fleetForm(v)
 	for _, name := range slices.Sorted(maps.Keys(v.filter.values)) {
@@ -142,33 +142,65 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 	if v.module != "" {
 		t.Columns[4] = column{Title: "Version", Key: "version"}
 	}
-	byState := slices.Clone(members)
-	slices.SortStableFunc(byState, func(a, b *fleetlist.Member) int {
-		return cmp.Compare(fleetlist.Severity(stateIn(b, v.module)), fleetlist.Severity(stateIn(a, v.module)))
-	})
-	rows := make([]row, 0, len(byState))
-	for _, m := range byState {
-		reason, message := m.Blocker()
-		state, modules, channel := stateIn(m, v.module), m.Status.ModulesReady, m.Spec.Channel
-		if e := moduleOf(m, v.module); e != nil {
-			modules, channel, reason = e.Version, cmp.Or(e.Channel, "pinned"), cmp.Or(e.Reason, reason)
-		}
-		since := m.Status.LastOperation.LastUpdateTime
-		rows = append(rows, row{
-			keys: []string{m.Metadata.Name, fmt.Sprint(10 - fleetlist.Severity(state)), since, channel, modules,
-				reason, ""},
-			cells: func() []cell {
-				hint := ""
-				if m.IsPaused() {
-					hint = "paused: " + *m.Metadata.Annotations.Paused
-				}
-				return []cell{{Text: m.Metadata.Name, Path: "/runtimes/" + m.Metadata.Name},
-					{Text: string(state), State: string(state), Hint: hint}, {Text: r.ago(m.Since()), Hint: since},
-					{Text: orDash(channel)}, {Text: orDash(modules)}, {Text: orDash(reason)},
-					{Text: message, Wide: true}}
-			}})
+	const severities = 7
+	var bySeverity [severities][]*fleetlist.Member
+	for _, m := range members {
+		n := severities - 1 - fleetlist.Severity(stateIn(m, v.module))
+		bySeverity[n] = append(bySeverity[n], m)
 	}
-	return r.arrange(t, rows)
+	members = slices.Concat(bySeverity[:]...)
+	return r.arrangeAll(t, len(members), func(i, column int) string {
+		m := members[i]
+		switch t.Columns[column].Key {
+		case "state":
+			return fmt.Sprint(severities - fleetlist.Severity(stateIn(m, v.module)))
+		case "since":
+			return m.Status.LastOperation.LastUpdateTime
+		case "channel":
+			return channelIn(m, v.module)
+		case "modules", "version":
+			return modulesIn(m, v.module)
+		case "reason":
+			return reasonIn(m, v.module)
+		}
+		return m.Metadata.Name
+	}, func(i int) []cell {
+		m, hint := members[i], ""
+		if m.IsPaused() {
+			hint = "paused: " + *m.Metadata.Annotations.Paused
+		}
+		state := string(stateIn(m, v.module))
+		_, message := m.Blocker()
+		return []cell{{Text: m.Metadata.Name, Path: "/runtimes/" + m.Metadata.Name}, {Text: state, State: state,
+			Hint: hint}, {Text: r.ago(m.Since()), Hint: m.Status.LastOperation.LastUpdateTime},
+			{Text: orDash(channelIn(m, v.module))}, {Text: orDash(modulesIn(m, v.module))},
+			{Text: orDash(reasonIn(m, v.module))}, {Text: message, Wide: true}}
+	})
+}
+
+// channelIn returns the channel of a runtime, or the one that it has a module from.
+func channelIn(m *fleetlist.Member, module string) string {
+	if e := moduleOf(m, module); e != nil {
+		return cmp.Or(e.Channel, "pinned")
+	}
+	return m.Spec.Channel
+}
+
+// modulesIn returns how many modules of a runtime are Ready, or the version of a module.
+func modulesIn(m *fleetlist.Member, module string) string {
+	if e := moduleOf(m, module); e != nil {
+		return e.Version
+	}
+	return m.Status.ModulesReady
+}
+
+// reasonIn returns the reason of a runtime, or of a module if it has one.
+func reasonIn(m *fleetlist.Member, module string) string {
+	if e := moduleOf(m, module); e != nil && e.Reason != "" {
+		return e.Reason
+	}
+	reason, _ := m.Blocker()
+	return reason
 }
 
 // stateIn returns the state of a runtime, or of one of its modules.
@@ -187,38 +219,45 @@ func (r *request) groupTable(members []*fleetlist.Member, v fleetParams) table {
 	i := slices.IndexFunc(groupings, func(g struct{ Key, Title, label string }) bool { return g.Key == v.by })
 	t := table{Caption: "Runtimes by " + strings.ToLower(groupings[i].Title), Columns: []column{
 		{Title: groupings[i].Title}, {Title: "Runtimes", IsNumber: true}}}
-	counts, sizes := map[string]map[v1beta2.State]int{}, map[string]int{}
-	used := map[v1beta2.State]bool{}
+	type counts struct {
+		all     int
+		byState [len(cellStates) + 1]int // the last one are those without the module
+	}
+	groups, used := map[string]*counts{}, [len(cellStates) + 1]bool{}
 	for _, m := range members {
-		g, s := v.group(m), stateIn(m, v.module)
-		if counts[g] == nil {
-			counts[g] = map[v1beta2.State]int{}
+		name, state := v.group(m), len(cellStates)
+		if s := stateIn(m, v.module); s != v1beta2.StateUnknown {
+			state = int(stateNumber(s))
 		}
-		counts[g][s]++
-		sizes[g]++
-		used[s] = true
+		if groups[name] == nil {
+			groups[name] = &counts{}
+		}
+		groups[name].all++
+		groups[name].byState[state]++
+		used[state] = true
 	}
-	var states []v1beta2.State
-	for _, s := range cellStates {
-		if used[s] {
-			states = append(states, s)
-			t.Columns = append(t.Columns, column{Title: string(s), IsNumber: true})
+	for i, isUsed := range used {
+		switch {
+		case isUsed && i < len(cellStates):
+			t.Columns = append(t.Columns, column{Title: string(cellStates[i]), IsNumber: true})
+		case isUsed:
+			t.Columns = append(t.Columns, column{Title: "Without", IsNumber: true})
 		}
 	}
-	names := slices.SortedFunc(maps.Keys(sizes), compare)
+	names := slices.SortedFunc(maps.Keys(groups), compare)
 	const maxGroupRows = 200
 	if len(names) > maxGroupRows {
 		t.Note = fmt.Sprintf("and %d more groups", len(names)-maxGroupRows)
 		names = names[:maxGroupRows]
 	}
 	for _, name := range names {
-		cells := []cell{{Text: orDash(name)}, {Text: number(sizes[name]), IsNumber: true}}
-		for _, s := range states {
-			c := cell{Text: number(counts[name][s]), IsNumber: true}
-			if counts[name][s] == 0 {
-				c.Text = "–"
+		cells := []cell{{Text: orDash(name)}, {Text: number(groups[name].all), IsNumber: true}}
+		for i, isUsed := range used {
+			if n := groups[name].byState[i]; isUsed && n > 0 {
+				cells = append(cells, cell{Text: number(n), IsNumber: true})
+			} else if isUsed {
+				cells = append(cells, cell{Text: "–", IsNumber: true})
 			}
-			cells = append(cells, c)
 		}
 		t.Rows = append(t.Rows, cells)
 	}

@@ -66,10 +66,11 @@ func rolloutOf(text string) *v1beta2.ModuleRollout {
 		Stage: v1beta2.RolloutStageStatus{Name: "canary", Gates: []v1beta2.RolloutGateStatus{{Name: "go",
 			State: v1beta2.GateUnknown, Message: text}}},
 		Runtimes: v1beta2.RolloutCounts{InScope: 100, Proven: 3, Failed: 1, Waiting: 96},
-		Stages: []v1beta2.RolloutStageResult{{Name: "canary", RolloutCounts: v1beta2.RolloutCounts{InScope: 4, Proven: 3,
-			Failed: 1}, Evidence: text}},
-		Blockers: []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonApprovalNeeded, Object: text, Message: text, Remedy: text}},
-		Worst:    []v1beta2.RolloutRuntime{{Runtime: "runtime-a", Reason: text, Message: text}}}
+		Stages: []v1beta2.RolloutStageResult{{Name: "canary", Evidence: text,
+			RolloutCounts: v1beta2.RolloutCounts{InScope: 4, Proven: 3, Failed: 1}}},
+		Blockers: []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonApprovalNeeded, Object: text, Message: text,
+			Remedy: text}},
+		Worst: []v1beta2.RolloutRuntime{{Runtime: "runtime-a", Reason: text, Message: text}}}
 	return o
 }
 
@@ -130,7 +131,8 @@ func TestStrangersTexts(t *testing.T) {
 
 	q := url.QueryEscape(attack)
 	for path, status := range map[string]int{
-		"/": 200, "/versions": 200, "/rollouts": 200, "/rollouts/istio-regular-r3": 200, "/changes": 200, "/catalog": 200,
+		"/": 200, "/versions": 200, "/rollouts": 200, "/rollouts/istio-regular-r3": 200, "/changes": 200,
+		"/catalog":       200,
 		"/catalog/istio": 200, "/runtimes/runtime-a": 200, "/runtimes/runtime-a/sample": 200, "/plan": 200,
 		"/?name=" + q: 200, "/?module=" + q: 200, "/?reason=" + q: 200, "/?selector=" + q: 400, "/?" + q + "=1": 400,
 		"/?sort=" + q: 400, "/?page=" + q: 400, "/?group=" + q: 400, "/runtimes/" + url.PathEscape(attack): 404,
@@ -146,7 +148,8 @@ func TestStrangersTexts(t *testing.T) {
 			strings.Contains(body, `="javascript:`) {
 			t.Errorf("%s has the text of a stranger as HTML", path)
 		}
-		if w.Header().Get("Content-Security-Policy") != policy || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		if w.Header().Get("Content-Security-Policy") != policy ||
+			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s has the headers %v", path, w.Header())
 		}
 		if found := inline.FindString(body); found != "" {
@@ -214,16 +217,19 @@ func TestActions(t *testing.T) {
 		header       []string
 		status       int
 	}{
-		"ReadOnly":   {"--actions is not given", reader, "POST", "/pause", "sure=yes", nil, 403},
-		"Unsure":     {"the box is not ticked", actor, "POST", "/pause", "", nil, 400},
-		"Get":        {"a link changes nothing", actor, "GET", "/pause?sure=yes", "", nil, 404},
-		"Unknown":    {"no such verb", actor, "POST", "/delete", "sure=yes", nil, 400},
-		"OtherSite":  {"a form of another site", actor, "POST", "/pause", "sure=yes", []string{"Origin", "https://x"}, 403},
-		"FetchSite":  {"the browser says so", actor, "POST", "/pause", "sure=yes", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		"SameSite":   {"another port", actor, "POST", "/pause", "sure=yes", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		"ReadOnly": {"--actions is not given", reader, "POST", "/pause", "sure=yes", nil, 403},
+		"Unsure":   {"the box is not ticked", actor, "POST", "/pause", "", nil, 400},
+		"Get":      {"a link changes nothing", actor, "GET", "/pause?sure=yes", "", nil, 404},
+		"Unknown":  {"no such verb", actor, "POST", "/delete", "sure=yes", nil, 400},
+		"OtherSite": {"a form of another site", actor, "POST", "/pause", "sure=yes",
+			[]string{"Origin", "https://x"}, 403},
+		"FetchSite": {"the browser says so", actor, "POST", "/pause", "sure=yes",
+			[]string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"SameSite": {"another port", actor, "POST", "/pause", "sure=yes",
+			[]string{"Sec-Fetch-Site", "same-site"}, 403},
 		"WrongStage": {"a stage that does not exist", actor, "POST", "/approve", "sure=yes&stage=x", nil, 404},
 		"NotStopped": {"nothing to resume", actor, "POST", "/resume", "sure=yes", nil, 502},
-		"Large":      {"a huge form", actor, "POST", "/pause", "sure=yes&reason=" + strings.Repeat("x", 20<<10), nil, 400},
+		"Large": {"a huge form", actor, "POST", "/pause", "sure=yes&reason=" + strings.Repeat("x", 20<<10), nil, 400},
 	} {
 		w := send(c.on, c.method, path+c.path, c.body, c.header...)
 		if w.Code != c.status || len(server.Writes()) > 0 {

@@ -80,22 +80,35 @@ type row struct {
 	cells func() []cell
 }
 
-// arrange sorts the rows, cuts out one page and makes its cells. Columns with a key can be sorted. Without sort, the
-// rows keep their order.
+// arrange is arrangeAll for rows that exist.
 func (r *request) arrange(t table, rows []row) (table, error) {
+	return r.arrangeAll(t, len(rows), func(i, column int) string { return rows[i].keys[column] },
+		func(i int) []cell { return rows[i].cells() })
+}
+
+// arrangeAll sorts n rows, cuts out one page and makes its cells. key returns what a row is sorted by in a column.
+// Columns with a key can be sorted. Without sort, the rows keep their order.
+func (r *request) arrangeAll(t table, n int, key func(i, column int) string, cells func(i int) []cell) (table, error) {
 	q := r.URL.Query()
 	sortBy, descending := strings.CutPrefix(q.Get("sort"), "-")
 	at := slices.IndexFunc(t.Columns, func(c column) bool { return c.Key != "" && c.Key == sortBy })
 	if sortBy != "" && at < 0 {
 		return t, usage("the table has no column %q to sort by", sortBy)
 	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
 	if at >= 0 {
-		slices.SortStableFunc(rows, func(a, b row) int {
-			n := compare(a.keys[at], b.keys[at])
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = key(i, at)
+		}
+		slices.SortStableFunc(order, func(a, b int) int {
 			if descending {
-				return -n
+				a, b = b, a
 			}
-			return n
+			return compare(keys[a], keys[b])
 		})
 	}
 	for i := range t.Columns {
@@ -115,18 +128,18 @@ func (r *request) arrange(t table, rows []row) (table, error) {
 	if err != nil || number < 1 {
 		return t, usage("page %q is not a number from 1", q.Get("page"))
 	}
-	t.Total = len(rows)
-	number = min(number, max((len(rows)+pageRows-1)/pageRows, 1)) // rows may have gone since the page was linked
+	t.Total = n
+	number = min(number, max((n+pageRows-1)/pageRows, 1)) // rows may have gone since the page was linked
 	from := (number - 1) * pageRows
-	to := min(from+pageRows, len(rows))
+	to := min(from+pageRows, n)
 	if t.First, t.Last = from+1, to; number > 1 {
 		t.Previous = r.with("page", strconv.Itoa(number-1))
 	}
-	if to < len(rows) {
+	if to < n {
 		t.Next = r.with("page", strconv.Itoa(number+1))
 	}
-	for _, row := range rows[from:to] {
-		t.Rows = append(t.Rows, row.cells())
+	for _, i := range order[from:to] {
+		t.Rows = append(t.Rows, cells(i))
 	}
 	for i := range t.Rows {
 		for j := range t.Rows[i] {

@@ -18,7 +18,7 @@ func versionsView(r *request) content {
 	}
 	all := r.fleet.Tally().Versions
 	if f.isSet() {
-		all = fleetindex.TallyOf(f.apply(r.fleet.Members)).Versions
+		all = fleetindex.TallyOf(f.apply(r.fleet.Members), true).Versions
 	}
 	total := map[string]int{}
 	for _, n := range all {
