@@ -233,8 +233,9 @@ func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	}
 	box.Counts, box.Bar, box.Evidence = &is.RolloutCounts, barOfCounts(&is.RolloutCounts), is.Evidence
 	box.Budget = []string{
-		fmt.Sprintf("%d of %d at a time", is.Updating, rollout.Concurrency(&stage.RolloutStage, int(is.InScope))),
-		fmt.Sprintf("%d of %d may fail", is.Failed, rollout.AllowedFailures(&stage.RolloutStage, int(is.InScope)))}
+		fmt.Sprintf("%d updating, %d at a time", is.Updating,
+			rollout.Concurrency(&stage.RolloutStage, int(is.InScope))),
+		fmt.Sprintf("%d failed, %d may fail", is.Failed, rollout.AllowedFailures(&stage.RolloutStage, int(is.InScope)))}
 	if stage.Soak.Duration > 0 {
 		box.Budget = append(box.Budget, "observed for "+duration.HumanDuration(stage.Soak.Duration))
 	}

@@ -229,7 +229,8 @@ func TestActions(t *testing.T) {
 			[]string{"Sec-Fetch-Site", "same-site"}, 403},
 		"WrongStage": {"a stage that does not exist", actor, "POST", "/approve", "sure=yes&stage=x", nil, 404},
 		"NotStopped": {"nothing to resume", actor, "POST", "/resume", "sure=yes", nil, 502},
-		"Large": {"a huge form", actor, "POST", "/pause", "sure=yes&reason=" + strings.Repeat("x", 20<<10), nil, 400},
+		"Large": {"a huge form", actor, "POST", "/pause", "sure=yes&reason=" + strings.Repeat("x", 20<<10), nil,
+			400},
 	} {
 		w := send(c.on, c.method, path+c.path, c.body, c.header...)
 		if w.Code != c.status || len(server.Writes()) > 0 {

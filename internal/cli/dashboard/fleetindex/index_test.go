@@ -1,0 +1,129 @@
+package fleetindex
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+func member(name, version string, state v1beta2.State) *fleetlist.Member {
+	m := &fleetlist.Member{}
+	m.Metadata.Name, m.Metadata.ResourceVersion, m.Status.State = name, version, state
+	return m
+}
+
+func names(s *Snapshot) (all []string) {
+	for _, m := range s.Members {
+		all = append(all, m.Metadata.Name+"="+string(m.Status.State))
+	}
+	return all
+}
+
+// TestSnapshots: a snapshot never changes, a list replaces the members only when it is complete, and a delta has what
+// differs.
+func TestSnapshots(t *testing.T) {
+	x := New()
+	x.Put(member("b", "1", "Ready"), member("a", "1", "Ready"), member("c", "1", "Error"))
+	x.Publish()
+	first := x.Snapshot()
+	if diff := cmp.Diff([]string{"a=Ready", "b=Ready", "c=Error"}, names(first)); diff != "" || !first.Ready {
+		t.Errorf("ready: %v\n%s", first.Ready, diff)
+	}
+	x.Put(member("b", "2", "Warning"))
+	x.Publish()
+	deltas, complete, _ := x.Since(first.Revision)
+	want := []Delta{{Revision: 2, Topics: []Topic{Runtimes}, Names: []string{"b"}}}
+	if diff := cmp.Diff(want, deltas); diff != "" || !complete || names(first)[1] != "b=Ready" {
+		t.Errorf("the first snapshot has %v\n%s", names(first), diff)
+	}
+
+	x.change(fleetlist.Change{Reset: true}) // the list is read again, in two pages
+	x.change(fleetlist.Change{Member: member("a", "1", "Ready")})
+	x.Publish()
+	if got := len(x.Snapshot().Members); got != 3 {
+		t.Errorf("during a list there are %d members", got)
+	}
+	x.change(fleetlist.Change{Member: member("d", "1", "Ready")})
+	x.change(fleetlist.Change{Listed: true})
+	x.Publish()
+	s := x.Snapshot()
+	if diff := cmp.Diff([]string{"a=Ready", "d=Ready"}, names(s)); diff != "" || s.Membership != s.Revision {
+		t.Errorf("after the list (-want +got):\n%s", diff)
+	}
+	if s.Tally().Runtimes != 2 || first.Tally().States[0] != (Count{"Error", 1}) {
+		t.Errorf("the counts are %+v, and were %+v", s.Tally(), first.Tally())
+	}
+	x.Remove("d")
+	x.Publish()
+	if m, i := x.Snapshot().Member("d"); m != nil || i != -1 {
+		t.Errorf("d is still there")
+	}
+	for range maxDeltas {
+		x.Put(member("a", x.now().String(), "Ready"))
+		x.Publish()
+	}
+	if _, complete, _ := x.Since(first.Revision); complete {
+		t.Error("deltas are kept for ever")
+	}
+}
+
+// TestPublish: the first change is published after a short delay, further ones at most once in an interval; and a
+// control plane that does not answer becomes a problem that ends.
+func TestPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := New()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			tries := 0
+			x.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
+				if tries++; tries > 1 {
+					<-ctx.Done()
+				}
+				return nil, errors.New("it does not answer")
+			})
+		}()
+		revisionAfter := func(d time.Duration) uint64 {
+			time.Sleep(d)
+			synctest.Wait()
+			return x.Snapshot().Revision
+		}
+		if r := revisionAfter(publishDelay); r != 1 || x.Snapshot().Problem == nil {
+			t.Errorf("revision %d with the problem %v", r, x.Snapshot().Problem)
+		}
+		time.Sleep(2 * publishInterval)
+		x.Put(member("a", "1", "Ready"))
+		if r := revisionAfter(publishDelay); r != 2 {
+			t.Errorf("after the delay, the revision is %d", r)
+		}
+		time.Sleep(publishInterval + publishDelay) // the two changes of Put are one snapshot, and hold nothing up
+		x.Put(member("a", "2", "Error"))
+		if r := revisionAfter(publishDelay); r != 3 {
+			t.Errorf("a later change: the revision is %d", r)
+		}
+		x.Put(member("a", "3", "Ready"))
+		if r := revisionAfter(publishDelay); r != 3 {
+			t.Errorf("a change at once: the revision is %d", r)
+		}
+		if r := revisionAfter(publishInterval); r != 4 {
+			t.Errorf("after the interval, the revision is %d", r)
+		}
+		x.mu.Lock()
+		x.recovered()
+		x.mu.Unlock()
+		if revisionAfter(2 * publishInterval); x.Snapshot().Problem != nil {
+			t.Errorf("the problem stays: %v", x.Snapshot().Problem)
+		}
+		stop()
+		<-ended
+	})
+}
