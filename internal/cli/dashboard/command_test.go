@@ -3,14 +3,19 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
@@ -45,6 +50,100 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// start runs the command with the kubeconfig of a server until the end of the test. It returns the address without the
+// token, and a function that returns a page in a browser that is logged in.
+func start(t *testing.T, server *fixture.Server) (base string, get func(path string) string) {
+	t.Helper()
+	out := &output{}
+	a := fixture.App(server.Kubeconfig)
+	a.Streams = console.Streams{Out: out, Err: io.Discard}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, a, options{noOpen: true}) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	until(t, "the address", func() bool { return strings.Contains(out.String(), "\n") })
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`).FindString(out.String())
+	jar, err := cookiejar.New(nil)
+	if err != nil || address == "" {
+		t.Fatal(err, out.String())
+	}
+	client := &http.Client{Jar: jar}
+	get = func(path string) string {
+		r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Body.Close()
+		data, err := io.ReadAll(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	get(address)
+	base, _, _ = strings.Cut(address, "?")
+	return base, get
+}
+
+// TestOutage: a control plane that goes away is named above what was known, and the note goes away with the outage.
+func TestOutage(t *testing.T) {
+	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
+	var away atomic.Bool
+	ended := make(chan struct{})
+	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if away.Load() {
+			panic(http.ErrAbortHandler) // the connection breaks
+		}
+		if strings.HasSuffix(r.URL.Path, "/kymas") && r.URL.Query().Get("watch") != "" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-ended:
+			case <-r.Context().Done():
+			}
+			return true
+		}
+		return false
+	}
+	base, get := start(t, server)
+	until(t, "the fleet", func() bool { return strings.Contains(get(base), "/runtimes/runtime-a") })
+	away.Store(true)
+	close(ended)
+	until(t, "the outage", func() bool {
+		page := get(base)
+		return strings.Contains(page, "What is shown may be old") && strings.Contains(page, "/runtimes/runtime-a")
+	})
+	away.Store(false)
+	until(t, "the recovery", func() bool { return !strings.Contains(get(base), "What is shown may be old") })
+}
+
+// TestForbidden: a user without rights reads which one is missing.
+func TestForbidden(t *testing.T) {
+	server := fixture.NewServer(t)
+	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		isKymas := strings.HasSuffix(r.URL.Path, "/kymas")
+		if isKymas {
+			fixture.Fail(w, apierrors.NewForbidden(schema.GroupResource{Group: v1beta2.GroupVersion.Group,
+				Resource: "kymas"}, "", errors.New(`User "kim" cannot list resource "kymas" in API group `+
+				`"operator.kyma-project.io" in the namespace "kcp-system"`)))
+		}
+		return isKymas
+	}
+	base, get := start(t, server)
+	until(t, "the missing permission", func() bool {
+		return strings.Contains(get(base), "kim may not list kymas.operator.kyma-project.io in namespace kcp-system")
+	})
+}
+
 // TestCommand: the command serves the fleet of the kubeconfig, follows its changes, and asks the API server nothing
 // when a page is viewed.
 func TestCommand(t *testing.T) {
@@ -73,43 +172,7 @@ func TestCommand(t *testing.T) {
 		}
 		return n
 	}
-	out := &output{}
-	a := fixture.App(server.Kubeconfig)
-	a.Streams = console.Streams{Out: out, Err: io.Discard}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, a, options{noOpen: true}) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	until(t, "the address", func() bool { return strings.Contains(out.String(), "\n") })
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`).FindString(out.String())
-	jar, err := cookiejar.New(nil)
-	if err != nil || address == "" {
-		t.Fatal(err, out.String())
-	}
-	client := &http.Client{Jar: jar}
-	get := func(path string) string {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Body.Close()
-		data, err := io.ReadAll(w.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	get(address)
-	base, _, _ := strings.Cut(address, "?")
+	base, get := start(t, server)
 	until(t, "the fleet", func() bool { return strings.Contains(get(base), "/runtimes/runtime-a") })
 	until(t, "all collections", func() bool {
 		mu.Lock()
