@@ -22,6 +22,8 @@ import (
 type Result struct {
 	// Applied are the objects that this call sent and the API server accepted.
 	Applied []Ref
+	// Created are the objects in Applied that did not exist before.
+	Created []Ref
 	// Unchanged are the objects that were not sent, because Progress contains them with the same content.
 	Unchanged []Ref
 	// Failed are the errors of rejected objects. Each error has the Ref of the object, a Reason and the message of the
@@ -440,6 +442,7 @@ func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	slices.SortFunc(a.result.Applied, compareRefs)
+	slices.SortFunc(a.result.Created, compareRefs)
 	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.Waiting, func(x, y Waiting) int { return compareRefs(x.Ref, y.Ref) })

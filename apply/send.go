@@ -48,6 +48,9 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 		return nil
 	}
 	a.result.Applied = append(a.result.Applied, it.ref)
+	if w.created {
+		a.result.Created = append(a.result.Created, it.ref)
+	}
 	if len(w.taken) > 0 {
 		a.result.TakenOver = append(a.result.TakenOver, Takeover{Ref: it.ref, Fields: w.taken, Managers: w.from})
 	}

@@ -154,6 +154,9 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	if err != nil {
 		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
 	}
+	if hasCreatedKinds(result.Created) {
+		c.edit(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
+	}
 	if len(result.Waiting) > 0 {
 		return &NotServedError{What: "the runtime to serve the kinds of " + v1beta2.GroupVersion.Group}
 	}
@@ -161,6 +164,20 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 		c.edit(t, func(r *record) { r.baseSentAt, r.baseComparedAt = t.Now, t.Now })
 	}
 	return nil
+}
+
+// hasCreatedKinds reports whether the CRDs of all kinds of the catalog are among the created objects. Then the runtime
+// has no object of a catalog copy.
+func hasCreatedKinds(created []apply.Ref) bool {
+	for _, name := range []string{"moduletemplates", "modulereleasemetas"} {
+		crd := name + "." + v1beta2.GroupVersion.Group
+		if !slices.ContainsFunc(created, func(r apply.Ref) bool {
+			return r.Kind == "CustomResourceDefinition" && r.Name == crd
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // isBaseJustSent reports whether this reconcile has sent base objects. The runtime may not serve their kinds yet.

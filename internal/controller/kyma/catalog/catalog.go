@@ -12,7 +12,8 @@
 // the same access have the same catalog copy. The catalog copy for one access is computed once after each change of the
 // catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog copy that the
 // runtime has. While that digest is the current digest, no request is made. When the digests differ, only the objects
-// that differ are sent. A label of each object in the runtime identifies its content.
+// that differ are sent. The memory has the contents of the former catalog copy; after a restart, the objects in the
+// runtime are listed once. A label of each object in the runtime identifies its content.
 //
 // Changes that others make to the catalog copy or to the CRDs in the runtime are undone. Watches on metadata report
 // these changes: the managed fields of an object show which field manager wrote the object last. In a runtime that is
@@ -89,9 +90,11 @@ type Copies struct {
 // record is the in-memory state of the catalog copy and the base objects in one runtime. If the record is lost, the
 // manager sends requests that change nothing.
 type record struct {
-	runtime    *runtimes.Runtime // the connection that the record belongs to
-	access     channel.Access
-	digest     string             // of the catalog copy that the runtime has; "" if not known
+	runtime *runtimes.Runtime // the connection that the record belongs to
+	access  channel.Access
+	digest  string // of the catalog copy that the runtime has; "" if not known
+	// the hashes of our objects in the catalog copy with that digest; nil if not known. Runtimes share the map.
+	has        map[objectKey]string
 	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
 	compareAll bool               // every object of the catalog copy may differ, so all are compared
 	auditedAt  time.Time          // when all objects were last compared field by field
@@ -141,8 +144,11 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 		return err
 	}
 	suspects, all := c.takeSuspects(t, access)
-	all = all || t.Digest != want.digest
-	if err := c.update(ctx, t, want, suspects, all); err != nil {
+	var outdated []objectKey // known without a list
+	if !all && t.Digest != want.digest {
+		outdated, all = c.findOutdated(t, want)
+	}
+	if err := c.update(ctx, t, want, suspects, outdated, all); err != nil {
 		c.returnSuspects(t, suspects, all)
 		if loop.Reason(err) == apply.KindUnknown {
 			c.ResendBase(t) // the next reconcile creates the CRD again
@@ -156,8 +162,8 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 	}
 	replay := false
 	c.edit(t, func(r *record) {
-		r.digest = want.digest
-		if all {
+		r.digest, r.has = want.digest, want.hashes
+		if all || len(outdated) > 0 {
 			r.comparedAt = t.Now
 		}
 		replay = r.comparedAt.IsZero()
@@ -202,7 +208,7 @@ func (c *Copies) takeSuspects(t Target, access channel.Access) (suspects map[obj
 // returnSuspects puts back the results of takeSuspects after the correction of these objects has failed.
 func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
-		r.digest, r.compareAll = "", r.compareAll || all
+		r.digest, r.has, r.compareAll = "", nil, r.compareAll || all
 		for key := range suspects {
 			r.suspect(key)
 		}
@@ -217,9 +223,37 @@ func (r *record) suspect(key objectKey) {
 	r.suspects[key] = true
 }
 
+// findOutdated returns the objects of the former catalog copy and of want that differ, if it is known which objects the
+// runtime has. Otherwise findOutdated reports that the objects in the runtime have to be listed. The objects are known
+// if this process has sent or compared the former catalog copy, and if it has just created the CRDs.
+func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
+	var has map[objectKey]string
+	c.edit(t, func(r *record) {
+		if r.digest == t.Digest { // otherwise another process has changed the catalog copy
+			has = r.has
+		}
+	})
+	if has == nil {
+		return nil, true
+	}
+	for key, hash := range want.hashes {
+		if has[key] != hash {
+			keys = append(keys, key)
+		}
+	}
+	for key := range has {
+		if want.hashes[key] == "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys, false
+}
+
 // update sends the objects that differ, and deletes the objects that are no longer in the catalog copy. If all is set,
-// update compares all objects; otherwise it handles the suspects only.
-func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool, all bool) error {
+// update compares all objects; otherwise it handles the suspects and the outdated objects only. Others may have added
+// fields to suspects, but not to outdated objects.
+func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
+	outdated []objectKey, all bool) error {
 	if err := c.audit(ctx, t, want, suspects); err != nil {
 		return err
 	}
@@ -229,6 +263,13 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 			extra[key] = true
 		} else if err := c.removeAddedFields(ctx, t, want, key); err != nil {
 			return err
+		}
+	}
+	for _, key := range outdated {
+		if want.hashes[key] == "" {
+			extra[key] = true
+		} else {
+			suspects[key] = true
 		}
 	}
 	if all {
@@ -359,6 +400,9 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 		log.FromContext(ctx).Info("undid a change of the catalog", "object", ref.String())
 	}
 	if err == nil && len(result.Failed) > 0 {
+		if e := result.Failed[0]; e.Reason() == apply.KindUnknown && c.isBaseJustSent(t) {
+			return &NotServedError{What: "the runtime to serve the kind " + e.Ref.Kind}
+		}
 		err = result.Failed[0]
 	}
 	if err != nil {
