@@ -1,6 +1,7 @@
 package channeladmin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
 // UndoCommand returns the command klm rollout undo.
@@ -88,7 +90,7 @@ func WithdrawCommand(a *console.App) *cobra.Command {
 	o := withdrawOptions{}
 	c := a.Command("withdraw MODULE VERSION --reason=TEXT",
 		"withdraw a version of a module, so that no runtime gets it any more", `
-Runtimes that have the version keep it, and klm shows how many they are. A rollout to the version is held. No channel,
+Runtimes that have the version keep it, and klm lists them. A rollout to the version is held. No channel,
 	pin or new installation
 gets it. With --undo it is available again.`, `
 klm version withdraw sample 2.0.0 --reason="it loses data"
@@ -128,7 +130,7 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 	}
 	is, _ := channel.IsWithdrawn(t)
 	var value any = o.reason
-	outcome := console.Outcome{Object: "moduletemplate/" + t.Name,
+	outcome := withdrawal{Object: "moduletemplate/" + t.Name,
 		Result: fmt.Sprintf("version %s of module %s is withdrawn%s",
 			o.version, o.module, channelsWith(s, o.module, o.version))}
 	switch {
@@ -141,6 +143,9 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 		return console.Fail(console.ExitUsage, "others will read why the version is withdrawn: give --reason")
 	case len(o.reason) > 1024:
 		return console.Fail(console.ExitUsage, "--reason has more than 1024 characters")
+	}
+	if !o.undo {
+		outcome.readHolders(ctx, c, o)
 	}
 	if o.dryRun {
 		outcome.Result = "would do: " + outcome.Result
@@ -156,6 +161,55 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 		return c.Explain(err, "changing ModuleTemplate "+t.Name)
 	}
 	return a.Print(outcome)
+}
+
+// withdrawal is the report of klm version withdraw.
+type withdrawal struct {
+	Object string `json:"object"`
+	Result string `json:"result"`
+	// Holders are the runtimes that have the version or are about to get it, by name. They keep it.
+	Holders []string `json:"holders,omitempty"`
+	// Note states why the holders are not known; "" if they are.
+	Note string `json:"note,omitempty"`
+}
+
+// readHolders finds the runtimes that have a version. A withdrawal must not fail because they cannot be listed.
+func (w *withdrawal) readHolders(ctx context.Context, c *connection.Cluster, o withdrawOptions) {
+	_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+o.module,
+		func(m *v1beta2.Manifest) {
+			ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
+			if ordered == o.version || m.Status.Version == o.version {
+				w.Holders = append(w.Holders, m.KymaName())
+			}
+		})
+	if err != nil {
+		w.Holders, w.Note = nil, "which runtimes have it is not known: "+err.Error()
+		return
+	}
+	slices.Sort(w.Holders)
+	w.Holders = slices.Compact(w.Holders)
+}
+
+// Names implements [console.Report].
+func (w withdrawal) Names() []string { return []string{w.Object} }
+
+// Show implements [console.Report].
+func (w withdrawal) Show(p *console.Page) {
+	p.Line("%s", w.Result)
+	if w.Note != "" {
+		p.Wrap("", "Note: "+w.Note)
+	}
+	if len(w.Holders) == 0 {
+		return
+	}
+	const limit = 20
+	shown, more := w.Holders, ""
+	if len(shown) > limit && !p.Wide {
+		shown, more = shown[:limit], fmt.Sprintf(" and %d more, see -o wide", len(w.Holders)-limit)
+	}
+	p.Wrap("", fmt.Sprintf("It stays in %s: %s%s", console.Count(len(w.Holders), "runtime"),
+		strings.Join(shown, ", "), more))
+	p.Wrap("", "To replace it there, move the channel to a higher version, or take the runtimes back: klm rollout undo.")
 }
 
 // channelsWith states which channels of a module have a version, and what to do about it.

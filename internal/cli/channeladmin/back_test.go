@@ -1,10 +1,14 @@
 package channeladmin
 
 import (
+	"errors"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -98,6 +102,13 @@ func TestWithdraw(t *testing.T) {
 			Want: []string{"moduletemplate/sample-2.0.0\n"}}, "", "loses"},
 		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "withdraw sample 2.0.0 --reason=loses --dry-run",
 			Want: []string{"would do: version 2.0.0"}}, "", ""},
+		"Holders": {fixture.Case{Reason: "who has it keeps it", Args: "withdraw sample 1.0.0 --reason=loses --dry-run",
+			Want: []string{"It stays in 1 runtime: runtime-a\n", "klm rollout undo"}}, "", ""},
+		"HoldersJSON": {fixture.Case{Reason: "for pipelines",
+			Args: "withdraw sample 1.0.0 --reason=loses --dry-run -o jsonpath={.holders}",
+			Want: []string{"runtime-a"}}, "", ""},
+		"Forbidden": {fixture.Case{Reason: "it must not depend on a list", Args: "withdraw sample 2.0.0 --reason=loses",
+			Want: []string{"is withdrawn", "Note: which runtimes have it is not known: "}}, "", "loses"},
 		"NoReason": {fixture.Case{Reason: "others could not know why", Args: "withdraw sample 2.0.0",
 			Code: console.ExitUsage, Want: []string{"give --reason"}}, "", ""},
 		"Undo": {fixture.Case{Reason: "it was a mistake", Args: "withdraw sample 2.0.0 --undo",
@@ -114,6 +125,16 @@ func TestWithdraw(t *testing.T) {
 			s := newControlPlane(t)
 			if c.before != "" {
 				put(t, s, newer, c.before, "metadata", "annotations", v1beta2.AnnotationWithdrawn)
+			}
+			if name == "Forbidden" {
+				s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasSuffix(r.URL.Path, "/manifests") {
+						return false
+					}
+					fixture.Fail(w, apierrors.NewForbidden(v1beta2.GroupVersion.WithResource("manifests").
+						GroupResource(), "", errors.New("not you")))
+					return true
+				}
 			}
 			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{WithdrawCommand(a)} },
 				s.Kubeconfig)
