@@ -122,6 +122,8 @@ type Turn struct {
 	IsBack bool
 	// DeferUntil is the time until which the admin of the runtime may defer the version. Zero: not at all.
 	DeferUntil time.Time
+	// IgnoreWindows means that the rollout is an emergency that waits for no maintenance window.
+	IgnoreWindows bool
 	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. That such a
 	// module does not work excuses it only if it did not work before that rollout either.
 	IsCorrection bool
@@ -492,14 +494,18 @@ func (s *search) checkDowngrade() *Blocker {
 	if highest != s.Installed {
 		state = "being installed"
 	}
+	why := ""
+	if err := s.catalog.GoesBack(s.Module, highest, s.Version); err != nil {
+		why = " (" + err.Error() + ")"
+	}
 	if s.request.Mandatory {
 		return newBlocker(v1beta2.ReasonDowngradeRefused, s.releaseObject(),
-			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it %s",
-			highest, s.Module, state, s.Version, s.allowDowngradeCommand())
+			"version %s of module %s is %s and %s would be a downgrade%s: raise the version, or allow it %s",
+			highest, s.Module, state, s.Version, why, s.allowDowngradeCommand())
 	}
 	return newBlocker(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
-		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow it %s",
-		highest, s.Module, state, s.Version, s.allowDowngradeCommand())
+		"version %s of module %s is %s and %s would be a downgrade%s: choose a channel with a higher version, or allow it %s",
+		highest, s.Module, state, s.Version, why, s.allowDowngradeCommand())
 }
 
 // restoredOlder returns the blocker of a module that has a higher version in the runtime than this control plane has
@@ -540,7 +546,8 @@ func (s *search) checkWindow() *Blocker {
 	w := s.request
 	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.ManifestVersion
 	isRescue := s.Turn.IsBack && w.IsFailing
-	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || w.Mandatory || isRescue {
+	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || s.Turn.IgnoreWindows || w.Mandatory ||
+		isRescue {
 		return nil
 	}
 	opening, err := s.catalog.Policy.CurrentOrNextWindow(w.Labels, w.Now)

@@ -530,7 +530,7 @@ func TestMessages(t *testing.T) {
 		"Twins": {shop(), Request{Module: "twin", Channel: "regular"},
 			`module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
 		"Downgrade": {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.1.0"},
-			`version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it in the runtime: kubectl annotate -n kyma-system kyma default operator.kyma-project.io/allow-downgrade=keda`},
+			`version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade (ModuleTemplate keda-1.1.0 does not declare that going back is safe (spec.upgrade.back)): choose a channel with a higher version, or allow it in the runtime: kubectl annotate -n kyma-system kyma default operator.kyma-project.io/allow-downgrade=keda`},
 		"DowngradeMeant": {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0",
 			ManifestVersion: "1.1.0"},
 			`version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},

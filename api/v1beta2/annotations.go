@@ -124,6 +124,18 @@ const (
 	// block the deletion of the CRD. The Kyma controller sets it to ValueTrue on the Manifests of these modules. It
 	// applies as long as it is set: remove it when the module is removed. Not in Kyma's own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
+	// AnnotationUrgency on a ModuleReleaseMeta in the control plane states that moves of channels are urgent, one in a
+	// line: the channel, the version that it is moved to, Hotfix or Emergency, optionally ignoreWindows, a colon and
+	// the
+	// reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes volumes. A line counts for one move to its version. klm
+	// channel set --urgency sets it together with the version. Not in Kyma's own API.
+	AnnotationUrgency = "operator.kyma-project.io/urgency"
+	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds promotions into channels or releases them,
+	// one
+	// in a line: the channel, and "Hold: REASON", or "Release REVISION" for the hold by the move with this revision.
+	// klm
+	// promotions hold and klm promotions release set it. Not in Kyma's own API.
+	AnnotationPromotion = "operator.kyma-project.io/promotion"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout that ordered its version, a slash, and the name
 	// of the stage if there are stages. It stays until another version is ordered. Not in Kyma's own API.
 	AnnotationRollout = "operator.kyma-project.io/rollout"

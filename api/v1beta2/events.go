@@ -41,6 +41,8 @@ const (
 const (
 	// EventRolloutStarted: the channel moves to another version.
 	EventRolloutStarted = "RolloutStarted"
+	// EventUrgentRollout: the channel moves with urgency Hotfix or Emergency. The message has the reason.
+	EventUrgentRollout = "UrgentRollout"
 	// EventStageStarted: a stage of the rollout begins.
 	EventStageStarted = "StageStarted"
 	// EventStageProven: a stage of the rollout has reached its quorum. The message states what that proves.
@@ -51,12 +53,22 @@ const (
 	EventRolloutHeld = "RolloutHeld"
 	// EventRolloutHalted: more runtimes have failed than the policy allows, so nobody begins any more.
 	EventRolloutHalted = "RolloutHalted"
+	// EventTakingBack: the rollout was halted, so its version is withdrawn, and runtimes are taken back.
+	EventTakingBack = "TakingBack"
 	// EventRolloutAborted: a person has aborted the rollout, or has set the channel back.
 	EventRolloutAborted = "RolloutAborted"
 	// EventRolloutSuperseded: the channel was moved on before the rollout was completed.
 	EventRolloutSuperseded = "RolloutSuperseded"
 	// EventRolloutCompleted: the version is the proven version of the channel.
 	EventRolloutCompleted = "RolloutCompleted"
+)
+
+// Reasons of events about a ModuleReleaseMeta.
+const (
+	// EventPromotionProposed: a version has proven itself in a channel, and a person may move the next channel to it.
+	EventPromotionProposed = "PromotionProposed"
+	// EventPromotionApplied: the manager has moved a channel to a version that has proven itself in another one.
+	EventPromotionApplied = "PromotionApplied"
 )
 
 // Reasons of events about a Watcher.

@@ -81,6 +81,14 @@ type ChannelStatus struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
+	// provenAt is the time since which version is the proven one. Absent: it is not known.
+	// +optional
+	ProvenAt metav1.Time `json:"provenAt,omitzero"`
+
+	// promotion is the state of the promotion from another channel. Absent: the policy of the channel has none.
+	// +optional
+	Promotion *ChannelPromotion `json:"promotion,omitempty"`
+
 	// target is the version in spec that was seen last.
 	// +optional
 	Target string `json:"target,omitempty"`
@@ -94,10 +102,19 @@ type ChannelStatus struct {
 	// +optional
 	TakingBack string `json:"takingBack,omitempty"`
 
+	// takenBack is the version in spec that was halted and taken back. As long as spec has this version, the channel
+	// stays at version: move it to another one. Empty: none was.
+	// +optional
+	TakenBack string `json:"takenBack,omitempty"`
+
 	// policy is the name of the RolloutPolicy of the rollout that is under way. Empty: the version takes effect on all
 	// runtimes at once.
 	// +optional
 	Policy string `json:"policy,omitempty"`
+
+	// usedUrgency is the line of the annotation urgency that was used for a move last. It does not count again.
+	// +optional
+	UsedUrgency string `json:"usedUrgency,omitempty"`
 
 	// revision is the number of the last move, counted from 1.
 	// +optional
@@ -112,6 +129,96 @@ type ChannelStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=10
 	History []ChannelMove `json:"history,omitempty"`
+}
+
+// PromotionState is the state of a promotion.
+// +kubebuilder:validation:Enum=UpToDate;Waiting;Proposed;Applying
+type PromotionState string
+
+const (
+	// PromotionUpToDate means that the channel has the version, or a higher one.
+	PromotionUpToDate PromotionState = "UpToDate"
+	// PromotionWaiting means that something speaks against it: see blockers.
+	PromotionWaiting PromotionState = "Waiting"
+	// PromotionProposed means that a person may move the channel to the version.
+	PromotionProposed PromotionState = "Proposed"
+	// PromotionApplying means that the manager moves the channel to the version.
+	PromotionApplying PromotionState = "Applying"
+)
+
+// ChannelPromotion is the state of the promotion into a channel.
+type ChannelPromotion struct {
+	// from is the channel in which the version proves itself.
+	From string `json:"from"`
+
+	// version is the version that is promoted. Empty: there is none.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// state is UpToDate, Waiting, Proposed or Applying.
+	State PromotionState `json:"state"`
+
+	// since is the time of the last change of version or state.
+	// +optional
+	Since metav1.Time `json:"since,omitzero"`
+
+	// blockers state why the version is not promoted yet, at most 8.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=8
+	Blockers []RolloutBlocker `json:"blockers,omitempty"`
+
+	// evidence are the runtimes that had the version when they were counted last.
+	// +optional
+	Evidence *PromotionEvidence `json:"evidence,omitempty"`
+
+	// revision is the last move of the channel that was compared with the promotion.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+
+	// hold is the move of a person to another version than the promoted one. It holds the promotion until it is
+	// released: klm promotions release.
+	// +optional
+	Hold *PromotionHold `json:"hold,omitempty"`
+
+	// notified is the version of which the webhook was notified last.
+	// +optional
+	Notified string `json:"notified,omitempty"`
+
+	// webhookError is why the webhook could not be notified. The manager tries again every five minutes.
+	// +optional
+	WebhookError string `json:"webhookError,omitempty"`
+}
+
+// PromotionEvidence are the runtimes that have a version.
+type PromotionEvidence struct {
+	// version is the version.
+	Version string `json:"version"`
+
+	// ready is the number of runtimes in which it is Ready.
+	// +optional
+	Ready int32 `json:"ready"`
+
+	// failed is the number of runtimes in which it is in state Error.
+	// +optional
+	Failed int32 `json:"failed"`
+}
+
+// PromotionHold is the move of a person that holds a promotion.
+type PromotionHold struct {
+	// revision is the number of the move.
+	Revision int64 `json:"revision"`
+
+	// version is the version that the channel was moved to.
+	Version string `json:"version"`
+
+	// by is the field manager that has moved it. Empty: not known.
+	// +optional
+	By string `json:"by,omitempty"`
+
+	// at is the time of the move.
+	// +optional
+	At metav1.Time `json:"at,omitzero"`
 }
 
 // ChannelMove is one move of a channel.
@@ -132,6 +239,14 @@ type ChannelMove struct {
 
 	// at is the time of the move.
 	At metav1.Time `json:"at"`
+
+	// urgency is Hotfix or Emergency. Empty: Normal.
+	// +optional
+	Urgency RolloutUrgency `json:"urgency,omitempty"`
+
+	// reason is the reason for the urgency, or for a move that nobody made, for users.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 
 	// outcome is the last phase of the rollout, for example Completed. Empty: the rollout is under way.
 	// +optional
@@ -239,6 +354,16 @@ func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) 
 		return m.Spec.Mandatory.Version, channel == MandatoryChannel
 	}
 	return m.ChannelVersion(channel)
+}
+
+// Current returns the version that a channel is to reach in the fleet: the version in spec, or the proven version if
+// the one in spec was taken back after a halt. It returns false if there is none.
+func (m *ModuleReleaseMeta) Current(channel string) (version string, found bool) {
+	version, found = m.Target(channel)
+	if s := m.ChannelStatus(channel); s != nil && s.TakenBack != "" && s.TakenBack == version && s.Version != "" {
+		return s.Version, found
+	}
+	return version, found
 }
 
 // ChannelStatus returns the status of a channel, or nil if there is none. The result must not be changed.

@@ -56,7 +56,23 @@ const (
 	RolloutBack RolloutDirection = "Back"
 )
 
+// RolloutUrgency is what a rollout may leave out because it is urgent.
+// +kubebuilder:validation:Enum=Normal;Hotfix;Emergency
+type RolloutUrgency string
+
+const (
+	// UrgencyNormal leaves nothing out.
+	UrgencyNormal RolloutUrgency = "Normal"
+	// UrgencyHotfix has the stages and soaks that spec.hotfix of the policy allows.
+	UrgencyHotfix RolloutUrgency = "Hotfix"
+	// UrgencyEmergency has no soaks and no gates. Signatures, declared edges, withdrawn versions, limits and halts
+	// remain.
+	UrgencyEmergency RolloutUrgency = "Emergency"
+)
+
 // ModuleRolloutSpec is the plan of a rollout.
+// +kubebuilder:validation:XValidation:rule="!has(self.ignoreWindows) || !self.ignoreWindows || has(self.urgency) && self.urgency == 'Emergency'",fieldPath=".ignoreWindows",message="only an emergency may ignore maintenance windows"
+// +kubebuilder:validation:XValidation:rule="!has(self.urgency) || self.urgency == 'Normal' || has(self.urgencyReason)",fieldPath=".urgencyReason",message="an urgent rollout needs a reason"
 // +kubebuilder:validation:XValidation:rule="self.from != self.to",message="from and to must differ"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Aborted' || self.state == 'Aborted'",message="an aborted rollout cannot go on: move the channel again"
 type ModuleRolloutSpec struct {
@@ -88,6 +104,34 @@ type ModuleRolloutSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="direction cannot be changed"
 	Direction RolloutDirection `json:"direction,omitempty"`
+
+	// onlyFailed means that a rollout with direction Back takes back only runtimes in which the version in from has
+	// failed.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="onlyFailed cannot be changed"
+	OnlyFailed bool `json:"onlyFailed,omitempty"`
+
+	// onHalt is copied from the policy. Empty: Hold.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="onHalt cannot be changed"
+	OnHalt HaltAction `json:"onHalt,omitempty"`
+
+	// urgency is Normal, Hotfix or Emergency: see the annotation urgency of the ModuleReleaseMeta. Empty: Normal.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="urgency cannot be changed"
+	Urgency RolloutUrgency `json:"urgency,omitempty"`
+
+	// urgencyReason is the reason for the urgency, for users.
+	// +optional
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=1024
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="urgencyReason cannot be changed"
+	UrgencyReason string `json:"urgencyReason,omitempty"`
+
+	// ignoreWindows means that updates with a downtime do not wait for maintenance windows. It needs urgency Emergency.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="ignoreWindows cannot be changed"
+	IgnoreWindows bool `json:"ignoreWindows,omitempty"`
 
 	// revision is the number of the move of the channel, counted from 1.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="revision cannot be changed"
@@ -198,6 +242,11 @@ type RolloutResumption struct {
 	Reason string `json:"reason"`
 }
 
+// TakesBack reports whether a halt takes runtimes back.
+func (s *ModuleRolloutSpec) TakesBack() bool {
+	return !s.IsBack() && (s.OnHalt == HaltTakeBack || s.OnHalt == HaltTakeBackFailed)
+}
+
 // IsBack reports whether the rollout takes runtimes back to a lower version.
 func (s *ModuleRolloutSpec) IsBack() bool { return s.Direction == RolloutBack }
 
@@ -224,13 +273,17 @@ const (
 	RolloutEndedAborted RolloutPhase = "Aborted"
 	// RolloutSuperseded means: the channel was moved on before this rollout was completed.
 	RolloutSuperseded RolloutPhase = "Superseded"
+	// RolloutTakenBack means: the rollout was halted, and by onHalt of its policy the version is withdrawn, and
+	// runtimes
+	// are taken back by a rollout of their own.
+	RolloutTakenBack RolloutPhase = "TakenBack"
 	// RolloutCompleted means: the version is the proven version of the channel.
 	RolloutCompleted RolloutPhase = "Completed"
 )
 
 // IsOver reports whether a rollout in this phase has ended.
 func (p RolloutPhase) IsOver() bool {
-	return p == RolloutEndedAborted || p == RolloutSuperseded || p == RolloutCompleted
+	return p == RolloutEndedAborted || p == RolloutSuperseded || p == RolloutTakenBack || p == RolloutCompleted
 }
 
 // ModuleRolloutStatus is the observed state of a rollout. Its size does not depend on the number of runtimes: at most
@@ -277,6 +330,10 @@ type ModuleRolloutStatus struct {
 	// +listType=atomic
 	Blockers []RolloutBlocker `json:"blockers,omitempty"`
 
+	// wayBack states whether runtimes can be taken back from the new version. Absent: the rollout goes back itself.
+	// +optional
+	WayBack *RolloutWayBack `json:"wayBack,omitempty"`
+
 	// worst are runtimes that have failed or are lost, with their reasons, at most 10.
 	// +optional
 	// +listType=atomic
@@ -314,6 +371,26 @@ type ModuleRolloutStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RolloutWayBack states whether runtimes can be taken back from the version of a rollout.
+type RolloutWayBack struct {
+	// declared means that the ModuleTemplate of the new version declares that going back is safe.
+	// +optional
+	Declared bool `json:"declared"`
+
+	// verified means that it is declared, and that the former version can still be installed. The CRDs are checked by
+	// the API server of each runtime.
+	// +optional
+	Verified bool `json:"verified"`
+
+	// to is the version before the rollout.
+	// +optional
+	To string `json:"to,omitempty"`
+
+	// message explains the result, for users.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // RolloutStageStatus is the state of the current stage.

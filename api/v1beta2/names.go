@@ -44,6 +44,10 @@ const (
 	FieldOwnerApplier = "declarative.kyma-project.io/applier"
 	// FieldOwnerCustomResource owns the default custom resources of modules in a runtime.
 	FieldOwnerCustomResource = "resource.kyma-project.io/finalizer"
+	// FieldOwnerPromotionPrefix, followed by the name of a channel, owns the version of a channel that was promoted.
+	FieldOwnerPromotionPrefix = "lifecycle-manager-promotion-"
+	// FieldOwnerClient owns what klm writes for a person.
+	FieldOwnerClient = "klm"
 	// FieldOwnerCatalog owns the catalog in a runtime. Only objects that it owns are removed from there.
 	FieldOwnerCatalog = "catalog-sync"
 	// FieldOwnerRuntimeContext owns the namespace, and the labels and annotations of the Kyma, in a runtime.

@@ -267,6 +267,10 @@ const (
 	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
 	// moves. Correct it.
 	ReasonPolicyInvalid = "PolicyInvalid"
+	// ReasonUrgencyInvalid: a line of the annotation urgency of the ModuleReleaseMeta is about the version that the
+	// channel is moved to, and cannot be read. Nothing moves. Correct or remove the line; klm channel set --urgency
+	// writes it.
+	ReasonUrgencyInvalid = "UrgencyInvalid"
 	// ReasonRolloutSuspended: the RolloutPolicy has suspend: true. Set it to false.
 	ReasonRolloutSuspended = "RolloutSuspended"
 	// ReasonRolloutFrozen: the RolloutPolicy has a freeze at this time. Wait until its end, or shorten it in
@@ -299,6 +303,20 @@ const (
 	// (spec.upgrade.back), so runtimes keep the newer one. Fix forward: move the channel to a higher version that
 	// corrects the problem.
 	ReasonDowngradeUnsafe = "DowngradeUnsafe"
+	// ReasonPromotionTooEarly: the version has not been the proven one of its channel for long enough. Wait.
+	ReasonPromotionTooEarly = "PromotionTooEarly"
+	// ReasonPromotionHeld: a person has moved the channel to another version than the promoted one, or holds its
+	// promotion. Release it: klm promotions release.
+	ReasonPromotionHeld = "PromotionHeld"
+	// ReasonPromotionCircle: the promotions of several RolloutPolicies lead from the channel back to it. Remove one of
+	// them.
+	ReasonPromotionCircle = "PromotionCircle"
+	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel, so
+	// the
+	// manager does not change it. Move the channel there, or use mode Propose.
+	ReasonPromotionNotOwned = "PromotionNotOwned"
+	// ReasonChannelMoving: the channel is being moved to another version. Wait until its rollout has ended.
+	ReasonChannelMoving = "ChannelMoving"
 	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. Wait:
 	// the rollout goes on when it works again; if the reason persists, check what the message names.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"

@@ -31,6 +31,9 @@ type RolloutPolicy struct {
 }
 
 // RolloutPolicySpec defines stages and limits of rollouts.
+// +kubebuilder:validation:XValidation:rule="!has(self.promotion) || !has(self.channels) || size(self.channels) == 0 || self.channels.exists(c, c == '*' || c == self.promotion.to)",fieldPath=".promotion.to",message="the policy of the channel in promotion.to decides, so it must be one of channels"
+// +kubebuilder:validation:XValidation:rule="!has(self.hotfix) || !has(self.hotfix.stages) || self.hotfix.stages.all(n, self.stages.exists(s, s.name == n))",fieldPath=".hotfix.stages",message="hotfix.stages must be names of stages"
+// +kubebuilder:validation:XValidation:rule="!has(self.hotfix) || !has(self.hotfix.stages) || self.hotfix.stages.exists(n, n == self.stages[size(self.stages)-1].name)",fieldPath=".hotfix.stages",message="hotfix.stages must contain the last stage, which is for all other runtimes"
 type RolloutPolicySpec struct {
 	// modules selects the modules that the policy is for. If several policies are for the same module and channel, the
 	// one that names the module wins over one with "*"; two that are equally exact are a conflict, and nothing moves.
@@ -83,6 +86,14 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:Enum=Target;Proven
 	NewInstallations string `json:"newInstallations,omitempty"`
 
+	// onHalt is what happens when a rollout is halted: Hold, nobody begins until a person decides; TakeBackFailed, the
+	// version is withdrawn, and the runtimes in which it has failed are taken back; TakeBack, all runtimes that have it
+	// are. Runtimes are taken back only if the version declares that this is safe (spec.upgrade.back); otherwise the
+	// rollout is held with DowngradeUnsafe. Default: Hold.
+	// +optional
+	// +kubebuilder:default:=Hold
+	OnHalt HaltAction `json:"onHalt,omitempty"`
+
 	// stages are the stages in their order, 1 to 16. A runtime belongs to the first stage whose selector matches, else
 	// to the first stage whose percent is above the rank of the runtime, else to the last stage.
 	// +listType=map
@@ -97,6 +108,107 @@ type RolloutPolicySpec struct {
 	// defaults are the values for all stages.
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
+
+	// hotfix is what a rollout with urgency Hotfix shortens, and nothing else. Empty: it has the usual stages, and only
+	// goes on during a freeze that excepts it.
+	// +optional
+	Hotfix *RolloutHotfix `json:"hotfix,omitempty"`
+
+	// promotion brings a version that has proven itself in one channel to the next one. Empty: only persons move
+	// channels. The policy of the channel in to decides.
+	// +optional
+	Promotion *RolloutPromotion `json:"promotion,omitempty"`
+}
+
+// PromotionMode is what happens with a version that has proven itself.
+// +kubebuilder:validation:Enum=Propose;Apply
+type PromotionMode string
+
+const (
+	// PromotionPropose means that an event, klm promotions and a webhook state that the version has proven itself.
+	PromotionPropose PromotionMode = "Propose"
+	// PromotionApply means that the manager moves the channel, unless another field manager owns its entry.
+	PromotionApply PromotionMode = "Apply"
+)
+
+// RolloutPromotion brings a version that has proven itself in one channel to another one.
+// +kubebuilder:validation:XValidation:rule="self.from != self.to",message="a promotion leads from one channel to another one"
+type RolloutPromotion struct {
+	// from is the channel in which versions prove themselves.
+	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
+	// +kubebuilder:validation:MinLength:=3
+	// +kubebuilder:validation:MaxLength:=32
+	From string `json:"from"`
+
+	// to is the channel that gets the version.
+	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
+	// +kubebuilder:validation:MinLength:=3
+	// +kubebuilder:validation:MaxLength:=32
+	To string `json:"to"`
+
+	// after is the time for which the version must have been the proven one in from. Default: 7 days (168h).
+	// +optional
+	After *metav1.Duration `json:"after,omitempty"`
+
+	// mode is Propose or Apply. Default: Propose.
+	// +optional
+	// +kubebuilder:default:=Propose
+	Mode PromotionMode `json:"mode,omitempty"`
+
+	// if are conditions on the runtimes that have the version in from.
+	// +optional
+	If PromotionConditions `json:"if,omitzero"`
+
+	// webhook gets a POST with each new proposal. Any answer with status 200 and JSON accepts it.
+	// +optional
+	Webhook *WebhookGate `json:"webhook,omitempty"`
+}
+
+// PromotionConditions are conditions on the runtimes that have a version.
+type PromotionConditions struct {
+	// minRuntimes is the number of runtimes in which the version must be Ready. Default: 1.
+	// +optional
+	// +kubebuilder:default:=1
+	// +kubebuilder:validation:Minimum:=1
+	MinRuntimes int32 `json:"minRuntimes,omitempty"`
+
+	// maxFailures is the number of runtimes in which the version may be in state Error: a number, or a percent of the
+	// runtimes that have it, rounded down. Default: 0.
+	// +optional
+	// +kubebuilder:default:=0
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern:=`^[0-9][0-9]?([.][0-9])?%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || int(self) >= 0",message="maxFailures must be a number from 0, or a percent from 0% to 99.9%"
+	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+}
+
+// HaltAction is what happens when a rollout is halted.
+// +kubebuilder:validation:Enum=Hold;TakeBackFailed;TakeBack
+type HaltAction string
+
+const (
+	// HaltHold lets nobody begin until a person decides.
+	HaltHold HaltAction = "Hold"
+	// HaltTakeBackFailed withdraws the version, and takes back the runtimes in which it has failed.
+	HaltTakeBackFailed HaltAction = "TakeBackFailed"
+	// HaltTakeBack withdraws the version, and takes back all runtimes that have it.
+	HaltTakeBack HaltAction = "TakeBack"
+)
+
+// RolloutHotfix is what a rollout with urgency Hotfix shortens.
+type RolloutHotfix struct {
+	// soak is the longest soak of each stage. Empty: the soaks of the stages.
+	// +optional
+	Soak *metav1.Duration `json:"soak,omitempty"`
+
+	// stages are the names of the stages that a hotfix has, in any order; the last stage is one of them. A runtime of
+	// another stage belongs to the first of these that it fits. Empty: all stages.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems:=1
+	// +kubebuilder:validation:MaxItems:=16
+	// +kubebuilder:validation:items:MaxLength:=32
+	Stages []string `json:"stages,omitempty"`
 }
 
 // RolloutFreeze is a time in which nobody begins.
@@ -113,14 +225,26 @@ type RolloutFreeze struct {
 	// to is the time at which the freeze ends.
 	To metav1.Time `json:"to"`
 
-	// except are the rollouts that go on nevertheless: Back stands for those that take runtimes back to a lower
-	// version.
+	// except are the rollouts that go on nevertheless: Hotfix and Emergency are urgencies, and Back stands for those
+	// that take runtimes back to a lower version.
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems:=1
-	// +kubebuilder:validation:items:Enum=Back
-	Except []RolloutDirection `json:"except,omitempty"`
+	// +kubebuilder:validation:MaxItems:=3
+	Except []FreezeException `json:"except,omitempty"`
 }
+
+// FreezeException is a kind of rollouts that a freeze does not stop.
+// +kubebuilder:validation:Enum=Hotfix;Emergency;Back
+type FreezeException string
+
+const (
+	// ExceptHotfix are rollouts with urgency Hotfix.
+	ExceptHotfix FreezeException = "Hotfix"
+	// ExceptEmergency are rollouts with urgency Emergency.
+	ExceptEmergency FreezeException = "Emergency"
+	// ExceptBack are rollouts that take runtimes back to a lower version.
+	ExceptBack FreezeException = "Back"
+)
 
 // RolloutModules selects modules by name.
 type RolloutModules struct {

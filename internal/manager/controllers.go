@@ -239,7 +239,8 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 
 func rolloutOptions(f foundation, artefacts *registry.Registry, fleet cache.Cache,
 	catalog func(context.Context) (channel.Catalog, func() error)) rollout.Options {
-	return rollout.Options{Client: f.manager.GetClient(), Fleet: fleet, Namespace: f.config.Namespace, Catalog: catalog,
+	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
+		Namespace: f.config.Namespace, Catalog: catalog,
 		Registry: artefacts, GateAllow: f.config.RolloutGateAllow, Events: f.events,
 		RateLimiter: newRateLimiter(f.config)}
 }

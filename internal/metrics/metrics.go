@@ -156,6 +156,12 @@ var (
 		Help: "Rollouts that were halted, by reason.",
 	}, []string{"reason"})
 
+	// RolloutsUrgent counts rollouts that were made with urgency Hotfix or Emergency.
+	RolloutsUrgent = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_rollout_urgent_total",
+		Help: "Rollouts that were made with urgency Hotfix or Emergency.",
+	}, []string{"urgency"})
+
 	// SavesPostponed counts the status patches that are sent later, because the runtime has used its budget of status
 	// patches.
 	SavesPostponed = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -470,7 +476,7 @@ func Register(r prometheus.Registerer, s Sources) {
 		FIPSMode.Set(2)
 	}
 	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed, EventsDropped, Objects, Renderings,
-		RolloutRuntimes, RolloutPhase, RolloutETA, RolloutsHalted, Purged, Orphans, DeletionsGivenUp,
+		RolloutRuntimes, RolloutPhase, RolloutETA, RolloutsHalted, RolloutsUrgent, Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),
 		CatalogWrites, ModuleReadySeconds, Runtimes, AgentProblems, CertificateOverdue, KymaState,
 		MandatoryModuleState, ModuleState, Modules, BuildInfo,

@@ -31,6 +31,8 @@ type Inputs struct {
 	Hold *v1beta2.RolloutBlocker
 	// Preflight is why the version cannot be installed anywhere. nil: it can.
 	Preflight *v1beta2.RolloutBlocker
+	// WayBack states whether runtimes can be taken back from the version, nil if it is not known.
+	WayBack *v1beta2.RolloutWayBack
 	// Gates are the results of the gates of the current stage that need a request, by name.
 	Gates map[string]v1beta2.RolloutGateStatus
 	// Slots is the number of runtimes that the rollout may update at the same time by the limit of the whole fleet. A
@@ -152,7 +154,7 @@ func newAdvance(in Inputs) (*advance, error) {
 		}
 	}
 	a.status.ObservedGeneration = in.Rollout.Generation
-	a.status.Plan = PlanDigest(in.Rollout)
+	a.status.Plan, a.status.WayBack = PlanDigest(in.Rollout), in.WayBack
 	if a.status.Phase == "" { // it is new, or its status was lost: then it acknowledges nothing
 		a.status.Resumptions = int32Of(len(a.spec.Resumptions))
 	}
@@ -171,6 +173,12 @@ func PlanDigest(r *v1beta2.ModuleRollout) string {
 		r.Spec.Defaults}
 	if r.Spec.IsBack() {
 		plan = append(plan, r.Spec.Direction)
+	}
+	if r.Spec.OnlyFailed {
+		plan = append(plan, "onlyFailed")
+	}
+	if r.Spec.Urgency != "" {
+		plan = append(plan, r.Spec.Urgency, r.Spec.IgnoreWindows)
 	}
 	data, err := json.Marshal(plan)
 	if err != nil {
@@ -328,6 +336,10 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		evidence.CauseOf(m.Reason) == evidence.CausePerson:
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
 			"the module is not updated in state "+string(m.State))}
+	case a.spec.OnlyFailed && m.State != v1beta2.StateError && a.Now.Sub(m.Since) < a.deadline:
+		a.after(a.deadline - a.Now.Sub(m.Since))
+		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonApplying),
+			Message: "its update is under way, and only runtimes in which it fails are taken back"}
 	case !evidence.IsWell(m.State) && !a.isHurt(m):
 		left := a.deadline - a.Now.Sub(m.Since)
 		if isLast := a.current() == len(a.stages)-1; isLast {
@@ -347,6 +359,10 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		return nil
 	}
 	b := m.Blocked()
+	if b != nil && a.spec.IgnoreWindows && // the window is the last rule, so nothing else blocks it
+		(b.Code == v1beta2.ReasonWaitingForWindow || b.Code == v1beta2.ReasonWindowUnknown) {
+		return nil
+	}
 	if b != nil && !b.Until.IsZero() {
 		a.after(b.Until.Sub(a.Now))
 	}

@@ -65,6 +65,11 @@ func (a *advance) isHalted() bool {
 	if a.blockers = slices.DeleteFunc(a.blockers, isOther); len(a.blockers) == 0 {
 		a.blockers = slices.DeleteFunc(slices.Clone(a.Rollout.Status.Blockers), isOther)
 	}
+	if w := a.WayBack; a.spec.TakesBack() && w != nil && !w.Declared {
+		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonDowngradeUnsafe,
+			Message: "nobody is taken back: " + w.Message, Remedy: fmt.Sprintf("correct it in a higher version: klm "+
+				"channel set %s %s VERSION --urgency=hotfix --reason=…", a.spec.Module, a.spec.Channel)})
+	}
 	return true
 }
 
@@ -154,7 +159,8 @@ func (a *advance) checkFailures() {
 	allowed := int32Of(max(1, share(cmp.Or(a.spec.Defaults.MaxLost, defaultMaxLost), int(c.InScope), false)))
 	if c.Lost > allowed && c.Lost > a.status.AcknowledgedLost {
 		a.haltIf(evidence.IsWorse(int(c.Lost), updated, a.total.silent, others), v1beta2.ReasonTooManyLost,
-			fmt.Sprintf("%d of %d updated runtimes cannot be reached since their update, and %d are allowed", c.Lost, updated,
+			fmt.Sprintf("%d of %d updated runtimes cannot be reached since their update, and %d are allowed", c.Lost,
+				updated,
 				allowed),
 			fmt.Sprintf("%d of %d that are not updated cannot be reached either", a.total.silent, others))
 	}

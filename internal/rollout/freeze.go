@@ -34,17 +34,13 @@ func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Ti
 		return nil, 0
 	}
 	object := "RolloutPolicy " + policy.Name
-	direction := v1beta2.RolloutForward
-	if r.Spec.IsBack() {
-		direction = v1beta2.RolloutBack
-	}
 	var current *v1beta2.RolloutFreeze
 	change := time.Duration(0)
 	for i := range policy.Spec.Freezes {
 		f := &policy.Spec.Freezes[i]
 		at := f.To.Time
 		switch {
-		case slices.Contains(f.Except, direction), !now.Before(f.To.Time):
+		case isExcepted(f, r), !now.Before(f.To.Time):
 			continue
 		case now.Before(f.From.Time):
 			at = f.From.Time
@@ -68,4 +64,10 @@ func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Ti
 			Remedy: "wait, or shorten it in spec.freezes of " + object}, change
 	}
 	return nil, change
+}
+
+// isExcepted reports whether a freeze does not stop a rollout.
+func isExcepted(f *v1beta2.RolloutFreeze, r *v1beta2.ModuleRollout) bool {
+	return slices.Contains(f.Except, v1beta2.FreezeException(r.Spec.Urgency)) ||
+		r.Spec.IsBack() && slices.Contains(f.Except, v1beta2.ExceptBack)
 }

@@ -12,7 +12,7 @@ import (
 // TestHoldOf checks which actions a suspension or a freeze of the policy blocks, and the time at which that changes.
 func TestHoldOf(t *testing.T) {
 	now := time.Date(2026, time.December, 20, 12, 0, 0, 0, time.UTC)
-	freeze := func(name string, from, to int, except ...v1beta2.RolloutDirection) v1beta2.RolloutFreeze {
+	freeze := func(name string, from, to int, except ...v1beta2.FreezeException) v1beta2.RolloutFreeze {
 		at := func(hours int) metav1.Time { return metav1.NewTime(now.Add(time.Duration(hours) * time.Hour)) }
 		return v1beta2.RolloutFreeze{Name: name, From: at(from), To: at(to), Except: except}
 	}
@@ -34,10 +34,10 @@ func TestHoldOf(t *testing.T) {
 			[]v1beta2.RolloutFreeze{freeze("a", -1, 4), freeze("b", -1, 9), freeze("c", -1, 2)}, false, false,
 			v1beta2.ReasonRolloutFrozen,
 			"RolloutPolicy p has the freeze b until 2026-12-20T21:00:00Z: nobody begins before", 2},
-		"Except": {"the way back goes on", []v1beta2.RolloutFreeze{freeze("a", -1, 9, v1beta2.RolloutBack)}, true,
+		"Except": {"the way back goes on", []v1beta2.RolloutFreeze{freeze("a", -1, 9, v1beta2.ExceptBack)}, true,
 			false, "", "", 0},
 		"ExceptOther": {"the exception is for the way back", []v1beta2.RolloutFreeze{freeze("a", -1, 9,
-			v1beta2.RolloutBack)}, false, false, v1beta2.ReasonRolloutFrozen,
+			v1beta2.ExceptBack)}, false, false, v1beta2.ReasonRolloutFrozen,
 			"RolloutPolicy p has the freeze a until 2026-12-20T21:00:00Z: nobody begins before", 9},
 		"Back": {"there is no exception", []v1beta2.RolloutFreeze{freeze("a", -1, 9)}, true, false,
 			v1beta2.ReasonRolloutFrozen,

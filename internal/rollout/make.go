@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
 // Defaults of a policy.
@@ -86,6 +87,10 @@ type Move struct {
 	Lineage string
 	// IsBack means that runtimes with the version From are taken back to the lower version To.
 	IsBack bool
+	// OnlyFailed means that only those are taken back in which From has failed.
+	OnlyFailed bool
+	// Urgency is how urgent the move is.
+	Urgency urgency.Urgency
 	// Policy is the policy, nil if there is none.
 	Policy *v1beta2.RolloutPolicy
 	// Fleet is the number of runtimes in the channel. It determines how many ranks minCount stands for.
@@ -98,14 +103,15 @@ func New(m Move) *v1beta2.ModuleRollout {
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: Name(m.Module, m.Channel, m.Revision)},
 		Spec: v1beta2.ModuleRolloutSpec{
 			Module: m.Module, Channel: m.Channel, From: m.From, To: m.To, Revision: m.Revision,
-			Lineage: m.Lineage, State: v1beta2.RolloutRunning,
+			Lineage: m.Lineage, State: v1beta2.RolloutRunning, Urgency: m.Urgency.Is,
+			UrgencyReason: m.Urgency.Reason, IgnoreWindows: m.Urgency.IgnoreWindows,
 		},
 	}
 	if r.Spec.Lineage == "" {
 		r.Spec.Lineage = m.Module + "/" + m.Channel + "/" + m.To
 	}
 	if m.IsBack {
-		r.Spec.Direction = v1beta2.RolloutBack
+		r.Spec.Direction, r.Spec.OnlyFailed = v1beta2.RolloutBack, m.OnlyFailed
 	}
 	if m.Policy == nil {
 		return r
@@ -117,9 +123,13 @@ func New(m Move) *v1beta2.ModuleRollout {
 		return r
 	}
 	r.Spec.MaxDeferral = m.Policy.Spec.MaxDeferral
+	r.Spec.OnHalt = m.Policy.Spec.OnHalt
 	ranks := int32(0)
 	for i := range m.Policy.Spec.Stages {
 		s := v1beta2.ModuleRolloutStage{RolloutStage: *m.Policy.Spec.Stages[i].DeepCopy()}
+		if !urgency.Shorten(&s.RolloutStage, m.Urgency.Is, m.Policy.Spec.Hotfix) {
+			continue
+		}
 		switch {
 		case s.Selector != nil:
 		case i == len(m.Policy.Spec.Stages)-1:

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
 // invariants are checked after every pass of a coordinator; 2, 5, 6 and 15 during the actions, 22 and 23 at the end of
@@ -30,6 +32,12 @@ import (
 //	9   the rank depends on the number of calls (Places.Of)                         1
 //	10  a runtime that cannot begin keeps its admission (findPending)               399
 //	11  a stage needs no evidence (hasEvidence)                                     1166
+//	4   a freeze does not stop urgent rollouts (isExcepted)                         15
+//	6   a halt takes back without an edge / although paused / by Hold (takesBack)   1057 / 325 / 2877
+//	7   a version is taken back and not withdrawn (Record, row 5)                   325, found as 6
+//	14  an emergency ignores the preflight (hold)                                   62, found as 4
+//	14  a line counts again (urgency.Of) / an urgency goes past a pause / a halt     28 / 6 / 822
+//	14  a normal rollout has no gates / an emergency no limits (urgency.Shorten)            1 / 15
 //	15  a rollout that was deleted runs at once (pauseRemade)                       1
 //	16  a failure of the registry counts as any other (judgeUpdate, rule 7)         139
 //	17  an excused runtime is not counted / a failed one twice (tally.count)        138 / 20
@@ -41,8 +49,10 @@ import (
 //
 // 8 follows from the model: nothing lowers a version but a request. 19 has no mutation: a fleet of fourteen runtimes
 // cannot exceed the size; TestStatusSize is about a large one. 13 holds twice, in judge and in turnBack, so no single
-// mutation violates it; without the first, 17 fails at once. 7 is about package channel (TestSteps), 14 about what does
-// not exist yet, and 21 about package plan.
+// mutation violates it; without the first, 17 fails at once. 7 is about package channel (TestSteps), too, and 21 about
+// package plan. What a person decides before a halt takes back is too rare for the model: TestTakesBack. Promotions
+// have
+// a model of their own, in package promotion.
 var invariants = []struct {
 	number int
 	what   string
@@ -54,6 +64,7 @@ var invariants = []struct {
 	{9, "a runtime does not change the place of another one", (*model).places},
 	{10, "runtimes that cannot begin use no slot", (*model).slots},
 	{11, "no success without evidence", (*model).success},
+	{14, "an urgent rollout leaves out only what it may", (*model).urgent},
 	{16, "a failure of the control plane is nobody's failure", (*model).blame},
 	{17, "each runtime has one verdict", (*model).accounts},
 	{18, "the result depends neither on the order nor on a repetition", (*model).repeats},
@@ -78,7 +89,7 @@ func (m *model) check(t *rapid.T) {
 // checkTurn checks what a controller is allowed to order, by what it sees: 2, 5 and 6.
 func (m *model) checkTurn(p *part, turn channel.Turn) {
 	s := m.cache.release.ChannelStatus(modelChannel)
-	target := m.cache.release.Spec.Channels[0].Version
+	target, _ := m.cache.release.Current(modelChannel)
 	if s == nil || s.Version == "" {
 		return
 	}
@@ -211,9 +222,18 @@ func (m *model) halts() string {
 	// A rollout that has no evidence for the next stage is held, and admits runtimes of the stages before.
 	isHeld := m.after.Status.Phase == v1beta2.RolloutHeld && !slices.ContainsFunc(m.after.Status.Blockers,
 		func(b v1beta2.RolloutBlocker) bool { return b.Code == v1beta2.ReasonNoEvidence })
+	for _, f := range m.policy.Spec.Freezes { // they last for an hour, and passes take no time
+		is := v1beta2.FreezeException(m.after.Spec.Urgency)
+		if m.after.Spec.IsBack() && slices.Contains(f.Except, v1beta2.ExceptBack) {
+			is = v1beta2.ExceptBack
+		}
+		if m.now.Before(f.To.Time) && !m.now.Before(f.From.Time) && !slices.Contains(f.Except, is) {
+			return fmt.Sprintf("%s may begin in a freeze without %v", m.after.Status.Admitted, f.Except)
+		}
+	}
 	if m.after.Spec.State != v1beta2.RolloutRunning || !m.after.Status.HaltedAt.IsZero() ||
 		m.after.Status.Phase.IsOver() ||
-		m.preflown != nil || isHeld {
+		m.preflightOf(m.after) != nil || m.hold != nil || isHeld {
 		return fmt.Sprintf("state %s, phase %s, halted at %v, and %s may begin", m.after.Spec.State,
 			m.after.Status.Phase,
 			m.after.Status.HaltedAt, m.after.Status.Admitted)
@@ -243,7 +263,7 @@ func (m *model) slots() string {
 	admitted, found := place.Decode(m.after.Status.Admitted), ""
 	m.members(func(r *Runtime, at place.Place) {
 		if admitted[at.Token] && (r.Blocked != nil || !r.UnreachableSince.IsZero() ||
-			at.Stage > int(m.after.Status.Stage.Index)) {
+			at.Stage > int(m.after.Status.Stage.Index) || m.after.Spec.OnlyFailed && evidence.IsWell(r.State)) {
 			found = fmt.Sprintf("%s is admitted and cannot begin", r.Kyma)
 		}
 	})
@@ -260,6 +280,69 @@ func (m *model) success() string {
 		len(m.after.Spec.Resumptions) == 0 && len(m.after.Spec.Stages) > 1 &&
 		m.before.Status.Phase != v1beta2.RolloutTail && c.Waiting == c.InScope {
 		return fmt.Sprintf("%s with %+v", m.after.Status.Phase, *c)
+	}
+	return ""
+}
+
+// checkUrgent checks a rollout that is about to be made: a person has declared its urgency for this move, and it is no
+// way past a pause or a halt of the former one (14).
+func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
+	u := urgency.Urgency{Is: made.Spec.Urgency, Reason: made.Spec.UrgencyReason}
+	line := u.Line(modelChannel, made.Spec.To)
+	if u.Is != "" && m.api.rollouts[made.Name] == nil && m.used[line] >= m.declared[line] {
+		m.violation = fmt.Sprintf("14: %s is the second one by %q", made.Name, line)
+	}
+	if former != nil && !former.Status.Phase.IsOver() && former.Spec.To == made.Spec.To &&
+		(former.Spec.State != v1beta2.RolloutRunning || !former.Status.HaltedAt.IsZero()) {
+		m.violation = fmt.Sprintf("14: %s goes past %s, which is %s and halted at %v", made.Name, former.Name,
+			former.Spec.State, former.Status.HaltedAt)
+	}
+}
+
+// checkTakeBack checks a rollout that is about to be made while the channel has the version that it takes back: the
+// former one is halted, its policy says so, the edge is declared, and no person has decided otherwise (6).
+func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
+	inSpec, _ := view.release.Target(modelChannel)
+	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
+		made.Spec.State != v1beta2.RolloutRunning {
+		return
+	}
+	if former == nil || former.Status.HaltedAt.IsZero() || former.Spec.State != v1beta2.RolloutRunning || !m.hasEdges ||
+		former.Spec.OnHalt == v1beta2.HaltHold || len(former.Spec.Resumptions) > int(former.Status.Resumptions) ||
+		made.Spec.OnlyFailed != (former.Spec.OnHalt == v1beta2.HaltTakeBackFailed) || !m.withdrawn[inSpec] {
+		m.violation = fmt.Sprintf("6: %s takes %s back by itself: %+v", made.Name, inSpec, former)
+	}
+}
+
+// urgent: 14. What an urgent rollout keeps is checked by the other invariants; this one checks its stages.
+func (m *model) urgent() string {
+	if m.after == nil || m.after.Spec.IsBack() {
+		return ""
+	}
+	is := m.after.Spec.Stages
+	for i := range m.policy.Spec.Stages {
+		want := &m.policy.Spec.Stages[i]
+		j := slices.IndexFunc(is, func(s v1beta2.ModuleRolloutStage) bool { return s.Name == want.Name })
+		if j < 0 {
+			if m.after.Spec.Urgency != v1beta2.UrgencyHotfix || m.policy.Spec.Hotfix == nil ||
+				slices.Contains(m.policy.Spec.Hotfix.Stages, want.Name) {
+				return fmt.Sprintf("stage %s is missing in a rollout of urgency %q", want.Name, m.after.Spec.Urgency)
+			}
+			continue
+		}
+		s := is[j].RolloutStage
+		switch m.after.Spec.Urgency {
+		case v1beta2.UrgencyEmergency:
+			s.Soak, s.Gates = want.Soak, want.Gates
+		case v1beta2.UrgencyHotfix:
+			if m.policy.Spec.Hotfix != nil && s.Soak.Duration == min(want.Soak.Duration, time.Minute) {
+				s.Soak = want.Soak
+			}
+		}
+		if got, want := asText(s), asText(want); got != want {
+			return fmt.Sprintf("a rollout of urgency %q has the stage %s, and the policy has %s", m.after.Spec.Urgency,
+				got, want)
+		}
 	}
 	return ""
 }
@@ -293,7 +376,8 @@ func (m *model) accounts() string {
 	}
 	higher := 0
 	m.members(func(r *Runtime, _ place.Place) {
-		if m.after.Spec.IsBack() && r.Ordered != m.after.Spec.From && !m.isOf(r) ||
+		isWell := m.after.Spec.OnlyFailed && evidence.IsWell(r.State)
+		if m.after.Spec.IsBack() && (r.Ordered != m.after.Spec.From || isWell) && !m.isOf(r) ||
 			!m.after.Spec.IsBack() && channel.IsLower(m.after.Spec.To, r.Ordered) {
 			higher++
 		}
@@ -308,7 +392,8 @@ func (m *model) repeats() string {
 	if m.result == nil {
 		return ""
 	}
-	in := Inputs{Rollout: m.before, Runtimes: slices.Clone(m.seen), Now: m.now, Preflight: m.preflown, Slots: -1}
+	in := Inputs{Rollout: m.before, Runtimes: slices.Clone(m.seen), Now: m.now, Hold: m.hold, Slots: -1,
+		Preflight: m.preflightOf(m.before), WayBack: m.wayBack(m.before)}
 	if m.policy.Spec.MaxUpdating > 0 {
 		in.Slots = int(m.policy.Spec.MaxUpdating)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
 // TestModel plays a fleet, a coordinator and the controllers that obey it, in random orders, and checks the invariants
@@ -47,7 +48,7 @@ func TestModel(t *testing.T) {
 			"leave": m.leave, "relabel": m.relabel, "move": m.move, "moveBack": m.moveBack, "approve": m.approve,
 			"approveOther": m.approveOther, "pause": m.pause, "resume": m.resume, "abort": m.abort,
 			"deleteRollout": m.deleteRollout, "loseRelease": m.loseRelease, "loseRollout": m.loseRollout,
-			"preflight": m.preflight, "clockBack": m.clockBack,
+			"preflight": m.preflight, "clockBack": m.clockBack, "declare": m.declare, "freeze": m.freeze,
 			// What happens most of the time is there several times, so that rollouts get to their later stages.
 			"work1": m.work, "work2": m.work, "work3": m.work, "work4": m.work, "finish1": m.finishSome,
 			"finish2": m.finishSome, "fail1": m.failUpdated, "fail2": m.failUpdated, "pass1": m.passTime,
@@ -123,6 +124,10 @@ type model struct {
 	lost          bool   // the status of the release was lost, until it is made again
 	revisions     map[int64]string
 	placed        map[string]place.Place
+	declared      map[string]int          // how often a person has written a line of the annotation urgency
+	withdrawn     map[string]bool         // versions that a halt has withdrawn
+	used          map[string]int          // how many rollouts were made by it
+	hold          *v1beta2.RolloutBlocker // what the policy keeps the rollout of the last pass from
 }
 
 const (
@@ -133,7 +138,8 @@ const (
 // newModel draws a policy and a fleet.
 func newModel(t *rapid.T) *model {
 	m := &model{now: start, parts: map[string]*part{}, revisions: map[int64]string{},
-		placed: map[string]place.Place{}}
+		placed: map[string]place.Place{}, declared: map[string]int{}, used: map[string]int{},
+		withdrawn: map[string]bool{}}
 	count := func(label string, least, most int) *intstr.IntOrString {
 		return new(intstr.FromInt32(int32(rapid.IntRange(least, most).Draw(t, label))))
 	}
@@ -157,6 +163,12 @@ func newModel(t *rapid.T) *model {
 	m.policy = &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "standard"}, Spec: v1beta2.RolloutPolicySpec{
 		Modules: v1beta2.RolloutModules{Names: []string{"*"}}, Stages: stages,
 		MaxUpdating: int32(rapid.IntRange(0, 5).Draw(t, "max updating"))}}
+	if rapid.Bool().Draw(t, "hotfix") {
+		m.policy.Spec.Hotfix = &v1beta2.RolloutHotfix{Soak: &metav1.Duration{Duration: time.Minute},
+			Stages: []string{stages[0].Name, "rest"}}
+	}
+	m.policy.Spec.OnHalt = rapid.SampledFrom([]v1beta2.HaltAction{v1beta2.HaltHold, v1beta2.HaltTakeBackFailed,
+		v1beta2.HaltTakeBack}).Draw(t, "on halt")
 	m.hasEdges = rapid.Bool().Draw(t, "edges")
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: modelModule, Namespace: "kcp-system"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: modelChannel,
@@ -229,9 +241,19 @@ func (m *model) run(view stored) {
 	for name := range view.rollouts {
 		last = max(last, RevisionOf(name, modelModule, modelChannel))
 	}
-	recorded := Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy,
+	target, _ := view.release.Current(modelChannel)
+	declared, err := urgency.Of(view.release, modelChannel, target)
+	if err != nil {
+		m.violation = err.Error()
+		return
+	}
+	recorded := Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Urgency: declared,
 		Active: view.rollouts[was.Rollout], Runtimes: runtimes, GoesBack: m.goesBack, LastRevision: last,
 		Now: m.now})
+	former := view.rollouts[was.Rollout].DeepCopy()
+	if recorded.Withdraw != "" && view.version == m.api.version {
+		m.withdrawn[recorded.Withdraw] = true
+	}
 	if recorded.Ended != "" && !save(func(api *stored) {
 		r := api.rollouts[was.Rollout]
 		r.Status.Phase, r.Status.Admitted = recorded.Ended, ""
@@ -243,16 +265,23 @@ func (m *model) run(view stored) {
 			return
 		}
 		made.CreationTimestamp = metav1.NewTime(m.now)
+		m.checkUrgent(former, made)
+		m.checkTakeBack(&view, former, made)
 		if made.Spec.State == v1beta2.RolloutRunning && (made.Name == m.deleted || m.lost && m.begun()) {
 			m.violation = fmt.Sprintf("15: deleting makes nothing faster: %s runs at once", made.Name)
 		}
 		if m.api.rollouts[made.Name] == nil {
+			if made.Spec.Urgency != "" {
+				m.used[declared.Line(modelChannel, target)]++
+			}
 			save(func(api *stored) { api.rollouts[made.Name] = made })
 		}
 	}
 	s := recorded.Status
 	if active := view.rollouts[s.Rollout]; active != nil && !active.Status.Phase.IsOver() {
-		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, Preflight: m.preflown, Slots: -1}
+		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, Slots: -1}
+		in.Hold, _ = HoldOf(m.policy, active, m.now)
+		in.Preflight, in.WayBack = m.preflightOf(active), m.wayBack(active)
 		if m.policy.Spec.MaxUpdating > 0 {
 			in.Slots = int(m.policy.Spec.MaxUpdating)
 		}
@@ -264,6 +293,7 @@ func (m *model) run(view stored) {
 		if !save(func(api *stored) { api.rollouts[active.Name].Status = result.Status }) {
 			return
 		}
+		m.hold = in.Hold
 		m.before, m.after, m.result, m.seen = active, view.rollouts[active.Name].DeepCopy(), &result, runtimes
 		if result.Status.Phase == v1beta2.RolloutCompleted {
 			view.release.Status.Channels = []v1beta2.ChannelStatus{s}
@@ -280,6 +310,22 @@ func (m *model) goesBack(from, to string) error {
 		return errors.New("not declared")
 	}
 	return nil
+}
+
+// preflightOf returns why the version of a rollout cannot be installed.
+func (m *model) preflightOf(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
+	if m.withdrawn[r.Spec.To] {
+		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonVersionWithdrawn, Message: "withdrawn",
+			Remedy: "another one"}
+	}
+	return m.preflown
+}
+
+func (m *model) wayBack(r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
+	if r.Spec.IsBack() {
+		return nil
+	}
+	return &v1beta2.RolloutWayBack{Declared: m.goesBack(r.Spec.To, r.Spec.From) == nil, To: r.Spec.From}
 }
 
 // work lets the coordinator work, and controllers, of which some are slow.
@@ -335,7 +381,8 @@ func (m *model) obeyWith(p *part) {
 	is := m.turn(p)
 	m.checkTurn(p, is)
 	isLower := p.ordered != "" && channel.IsLower(is.Version, p.ordered)
-	if is.Version == p.ordered || is.Version == "" || isLower && !is.IsBack || !p.silent.IsZero() || p.blocked != "" {
+	if m.withdrawn[is.Version] || is.Version == p.ordered || is.Version == "" || isLower && !is.IsBack ||
+		!p.silent.IsZero() || p.blocked != "" {
 		return
 	}
 	deadline := cmp.Or(is.RuntimeDeadline, admission.DefaultRuntimeDeadline)
@@ -418,6 +465,35 @@ func (m *model) move(t *rapid.T) {
 	m.api.release.Spec.Channels[0].Version = rapid.SampledFrom([]string{"1.0.0", "1.1.0", "1.2.0", "2.0.0"}).Draw(t,
 		"to")
 	m.write()
+}
+
+// declare writes that the move of the channel to a version is urgent.
+func (m *model) declare(t *rapid.T) {
+	u := urgency.Urgency{Is: rapid.SampledFrom([]v1beta2.RolloutUrgency{v1beta2.UrgencyHotfix,
+		v1beta2.UrgencyEmergency}).
+		Draw(t, "urgency"), Reason: rapid.SampledFrom([]string{"it leaks", "it fails"}).Draw(t, "reason")}
+	line := u.Line(modelChannel, rapid.SampledFrom([]string{"1.1.0", "1.2.0", "2.0.0"}).Draw(t, "to"))
+	if m.api.release.Annotations[v1beta2.AnnotationUrgency] == line {
+		t.Skip("it is declared already")
+	}
+	m.api.release.Annotations = map[string]string{v1beta2.AnnotationUrgency: line}
+	m.declared[line]++
+	m.write()
+}
+
+// freeze begins a freeze of the policy, or ends all of them.
+func (m *model) freeze(t *rapid.T) {
+	if len(m.policy.Spec.Freezes) > 0 {
+		m.policy.Spec.Freezes = nil
+		return
+	}
+	f := v1beta2.RolloutFreeze{Name: "freeze", From: metav1.NewTime(m.now.Add(-time.Hour)),
+		To: metav1.NewTime(m.now.Add(time.Hour))}
+	if rapid.Bool().Draw(t, "with exceptions") {
+		f.Except = []v1beta2.FreezeException{rapid.SampledFrom([]v1beta2.FreezeException{v1beta2.ExceptBack,
+			v1beta2.ExceptHotfix, v1beta2.ExceptEmergency}).Draw(t, "except")}
+	}
+	m.policy.Spec.Freezes = []v1beta2.RolloutFreeze{f}
 }
 
 func (m *model) moveBack(t *rapid.T) {
@@ -508,7 +584,7 @@ func (m *model) preflight(*rapid.T) {
 // finish ends all faults, approves all stages, and lets the controllers work. Then every rollout has ended or names an
 // action for a person (22), and all runtimes have the version (23).
 func (m *model) finish(t *rapid.T) {
-	m.preflown = nil
+	m.preflown, m.policy.Spec.Freezes, m.withdrawn = nil, nil, nil
 	for range 400 {
 		for _, name := range m.names() {
 			p := m.parts[name]
@@ -532,7 +608,7 @@ func (m *model) finish(t *rapid.T) {
 		s := m.api.release.ChannelStatus(modelChannel)
 		r := m.api.rollouts[s.Rollout]
 		if r == nil || r.Status.Phase.IsOver() {
-			if r == nil && s.Version == s.Target {
+			if r == nil && s.Version == s.Target { // or a version that failed was taken back
 				m.checkEveryoneHas(t, s.Version)
 				return
 			}

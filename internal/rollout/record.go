@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
 // maxHistory is the number of moves that the status of a release has for each channel.
@@ -27,6 +28,8 @@ type Channel struct {
 	Policy *v1beta2.RolloutPolicy
 	// Active is the rollout that the status names, nil if it names none or the object does not exist.
 	Active *v1beta2.ModuleRollout
+	// Urgency is how urgent the release says that the move to the version in its spec is, see urgency.Of.
+	Urgency urgency.Urgency
 	// Runtimes are all runtimes that have the module in the channel.
 	Runtimes []Runtime
 	// GoesBack returns why going back from a version to a lower one is not safe, or nil if it is. nil: it is never
@@ -44,6 +47,8 @@ type Recorded struct {
 	Status v1beta2.ChannelStatus
 	// Make is the rollout to make before the status is written, nil if there is none.
 	Make *v1beta2.ModuleRollout
+	// Withdraw is the version to withdraw before anything else is written, "" if there is none.
+	Withdraw string
 	// Ended is the phase with which the active rollout ends before the status is written, "" if it does not end, and
 	// Why the message for users.
 	Ended v1beta2.RolloutPhase
@@ -55,12 +60,19 @@ type Recorded struct {
 //	1  the channel has no status                      the version that the fleet has is the proven one; see initial
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
 //	3  the version in spec is the target in status    nothing; a rollout that was deleted is made again, and is paused
-//	4  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
+//	4  the same, and the move became more urgent      a new rollout to the same version, unless the active one is paused or
+//	                                                  halted
+//	5  the same, and the active rollout is halted,    the version is withdrawn, and runtimes with it are taken back, if
+//	   and its policy takes runtimes back             that is safe; see Channel.takesBack
+//	6  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
 //	                                                  runtimes with its version are taken back if that is safe
-//	5  it is lower, and going back is safe            it is the proven one now; runtimes with the former one are taken back
-//	6  otherwise                                      a new rollout; the active one is superseded
+//	7  it is lower, and going back is safe            it is the proven one now; runtimes with the former one follow
+//	8  otherwise                                      a new rollout; the active one is superseded
+//
+// A version that was taken back after a halt stays in spec. Until spec has another version, the proven version takes
+// its place in this table. If a person then sets the channel back to that, the rest of the runtimes follows.
 func Record(c Channel) Recorded {
-	target, found := c.Release.Target(c.Name)
+	target, found := c.Release.Current(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
 	if was == nil || was.Version == "" {
 		if !found || target == "" {
@@ -79,17 +91,38 @@ func Record(c Channel) Recorded {
 			s.Rollout, s.Policy, s.TakingBack = "", "", ""
 		}
 	}
+	inSpec, _ := c.Release.Target(c.Name)
+	isConfirmed := s.TakenBack != "" && inSpec == s.Version
+	if inSpec != s.TakenBack {
+		s.TakenBack = ""
+	}
 	switch {
 	case !found || target == "":
+	case isConfirmed:
+		next.takeBackRest(c, was.TakenBack, target)
 	case target == s.Target:
-		if s.Rollout != "" && c.Active == nil && (s.Version != target || s.TakingBack != "") {
+		switch {
+		case c.takesBack(s):
+			next.Withdraw = target
+			next.end(c.Active, v1beta2.RolloutTakenBack, fmt.Sprintf(
+				"%s: version %s is withdrawn, and taken back (onHalt: %s)", c.Active.Status.Message, target,
+				c.Active.Spec.OnHalt))
+			next.takeBack(c, target, s.Version, c.Active.Spec.OnHalt == v1beta2.HaltTakeBackFailed)
+			s.TakenBack = target
+			last := &s.History[len(s.History)-1]
+			last.By, last.Reason = v1beta2.FieldOwner, "ModuleRollout "+c.Active.Name+" was halted"
+		case s.Rollout != "" && c.Active == nil && (s.Version != target || s.TakingBack != ""):
 			next.Make = remade(c, s)
+		case c.becameMoreUrgent():
+			next.end(c.Active, v1beta2.RolloutSuperseded, fmt.Sprintf("the move to %s became urgent: %s (%s)", target,
+				c.Urgency.Is, c.Urgency.Reason))
+			next.begin(c, target, c.Active.Spec.Lineage)
 		}
 	case target == s.Version:
 		next.setBack(c, target)
 	case channel.IsLower(target, s.Version) && c.goesBack(s.Version, target) == nil:
 		next.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+target)
-		next.takeBack(c, s.Version, target)
+		next.takeBack(c, s.Version, target, false)
 	default:
 		lineage := ""
 		if c.Active != nil && !c.Active.Status.Phase.IsOver() {
@@ -99,6 +132,18 @@ func Record(c Channel) Recorded {
 		next.begin(c, target, lineage)
 	}
 	return next
+}
+
+// becameMoreUrgent reports whether the active rollout has to be made again with a higher urgency. A rollout that does
+// not run is not: an urgency is no way past a pause or a halt.
+func (c *Channel) becameMoreUrgent() bool {
+	r := c.Active
+	if r == nil || r.Spec.Policy == "" || c.Policy == nil || r.Status.Phase.IsOver() || r.Spec.IsBack() ||
+		r.Spec.State != v1beta2.RolloutRunning || !r.Status.HaltedAt.IsZero() {
+		return false
+	}
+	return c.Urgency.Is == v1beta2.UrgencyEmergency && r.Spec.Urgency != v1beta2.UrgencyEmergency ||
+		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
 }
 
 // setBack records that a channel was set back to its proven version during a rollout.
@@ -111,14 +156,14 @@ func (r *Recorded) setBack(c Channel, target string) {
 	switch {
 	case !has:
 	case err != nil:
-		why += fmt.Sprintf("; runtimes with %s keep it (%s): %s; move the channel to a higher version that corrects it", newer,
-			v1beta2.ReasonDowngradeUnsafe, err.Error())
+		why += fmt.Sprintf("; runtimes with %s keep it (%s): %s; move the channel to a higher version that corrects it",
+			newer, v1beta2.ReasonDowngradeUnsafe, err.Error())
 	default:
 		why += "; runtimes with " + newer + " are taken back"
 	}
 	r.end(c.Active, v1beta2.RolloutEndedAborted, why)
 	if has && err == nil {
-		r.takeBack(c, newer, target)
+		r.takeBack(c, newer, target, false)
 		return
 	}
 	s.Revision = max(s.Revision, c.LastRevision) + 1
@@ -126,13 +171,37 @@ func (r *Recorded) setBack(c Channel, target string) {
 	addMove(s, c.move(target, v1beta2.RolloutCompleted))
 }
 
+// takesBack reports whether the active rollout is halted, and takes runtimes back by itself. A person who has paused or
+// resumed it, or who moves the channel on, decides instead.
+func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
+	r := c.Active
+	return r != nil && r.Spec.TakesBack() && !r.Status.Phase.IsOver() && !r.Status.HaltedAt.IsZero() &&
+		r.Spec.State == v1beta2.RolloutRunning && len(r.Spec.Resumptions) <= int(r.Status.Resumptions) &&
+		r.Spec.To == s.Target && c.goesBack(r.Spec.To, s.Version) == nil
+}
+
+// takeBackRest takes back the runtimes that still have a version that was taken back after a halt, because a person has
+// set the channel back.
+func (r *Recorded) takeBackRest(c Channel, newer, target string) {
+	isUnderWay := c.Active != nil && !c.Active.Status.Phase.IsOver()
+	if isUnderWay && !c.Active.Spec.OnlyFailed || c.goesBack(newer, target) != nil ||
+		!slices.ContainsFunc(c.Runtimes, func(is Runtime) bool { return is.Ordered == newer }) {
+		return
+	}
+	r.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+target+": all runtimes with "+newer+
+		" are taken back")
+	r.takeBack(c, newer, target, false)
+}
+
 // takeBack makes the rollout that takes runtimes with a newer version back to a lower one, and records the move. The
 // lower version is the proven one from now on.
-func (r *Recorded) takeBack(c Channel, newer, target string) {
+func (r *Recorded) takeBack(c Channel, newer, target string, onlyFailed bool) {
 	s := &r.Status
 	s.Revision = max(s.Revision, c.LastRevision) + 1
 	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: newer, To: target,
-		IsBack: true, Revision: s.Revision, Policy: c.Policy, Fleet: len(c.Runtimes)})
+		IsBack: true, OnlyFailed: onlyFailed, Revision: s.Revision, Urgency: c.Urgency, Policy: c.Policy,
+		Fleet: len(c.Runtimes)})
+	r.useUrgency(c, target)
 	s.Version, s.Target, s.TakingBack, s.Since = target, target, newer, metav1.NewTime(c.Now)
 	s.Rollout, s.Policy = r.Make.Name, r.Make.Spec.Policy
 	move := c.move(target, "")
@@ -161,17 +230,27 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 	s := &r.Status
 	s.Revision = max(s.Revision, c.LastRevision) + 1
 	r.Make = New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name, From: s.Version,
-		To: target, Revision: s.Revision, Lineage: lineage, Policy: c.Policy, Fleet: len(c.Runtimes)})
+		To: target, Revision: s.Revision, Lineage: lineage, Urgency: c.Urgency, Policy: c.Policy,
+		Fleet: len(c.Runtimes)})
+	r.useUrgency(c, target)
 	s.Target, s.Rollout, s.Policy, s.Since = target, r.Make.Name, r.Make.Spec.Policy, metav1.NewTime(c.Now)
 	s.TakingBack = ""
 	addMove(s, c.move(target, ""))
 }
 
+// useUrgency records that the line of the annotation about a move was used, so that it does not count again.
+func (r *Recorded) useUrgency(c Channel, target string) {
+	if line := urgency.LineOf(c.Release, c.Name, target); line != "" {
+		r.Status.UsedUrgency = line
+	}
+}
+
 // initial returns the first status of a channel. Normally the version in spec is the proven one. If runtimes have a
 // lower version, the status was lost, or the channel was moved before the manager recorded moves: then the version that
 // most of them have is the proven one, and the move becomes a rollout. It is paused if a rollout had begun before,
-// because deleting a status must not be a way past a gate.
+// because deleting a status must not be a way past a gate. For the same reason it is not urgent.
 func initial(c Channel, target string) Recorded {
+	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}
 	proven, wasMoving := target, false
 	for i := range c.Runtimes {
@@ -187,6 +266,9 @@ func initial(c Channel, target string) Recorded {
 	}
 	next := Recorded{Status: v1beta2.ChannelStatus{Channel: c.Name, Version: proven, Target: proven,
 		Since: metav1.NewTime(c.Now)}}
+	if lines := urgency.Lines(c.Release, c.Name); len(lines) > 0 {
+		next.Status.UsedUrgency = lines[0] // it may have been used before the status was lost
+	}
 	if proven == target {
 		next.Status.Revision = c.LastRevision + 1
 		addMove(&next.Status, c.move(target, v1beta2.RolloutCompleted))
@@ -200,11 +282,12 @@ func initial(c Channel, target string) Recorded {
 }
 
 // remade returns a rollout that was deleted while it was active. It is paused if it has stages, because deleting must
-// not be a way past a gate.
+// not be a way past a gate, and it is not urgent.
 func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
 	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
 		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,
-		Policy: c.Policy, Fleet: len(c.Runtimes)})
+		OnlyFailed: s.TakenBack != "" && (c.Policy == nil || c.Policy.Spec.OnHalt != v1beta2.HaltTakeBack),
+		Policy:     c.Policy, Fleet: len(c.Runtimes)})
 	r.Name = s.Rollout
 	pauseRemade(r, "the ModuleRollout was deleted during the rollout")
 	s.Policy = r.Spec.Policy
@@ -218,7 +301,8 @@ func pauseRemade(r *v1beta2.ModuleRollout, why string) {
 }
 
 func (c Channel) move(version string, outcome v1beta2.RolloutPhase) v1beta2.ChannelMove {
-	return v1beta2.ChannelMove{Version: version, By: movedBy(c.Release), At: metav1.NewTime(c.Now), Outcome: outcome}
+	return v1beta2.ChannelMove{Version: version, By: movedBy(c.Release), At: metav1.NewTime(c.Now), Outcome: outcome,
+		Urgency: c.Urgency.Is, Reason: c.Urgency.Reason}
 }
 
 // addMove adds a move with the present revision to the history.

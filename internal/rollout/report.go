@@ -147,7 +147,8 @@ func (a *advance) message() string {
 func SetConditions(conditions *[]metav1.Condition, generation int64, phase v1beta2.RolloutPhase, message string,
 	now time.Time) {
 	isDone := phase == v1beta2.RolloutCompleted || phase == v1beta2.RolloutTail
-	isStalled := phase == v1beta2.RolloutHalted || phase == v1beta2.RolloutEndedAborted
+	isStalled := phase == v1beta2.RolloutHalted || phase == v1beta2.RolloutEndedAborted ||
+		phase == v1beta2.RolloutTakenBack
 	for _, c := range []struct {
 		kind string
 		is   bool

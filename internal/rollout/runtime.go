@@ -113,7 +113,8 @@ type judgement struct {
 //
 //	1  the runtime has a higher version; on the     OutOfScope
 //	   way back: neither the version that is taken
-//	   back, nor the lower one by this rollout
+//	   back, nor the lower one by this rollout; or
+//	   it works, and only failed ones go back
 //	2  another version is ordered                   Waiting, but as below if it is a step of this rollout on the way to
 //	                                                the version that is not Ready yet
 //	3  the module is Ready                          Proven, also while the runtime is silent, until the deadline
@@ -135,7 +136,8 @@ func (a *advance) judge(r *Runtime) judgement {
 	}
 	if !isBegun {
 		switch {
-		case a.spec.IsBack() && r.Ordered != a.spec.From, !a.spec.IsBack() && channel.IsLower(a.spec.To, r.Ordered):
+		case a.spec.OnlyFailed && evidence.IsWell(r.State), a.spec.IsBack() && r.Ordered != a.spec.From,
+			!a.spec.IsBack() && channel.IsLower(a.spec.To, r.Ordered):
 			return judgement{verdict: OutOfScope}
 		case r.Rollout == a.Rollout.Name && !r.IsReady && !r.Started.Before(a.startedAt()): // a step
 		default:

@@ -195,6 +195,7 @@ func TestDeploy(t *testing.T) {
 		enable(t, l, "runtime-a")
 	})
 	t.Run("Approvals", func(t *testing.T) { approvals(t, l) })
+	t.Run("Emergencies", func(t *testing.T) { emergencies(t, l) })
 	t.Run("Upgrade", func(t *testing.T) { // two replicas, which share the work, and conversions through the Service
 		install(t, l, "--set=replicas=2,shards=64,webhooks.enabled=true")
 		old := &unstructured.Unstructured{}
@@ -244,26 +245,7 @@ func approvals(t *testing.T, l *landscape.Landscape) {
 		return rbacv1.PolicyRule{APIGroups: []string{v1beta2.Group}, Resources: []string{"modulerollouts"},
 			Verbs: verbs}
 	}
-	as := func(user string, rules ...rbacv1.PolicyRule) client.Client {
-		t.Helper()
-		meta := metav1.ObjectMeta{Name: user, Namespace: l.Namespace()}
-		for _, o := range []client.Object{
-			&rbacv1.Role{ObjectMeta: meta, Rules: rules},
-			&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role",
-				Name: user}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}},
-		} {
-			if err := kcp.Create(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-		}
-		config := l.Clusters[landscape.ControlPlane].Config()
-		config.Impersonate.UserName = user
-		c, err := client.New(config, client.Options{Scheme: kcp.Scheme()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	as := func(user string, rules ...rbacv1.PolicyRule) client.Client { return asUser(t, l, user, rules...) }
 	usual := rule("get", "create", "patch")
 	editor, approver := as("editor", usual), as("approver", usual, rule("approve"))
 	restorer := as("restorer", usual, rule("override"))
@@ -320,6 +302,82 @@ func approvals(t *testing.T, l *landscape.Landscape) {
 	if err := kcp.Delete(t.Context(), rollout("")); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// emergencies: the API server asks whether a person who declares an emergency has the verb override.
+func emergencies(t *testing.T, l *landscape.Landscape) {
+	kcp := l.Clients[landscape.ControlPlane]
+	rule := func(resource string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{v1beta2.Group}, Resources: []string{resource}, Verbs: verbs}
+	}
+	releases := rule("modulereleasemetas", "get", "create", "patch")
+	releaser := asUser(t, l, "releaser", releases)
+	overrider := asUser(t, l, "overrider", releases, rule("modulerollouts", "override"))
+	release := func(urgency string) *v1beta2.ModuleReleaseMeta {
+		r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "urgent", Namespace: l.Namespace()},
+			Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "urgent", Channels: []v1beta2.ChannelVersion{{
+				Channel: "regular", Version: "1.0.0"}}}}
+		if urgency != "" {
+			r.Annotations = map[string]string{v1beta2.AnnotationUrgency: urgency}
+		}
+		return r
+	}
+	const other, line = "fast 1.1.0 Emergency: a leak", "regular 2.0.0 Emergency: it fails"
+	await(t, "the policy to be in force", func(ctx context.Context) (bool, string) {
+		err := releaser.Create(ctx, release(line), client.DryRunAll)
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "the verb override"), fmt.Sprint(err)
+	})
+	if err := overrider.Create(t.Context(), release(other)); err != nil {
+		t.Fatalf("an emergency cannot be declared: %v", err)
+	}
+	for name, c := range map[string]struct {
+		reason  string
+		client  client.Client
+		urgency string
+		isOK    bool
+	}{
+		"Declares":    {"they have the verb", overrider, line, true},
+		"NoVerb":      {"the right to release is not enough", releaser, line, false},
+		"AddsALine":   {"one of two lines is new", releaser, other + `\n` + line, false},
+		"KeepsALine":  {"somebody else has declared it", releaser, other + `\nregular 2.0.0 Hotfix: it fails`, true},
+		"ChangesLine": {"another version", releaser, "fast 1.2.0 Emergency: a leak", false},
+		"Hotfix":      {"the policy says what it leaves out", releaser, "regular 2.0.0 Hotfix: it fails", true},
+		"Removes":     {"nothing is left out by that", releaser, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.client.Patch(t.Context(), release(""), client.RawPatch(types.MergePatchType, []byte(
+				`{"metadata":{"annotations":{"`+v1beta2.AnnotationUrgency+`":"`+c.urgency+`"}}}`)), client.DryRunAll)
+			if c.isOK != (err == nil) || err != nil && !strings.Contains(err.Error(), "the verb override") {
+				t.Errorf("%s: %v", c.reason, err)
+			}
+		})
+	}
+	if err := kcp.Delete(t.Context(), release("")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asUser returns a client of a user with some rights in the namespace of the manager.
+func asUser(t *testing.T, l *landscape.Landscape, user string, rules ...rbacv1.PolicyRule) client.Client {
+	t.Helper()
+	kcp := l.Clients[landscape.ControlPlane]
+	meta := metav1.ObjectMeta{Name: user, Namespace: l.Namespace()}
+	for _, o := range []client.Object{
+		&rbacv1.Role{ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role",
+			Name: user}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}},
+	} {
+		if err := kcp.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := l.Clusters[landscape.ControlPlane].Config()
+	config.Impersonate.UserName = user
+	c, err := client.New(config, client.Options{Scheme: kcp.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // refused: what cannot work changes nothing, and says why.

@@ -39,6 +39,7 @@ klm rollout undo sample-regular-r3`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.RolloutNames(a,
 		func(*v1beta2.ModuleRollout) bool { return true }))
 	o.Register(c.Flags())
+	o.registerUrgency(c)
 	return c
 }
 

@@ -32,10 +32,12 @@ func channelSetCommand(a *console.App) *cobra.Command {
 klm shows first which runtimes will be upgraded and which are blocked, and why, as the control plane would decide now. It asks if runtimes
 follow the channel, and waits until those that are upgraded at once have the version and are Ready. With --dry-run it changes nothing. If a
 RolloutPolicy is for the channel, it shows the stages, and waits only until the manager has made the ModuleRollout; with --wait it waits until
-the rollout has reached all runtimes.`, `
+the rollout has reached all runtimes. --urgency=hotfix shortens what the RolloutPolicy allows; --urgency=emergency
+leaves out soaks and gates, and needs the verb override for modulerollouts.`, `
 klm channel set sample fast 2.0.0 --dry-run
 klm channel set sample fast 2.0.0
 klm channel set sample fast 2.0.0 --yes --timeout=30m
+klm channel set sample fast 2.0.1 --urgency=emergency --reason="2.0.0 deletes volumes"
 klm channel set sample experimental 3.0.0 --create`,
 		console.Arguments("MODULE", "CHANNEL", "VERSION"), func(cmd *cobra.Command, args []string) error {
 			o.module, o.channel, o.version = args[0], args[1], args[2]
@@ -45,6 +47,7 @@ klm channel set sample experimental 3.0.0 --create`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a),
 		connection.ModuleVersions(a))
 	o.Register(c.Flags())
+	o.registerUrgency(c)
 	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
 	connection.RegisterPolicy(c.Flags(), &o.policy)
 	return c
@@ -76,6 +79,7 @@ type setOptions struct {
 	policy          string
 	names           bool // the report has the names of the runtimes of each stage
 	isPatient       bool // --wait was given: also a rollout in stages is waited for
+	urgencyFlags
 }
 
 func setChannel(ctx context.Context, a *console.App, o setOptions) error {
@@ -83,6 +87,9 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 		return console.Fail(console.ExitUsage,
 			"CHANNEL: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved",
 			o.channel, v1beta2.NoChannel)
+	}
+	if err := o.parseUrgency(); err != nil {
+		return err
 	}
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
@@ -92,7 +99,7 @@ func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.DryRun || r.From == o.version {
+	if o.DryRun || r.From == o.version && (o.urgency.Is == "" || r.plan == nil) {
 		return a.Print(r)
 	}
 	if err := r.confirm(a, o.Yes); err != nil {
@@ -126,6 +133,9 @@ func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o set
 	if err := o.check(s, c); err != nil {
 		return nil, nil, err
 	}
+	if err := o.checkUrgency(s.Releases[o.module]); err != nil {
+		return nil, nil, err
+	}
 	after := withAssignment(s, o)
 	w := preview{setOptions: o, after: after.ForResolve(), release: after.Releases[o.module], now: a.Now()}
 	if err := w.readWindows(ctx, c); err != nil {
@@ -152,8 +162,8 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 		}
 		question = fmt.Sprintf("Release version %s to %s?", r.Version, console.Count(affected, "runtime"))
 		if r.isStaged() {
-			question = fmt.Sprintf("Release version %s to %s, in the stages of RolloutPolicy %s?", r.Version,
-				console.Count(affected, "runtime"), r.Policy)
+			question = fmt.Sprintf("Release version %s to %s%s, in the stages of RolloutPolicy %s?", r.Version,
+				console.Count(affected, "runtime"), r.asUrgent(), r.Policy)
 		}
 	}
 	if yes || affected == 0 {
@@ -280,6 +290,7 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
+	o.annotate(r)
 	i := slices.IndexFunc(r.Spec.Channels, func(c v1beta2.ChannelVersion) bool { return c.Channel == o.channel })
 	after.Releases[o.module] = r
 	if o.remove {
@@ -383,6 +394,7 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	m := requested.Module(w.module)
 	request := channel.RequestFor(k, requested, m)
 	request.Installed, request.ManifestVersion, request.Now = has.installed, has.requested, a.Now()
+	request.SkipWindows = request.SkipWindows || w.urgency.IgnoreWindows
 	request.AllowDowngrade = request.AllowDowngrade || w.after.GoesBack(w.module, has.requested, w.version) == nil
 	d := channel.Resolve(w.after, request)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
@@ -432,8 +444,11 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, se
 			entry["version"] = o.version
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": seen},
-		"spec": map[string]any{"channels": channels}})
+	metadata := map[string]any{"resourceVersion": seen}
+	if changed := o.urgencyChange(u.GetAnnotations()); changed != nil {
+		metadata["annotations"] = changed
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "spec": map[string]any{"channels": channels}})
 	if err != nil {
 		return fmt.Errorf("encoding the channels: %w", err)
 	}
@@ -467,6 +482,11 @@ type Effects struct {
 	Late []plan.Late `json:"late,omitempty"`
 	// Hold is what keeps all rollouts of the policy from admitting anybody now.
 	Hold *v1beta2.RolloutBlocker `json:"hold,omitempty"`
+	// Urgency is Hotfix or Emergency, "" for a normal move, and Reason the reason for it.
+	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
+	Reason  string                 `json:"reason,omitempty"`
+	// WayBack states whether runtimes can be taken back from the version, for users.
+	WayBack string `json:"wayBack,omitempty"`
 	// Pinned is the number of runtimes that have pinned a version of the module, and take no part.
 	Pinned int `json:"pinned,omitempty"`
 

@@ -246,6 +246,34 @@ func TestStages(t *testing.T) {
 		"Forbidden": {fixture.Case{Reason: "who may only release can release", Args: set + "--yes --no-wait",
 			Want: []string{"was changed from version 1.0.0 to 2.0.0", "Note: whether the version reaches the runtimes in"}},
 			[]client.Object{policy}, nil},
+		"PlanEmergency": {fixture.Case{Reason: "no soaks and no gates", Args: "plan sample regular 2.0.0 " +
+			`--urgency=emergency --reason=leak --ignore-windows`,
+			Want: []string{"It is an emergency: it has no soaks and no gates, and does not wait for maintenance windows. " +
+				"Reason: leak", "rest    all others   0          0       0           -         1           0          at once"}},
+			[]client.Object{policy}, nil},
+		"PlanHotfix": {fixture.Case{Reason: "the policy has nothing to shorten", Args: "plan sample regular 2.0.0 " +
+			"--urgency=hotfix --reason=leak", Want: []string{"It is a hotfix", "after 60m"}},
+			[]client.Object{policy}, nil},
+		"Emergency": {fixture.Case{Reason: "the question says what is left out", Args: set + "--urgency=Emergency " +
+			"--reason=leak", Input: "n\n", Code: console.ExitFailed,
+			Want: []string{"Release version 2.0.0 to 1 runtime as an emergency, without soaks and gates, in the stages"}},
+			[]client.Object{policy}, nil},
+		"EmergencyMade": {fixture.Case{Reason: "version and urgency are one write", Args: set + "--urgency=emergency " +
+			"--reason=leak --yes", Want: []string{"See klm rollout watch sample-regular-r2."}},
+			[]client.Object{policy}, running},
+		"NoReason": {fixture.Case{Reason: "others have to know", Args: set + "--urgency=emergency --yes",
+			Code: console.ExitUsage, Want: []string{"give --reason"}}, []client.Object{policy}, nil},
+		"Unknown": {fixture.Case{Reason: "no such urgency", Args: set + "--urgency=now --reason=leak --yes",
+			Code: console.ExitUsage, Want: []string{`"now" is not known: use hotfix or emergency`}},
+			[]client.Object{policy}, nil},
+		"HotfixWindows": {fixture.Case{Reason: "only an emergency may", Args: set + "--urgency=hotfix --reason=leak " +
+			"--ignore-windows --yes", Code: console.ExitUsage, Want: []string{"only an emergency may ignore"}},
+			[]client.Object{policy}, nil},
+		"OnlyReason": {fixture.Case{Reason: "of what?", Args: set + "--reason=leak --yes", Code: console.ExitUsage,
+			Want: []string{"are for an urgent move"}}, []client.Object{policy}, nil},
+		"NoPolicy": {fixture.Case{Reason: "there is nothing to leave out", Args: set + "--urgency=hotfix --reason=leak " +
+			"--yes", Code: console.ExitFailed, Want: []string{"no RolloutPolicy is for channel regular of module sample"}},
+			nil, nil},
 		"Conflict": {fixture.Case{Reason: "nothing would move", Args: set + "--yes", Code: console.ExitFailed,
 			Want: []string{"RolloutPolicies other and standard are equally exact"}}, []client.Object{policy, second},
 			nil},
@@ -303,6 +331,11 @@ func TestStages(t *testing.T) {
 			}
 			all := func(a *console.App) []*cobra.Command { return append(Commands(a), PlanCommand(a)) }
 			c.Check(t, all, s.Kubeconfig)
+			written := s.Object(release).GetAnnotations()[v1beta2.AnnotationUrgency]
+			want := map[string]string{"EmergencyMade": "regular 2.0.0 Emergency: leak"}[name]
+			if written != want {
+				t.Errorf("the annotation is %q, want %q", written, want)
+			}
 			if strings.HasPrefix(name, "Plan") || strings.HasPrefix(name, "DryRun") {
 				if len(s.Writes()) > 0 {
 					t.Errorf("writes %q", s.Writes())

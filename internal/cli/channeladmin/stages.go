@@ -55,6 +55,7 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 		return slices.Concat(connection.CatalogModules(a)(ctx, args), connection.RolloutNames(a, isActive)(ctx, args))
 	}, connection.ModuleChannels(a), connection.ModuleVersions(a))
 	c.Flags().BoolVar(&names, "names", false, "show the names of the runtimes of each stage")
+	o.registerUrgency(c)
 	connection.RegisterPolicy(c.Flags(), &o.policy)
 	return c
 }
@@ -99,7 +100,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	w := preview{setOptions: o, after: s.ForResolve(), release: s.Releases[o.module], now: a.Now()}
 	target := ""
 	if w.release != nil {
-		target, _ = w.release.Target(o.channel)
+		target, _ = w.release.Current(o.channel)
 	}
 	switch {
 	case active.Status.Phase.IsOver():
@@ -135,6 +136,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 		return nil, console.Fail(console.ExitFailed, "%v", err)
 	}
 	r.setPlan()
+	r.addWayBack(&w.after)
 	return r, nil
 }
 
@@ -188,11 +190,17 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 		return console.Fail(console.ExitFailed, "nothing would move: %v", err)
 	}
 	r.members.DeferUntil = rollout.DeferralLimit(nil, policy, w.now)
+	if policy == nil && w.urgency.Is != "" {
+		return console.Fail(console.ExitFailed, "no RolloutPolicy is for channel %s of module %s, so the version "+
+			"takes "+
+			"effect on all runtimes at once: leave out --urgency", r.Channel, r.Module)
+	}
 	rollouts, err := c.Rollouts(ctx, labels.Everything())
 	if err != nil {
 		return err
 	}
 	what := rollout.Channel{Release: w.release, Name: r.Channel, Policy: policy, Runtimes: r.fleet, Now: w.now,
+		Urgency:  w.urgency,
 		GoesBack: func(from, to string) error { return w.after.GoesBack(r.Module, from, to) }}
 	for i := range rollouts {
 		o := &rollouts[i]
@@ -207,7 +215,27 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 		return err
 	}
 	r.setPlan()
+	r.addWayBack(&w.after)
 	return nil
+}
+
+// addWayBack states whether runtimes can be taken back from the version, and what its policy does after a halt.
+func (r *Effects) addWayBack(after *channel.Catalog) {
+	spec := &r.plan.Rollout.Spec
+	if spec.IsBack() || spec.From == "" {
+		return
+	}
+	if err := after.GoesBack(r.Module, spec.To, spec.From); err != nil {
+		r.WayBack = fmt.Sprintf("There is no way back to %s: %v.", spec.From, err)
+		return
+	}
+	r.WayBack = fmt.Sprintf("The way back to %s is declared.", spec.From)
+	switch spec.OnHalt {
+	case v1beta2.HaltTakeBack:
+		r.WayBack += " A halt takes all runtimes back."
+	case v1beta2.HaltTakeBackFailed:
+		r.WayBack += " A halt takes back the runtimes in which the version fails."
+	}
 }
 
 // setPlan adds the plan to the report. What the coordinator says about a runtime wins, because it knows more than the
@@ -216,6 +244,7 @@ func (r *Effects) setPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
 	r.UpdateSeconds, r.Ends, r.Late, r.Hold = int64(r.plan.Update.Seconds()), r.plan.Ends, r.plan.Late, r.plan.Hold
+	r.Urgency, r.Reason = r.plan.Rollout.Spec.Urgency, r.plan.Rollout.Spec.UrgencyReason
 	for i := range r.Runtimes {
 		e := &r.Runtimes[i]
 		m, takesPart := r.plan.Members[e.Runtime]
@@ -267,6 +296,12 @@ func (r *Effects) showStages(p *console.Page) {
 			spec.From, spec.To)
 	case r.Supersedes != "":
 		p.Line("It supersedes %s: runtimes that have begun with %s get the new version first.", r.Supersedes, r.From)
+	}
+	if r.Urgency != "" {
+		p.Wrap("", urgencyText(spec))
+	}
+	if r.WayBack != "" {
+		p.Wrap("", r.WayBack)
 	}
 	p.Line("")
 	var rows [][]string

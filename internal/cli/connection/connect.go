@@ -354,7 +354,7 @@ func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.Parti
 }
 
 // FieldOwner is the field manager of everything that klm writes. FieldOwner is also the user agent of klm.
-const FieldOwner = "klm"
+const FieldOwner = v1beta2.FieldOwnerClient
 
 // AnyKind returns a client for objects of all kinds. AnyKind sends no requests.
 func (c *Cluster) AnyKind() (*apply.Cluster, error) {

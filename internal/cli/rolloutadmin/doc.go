@@ -25,6 +25,7 @@ import (
 
 // Commands returns the commands of this package.
 // plan is the command klm rollout plan.
+// klm promotions is a group of its own: promotions are about channels, and not about a rollout.
 func Commands(a *console.App, plan, undo *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{a.Group("rollout",
 		"the moves of channels over the fleet: list, show, plan, pause, resume, approve, "+
@@ -33,5 +34,5 @@ klm rollout list
 klm rollout show sample-regular-r3
 klm rollout approve sample-regular-r3 --stage=canary`,
 		listCommand(a), showCommand(a), plan, watchCommand(a), historyCommand(a),
-		pauseCommand(a), resumeCommand(a), approveCommand(a), abortCommand(a), undo)}
+		pauseCommand(a), resumeCommand(a), approveCommand(a), abortCommand(a), undo), promotionsCommand(a)}
 }

@@ -73,6 +73,9 @@ type moveRow struct {
 	Version  string    `json:"version"`
 	At       time.Time `json:"at"`
 	By       string    `json:"by,omitempty"` // "" if it is not known
+	// Urgency is Hotfix or Emergency, "" for a normal move, and Reason the reason for it.
+	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
+	Reason  string                 `json:"reason,omitempty"`
 	// Outcome is "" while the rollout is under way.
 	Outcome v1beta2.RolloutPhase `json:"outcome,omitempty"`
 	Rollout string               `json:"rollout"` // the ModuleRollout, which may have been deleted since
@@ -92,7 +95,8 @@ func movesOf(r *v1beta2.ModuleReleaseMeta, channel string) (moveList, error) {
 		}
 		for _, m := range s.History {
 			all = append(all, moveRow{Channel: s.Channel, Revision: m.Revision, Version: m.Version, At: m.At.Time,
-				By: m.By, Outcome: m.Outcome, Rollout: rollout.Name(r.Name, s.Channel, m.Revision)})
+				By: m.By, Urgency: m.Urgency, Reason: m.Reason, Outcome: m.Outcome, Rollout: rollout.Name(r.Name,
+					s.Channel, m.Revision)})
 		}
 	}
 	slices.Sort(channels)
@@ -123,9 +127,18 @@ func (l moveList) Show(p *console.Page) {
 		return
 	}
 	var rows [][]string
+	hasReasons := slices.ContainsFunc(l, func(m moveRow) bool { return m.Urgency != "" || m.Reason != "" })
 	for _, m := range l {
-		rows = append(rows, []string{m.Channel, fmt.Sprint(m.Revision), m.Version, m.At.UTC().Format(time.RFC3339),
-			cmp.Or(m.By, "unknown"), m.outcome(), m.Rollout})
+		row := []string{m.Channel, fmt.Sprint(m.Revision), m.Version, m.At.UTC().Format(time.RFC3339),
+			cmp.Or(m.By, "unknown"), m.outcome(), m.Rollout}
+		if hasReasons {
+			row = append(row, console.OrDash(string(m.Urgency)), p.Clip(m.Reason, 60))
+		}
+		rows = append(rows, row)
 	}
-	p.Table([]string{"CHANNEL", "REVISION", "VERSION", "AT", "BY", "OUTCOME", "ROLLOUT"}, rows)
+	head := []string{"CHANNEL", "REVISION", "VERSION", "AT", "BY", "OUTCOME", "ROLLOUT"}
+	if hasReasons {
+		head = append(head, "URGENCY", "REASON")
+	}
+	p.Table(head, rows)
 }

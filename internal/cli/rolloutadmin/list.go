@@ -51,7 +51,7 @@ func phases() []string {
 	var all []string
 	for _, p := range []v1beta2.RolloutPhase{v1beta2.RolloutPending, v1beta2.RolloutUpdating, v1beta2.RolloutSoaking,
 		v1beta2.RolloutWaitingForGate, v1beta2.RolloutHeld, v1beta2.RolloutHalted, v1beta2.RolloutTail,
-		v1beta2.RolloutEndedAborted, v1beta2.RolloutSuperseded, v1beta2.RolloutCompleted} {
+		v1beta2.RolloutEndedAborted, v1beta2.RolloutSuperseded, v1beta2.RolloutTakenBack, v1beta2.RolloutCompleted} {
 		all = append(all, string(p))
 	}
 	return all
@@ -78,6 +78,8 @@ type rolloutRow struct {
 	ETA     time.Time `json:"eta,omitzero"`
 	Created time.Time `json:"created,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
+	// Urgency is Hotfix or Emergency, "" for a normal move.
+	Urgency v1beta2.RolloutUrgency `json:"urgency,omitempty"`
 }
 
 // listRollouts returns the rows of rollouts: those under way first, then those that ended last.
@@ -105,7 +107,7 @@ func rowOf(r *v1beta2.ModuleRollout) rolloutRow {
 		Name: r.Name, Module: r.Spec.Module, Channel: r.Spec.Channel, From: r.Spec.From, To: r.Spec.To,
 		Policy: r.Spec.Policy, Phase: r.Status.Phase, State: r.Spec.State, Stage: r.Status.Stage.Name,
 		Runtimes: r.Status.Runtimes, Message: r.Status.Message, Created: r.CreationTimestamp.Time,
-		Ended: r.Status.EndedAt.Time, ETA: r.Status.ETA.Time,
+		Ended: r.Status.EndedAt.Time, ETA: r.Status.ETA.Time, Urgency: r.Spec.Urgency,
 	}
 	if row.Phase.IsOver() {
 		row.Stage = ""
@@ -123,8 +125,15 @@ func (r *rolloutRow) isAccepted(l *console.Listing) bool {
 // phase returns the phase for people.
 func (r *rolloutRow) phase() string {
 	phase := cmp.Or(string(r.Phase), string(console.StateNew))
+	var notes []string
+	if r.Urgency != "" && r.Urgency != v1beta2.UrgencyNormal {
+		notes = append(notes, strings.ToLower(string(r.Urgency)))
+	}
 	if r.State == v1beta2.RolloutPaused && !r.Phase.IsOver() {
-		phase += " (paused)"
+		notes = append(notes, "paused")
+	}
+	if len(notes) > 0 {
+		phase += " (" + strings.Join(notes, ", ") + ")"
 	}
 	return phase
 }

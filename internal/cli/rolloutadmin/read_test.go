@@ -35,6 +35,7 @@ func rollouts() []client.Object {
 	paused := rolloutIn(v1beta2.RolloutSoaking)
 	paused.Name, paused.Spec.Module, paused.Spec.Channel = "other-fast-r7", "other", "fast"
 	paused.Spec.State, paused.Spec.Reason = v1beta2.RolloutPaused, "ask Kim"
+	paused.Spec.Urgency, paused.Spec.UrgencyReason, paused.Spec.IgnoreWindows = v1beta2.UrgencyEmergency, "a leak", true
 	paused.Status.Stage.SoakUntil = metav1.NewTime(fixture.Noon.Add(90 * time.Minute))
 	ended := rolloutIn(v1beta2.RolloutCompleted)
 	ended.Name, ended.Spec.From, ended.Spec.To, ended.Spec.Stages = "sample-regular-r1", "0.9.0", "1.0.0", nil
@@ -53,7 +54,8 @@ func TestRead(t *testing.T) {
 					Outcome: v1beta2.RolloutCompleted},
 				{Revision: 2, Version: "2.0.0", At: fixture.Ago(time.Hour)}}},
 			{Channel: "fast", History: []v1beta2.ChannelMove{{Revision: 4, Version: "3.0.0",
-				At: fixture.Ago(time.Minute), Outcome: v1beta2.RolloutEndedAborted}}},
+				At: fixture.Ago(time.Minute), Outcome: v1beta2.RolloutEndedAborted, Urgency: v1beta2.UrgencyHotfix,
+				Reason: "a leak"}}},
 		}},
 	}
 	for name, c := range map[string]struct {
@@ -61,8 +63,8 @@ func TestRead(t *testing.T) {
 		without []string // parts that the output must not have
 	}{
 		"List": {fixture.Case{Reason: "those under way are first", Args: "rollout list", Want: []string{
-			"NAME", "other-fast-r7       Soaking (paused)", "17/100",
-			"sample-regular-r2   Halted             1.0.0   2.0.0   canary"}}, nil},
+			"NAME", "other-fast-r7       Soaking (emergency, paused)", "17/100",
+			"sample-regular-r2   Halted                        1.0.0   2.0.0   canary"}}, nil},
 		"Order": {fixture.Case{Reason: "the order of the rows", Args: "rollout list -o name",
 			Want: []string{"other-fast-r7\nsample-regular-r2\nsample-regular-r1\n"}}, nil},
 		"Filtered": {fixture.Case{Reason: "by phase", Args: "rollout list --state Halted -o name",
@@ -79,7 +81,7 @@ func TestRead(t *testing.T) {
 			"klm why RUNTIME sample", "approved by kim 60m ago; it is for another plan and does not count",
 			"Resumed by kim 60m ago: a disk"}}, nil},
 		"ShowSoak": {fixture.Case{Reason: "how long it is observed", Args: "rollout show other-fast-r7",
-			Want: []string{"reason: ask Kim", "Observed until 2026-08-01T13:30:00Z: 90m left"}}, nil},
+			Want: []string{"reason: ask Kim", "emergency: a leak (maintenance windows are ignored)", "Observed until 2026-08-01T13:30:00Z: 90m left"}}, nil},
 		"ShowAtOnce": {fixture.Case{Reason: "it has no stages", Args: "rollout show sample-regular-r1",
 			Want: []string{"is Completed", "no RolloutPolicy was for it", "17 proven"}}, []string{"STAGE"}},
 		"ShowJSON": {fixture.Case{Reason: "for pipelines",
@@ -91,9 +93,9 @@ func TestRead(t *testing.T) {
 		"WatchEnded": {fixture.Case{Reason: "it has ended already", Args: "rollout watch sample-regular-r1",
 			Want: []string{"sample-regular-r1 is Completed"}}, nil},
 		"History": {fixture.Case{Reason: "the newest move is first", Args: "rollout history sample", Want: []string{
-			"fast      4          3.0.0     2026-08-01T11:59:00Z   unknown   Aborted     sample-fast-r4\n" +
-				"regular   2          2.0.0     2026-08-01T11:00:00Z   unknown   under way   sample-regular-r2\n" +
-				"regular   1          1.0.0     2026-08-01T10:00:00Z   ci        Completed   sample-regular-r1\n"}}, nil},
+			"fast      4          3.0.0     2026-08-01T11:59:00Z   unknown   Aborted     sample-fast-r4      Hotfix    a leak\n" +
+				"regular   2          2.0.0     2026-08-01T11:00:00Z   unknown   under way   sample-regular-r2   -",
+			"regular   1          1.0.0     2026-08-01T10:00:00Z   ci        Completed   sample-regular-r1   -"}}, nil},
 		"HistoryChannel": {fixture.Case{Reason: "of one channel", Args: "rollout history sample regular -o name",
 			Want: []string{"sample-regular-r2\nsample-regular-r1\n"}}, []string{"fast"}},
 		"HistoryFiltered": {fixture.Case{Reason: "by outcome and version",

@@ -88,15 +88,19 @@ func watchRollout(ctx context.Context, a *console.App, c *connection.Cluster, na
 // rolloutReport is the report of klm rollout show.
 type rolloutReport struct {
 	rolloutRow
-	Revision int64  `json:"revision"`
-	Reason   string `json:"reason,omitempty"` // of the state
-	Plan     string `json:"plan,omitempty"`   // the digest that approvals name
+	Revision int64 `json:"revision"`
+	// UrgencyReason is the reason for the urgency, and IgnoreWindows means that no maintenance window is waited for.
+	UrgencyReason string `json:"urgencyReason,omitempty"`
+	IgnoreWindows bool   `json:"ignoreWindows,omitempty"`
+	Reason        string `json:"reason,omitempty"` // of the state
+	Plan          string `json:"plan,omitempty"`   // the digest that approvals name
 	// Since is the time of the last change of the condition Ready, Reconciling or Stalled.
 	Since       time.Time                   `json:"since,omitzero"`
 	Stages      []stageRow                  `json:"stages"`
 	Gates       []v1beta2.RolloutGateStatus `json:"gates,omitempty"` // of the current stage
 	SoakUntil   time.Time                   `json:"soakUntil,omitzero"`
 	Blockers    []v1beta2.RolloutBlocker    `json:"blockers,omitempty"`
+	WayBack     *v1beta2.RolloutWayBack     `json:"wayBack,omitempty"` // nil if it is not known
 	Worst       []v1beta2.RolloutRuntime    `json:"worst,omitempty"`
 	Approvals   []v1beta2.RolloutApproval   `json:"approvals,omitempty"`
 	Resumptions []v1beta2.RolloutResumption `json:"resumptions,omitempty"`
@@ -117,8 +121,8 @@ func reportOf(r *v1beta2.ModuleRollout) *rolloutReport {
 	s := &r.Status
 	report := &rolloutReport{
 		rolloutRow: rowOf(r), Revision: r.Spec.Revision, Reason: r.Spec.Reason, Plan: s.Plan, Stages: []stageRow{},
-		Gates: s.Stage.Gates, Blockers: s.Blockers, Worst: s.Worst, Approvals: r.Spec.Approvals,
-		Resumptions: r.Spec.Resumptions,
+		Gates: s.Stage.Gates, Blockers: s.Blockers, WayBack: s.WayBack, Worst: s.Worst, Approvals: r.Spec.Approvals,
+		Resumptions: r.Spec.Resumptions, UrgencyReason: r.Spec.UrgencyReason, IgnoreWindows: r.Spec.IgnoreWindows,
 	}
 	if s.Phase == v1beta2.RolloutSoaking {
 		report.SoakUntil = s.Stage.SoakUntil.Time
@@ -159,6 +163,13 @@ func (r *rolloutReport) Show(p *console.Page) {
 	if r.Message != "" {
 		p.Wrap("  ", r.Message)
 	}
+	if r.UrgencyReason != "" {
+		text := strings.ToLower(string(r.Urgency)) + ": " + r.UrgencyReason
+		if r.IgnoreWindows {
+			text += " (maintenance windows are ignored)"
+		}
+		p.Wrap("  ", text)
+	}
 	if r.Reason != "" {
 		p.Wrap("  ", "reason: "+r.Reason)
 	}
@@ -169,7 +180,26 @@ func (r *rolloutReport) Show(p *console.Page) {
 	r.showStages(p)
 	r.showGates(p)
 	r.showBlockers(p)
+	r.showWayBack(p)
 	r.showPersons(p)
+}
+
+// showWayBack shows whether runtimes can be taken back, and what to do if they cannot.
+func (r *rolloutReport) showWayBack(p *console.Page) {
+	w := r.WayBack
+	if w == nil {
+		return
+	}
+	p.Line("")
+	switch {
+	case w.Verified:
+		p.Wrap("", fmt.Sprintf("Way back to %s: declared (klm rollout undo %s); %s", w.To, r.Name, w.Message))
+	case w.Declared:
+		p.Wrap("", fmt.Sprintf("Way back to %s: declared, but %s", w.To, w.Message))
+	default:
+		p.Wrap("", fmt.Sprintf("Way back to %s: none, because %s. If %s fails, move the channel to a higher version that corrects "+
+			"it.", w.To, w.Message, r.To))
+	}
 }
 
 func (r *rolloutReport) showStages(p *console.Page) {

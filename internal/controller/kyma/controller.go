@@ -250,7 +250,10 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		For(&v1beta2.Kyma{}, specChanged).
 		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.kymaToRetry)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
-		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), specChanged).
+		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(),
+			builder.WithPredicates( // the coordinator reads the urgency
+				loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationUrgency,
+					v1beta2.AnnotationPromotion)...))).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onReleaseStatus()).
 		Watches(&v1beta2.ModuleRollout{}, r.onRollout()).
 		// the first record of a version changes nothing for other runtimes

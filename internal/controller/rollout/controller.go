@@ -68,6 +68,8 @@ type Options struct {
 	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes. Its reads include
 	// its own writes.
 	Client client.Client
+	// Live reads ModuleReleaseMetas from the API server, with their managed fields. nil: no promotion is applied.
+	Live client.Reader
 	// Fleet has the Kymas and Manifests of all runtimes.
 	Fleet cache.Cache
 	// Namespace is the namespace of all objects.
@@ -94,6 +96,7 @@ type Reconciler struct {
 
 	checks    map[string]preflightResult // by component and version; only used by the one worker
 	forecasts map[string]forecast        // by name of an active rollout; only used by the one worker
+	notified  map[string]time.Time       // by module/channel: when the webhook of its promotion was called; likewise
 
 	mu       sync.Mutex
 	active   map[string]bool        // guarded by mu: modules with an active rollout
@@ -125,7 +128,7 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
 		flights: map[string]flight{},
 		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{}, checks: map[string]preflightResult{},
-		forecasts: map[string]forecast{}}, nil
+		forecasts: map[string]forecast{}, notified: map[string]time.Time{}}, nil
 }
 
 // Register adds the controller and its index to a manager.

@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
@@ -57,6 +58,9 @@ func (p *pass) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if was := p.release.ChannelStatus(of); was == nil || was.Version != s.Version {
+			s.ProvenAt = metav1.NewTime(p.now)
+		}
 		statuses = append(statuses, s)
 		active = active || s.Rollout != "" && !phase.IsOver()
 		if isWorse(phase, worst) {
@@ -64,8 +68,15 @@ func (p *pass) run(ctx context.Context) error {
 		}
 	}
 	p.setActive(p.release.Name, active)
+	moves := p.promote(ctx, statuses)
 	next.Channels, next.Withdrawn = statuses, p.withdrawn()
 	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
+	if len(moves) > 0 && loop.Equal(&p.release.Status, next) { // the status states what follows before it happens
+		return p.applyPromotion(ctx, moves[0])
+	}
+	if len(moves) > 0 {
+		p.after(Period)
+	}
 	return p.saveRelease(ctx, next)
 }
 
@@ -109,7 +120,7 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 func isWorse(a, b v1beta2.RolloutPhase) bool {
 	order := []v1beta2.RolloutPhase{v1beta2.RolloutCompleted, v1beta2.RolloutTail, v1beta2.RolloutUpdating,
 		v1beta2.RolloutSoaking, v1beta2.RolloutWaitingForGate, v1beta2.RolloutPending, v1beta2.RolloutHeld,
-		v1beta2.RolloutEndedAborted, v1beta2.RolloutHalted}
+		v1beta2.RolloutEndedAborted, v1beta2.RolloutTakenBack, v1beta2.RolloutHalted}
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
@@ -161,9 +172,12 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	if was == nil {
 		was = &v1beta2.ChannelStatus{Channel: of}
 	}
-	target, _ := p.release.Target(of)
-	if was.Version == target && was.Target == target && was.Rollout == "" { // nothing moves: the usual case
-		return *was, v1beta2.RolloutCompleted, "", nil
+	target, _ := p.release.Current(of)
+	inSpec, _ := p.release.Target(of)
+	if was.Version == target && was.Target == target && was.Rollout == "" && (was.TakenBack == "" ||
+		was.TakenBack == inSpec) { // nothing moves: the usual case
+		phase, why := settled(was)
+		return *was, phase, why, nil
 	}
 	if wait := p.settle(of, was, target); wait > 0 {
 		p.after(wait)
@@ -178,11 +192,21 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	if err != nil {
 		return s, "", "", err
 	}
-	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy,
+	declared, invalid := urgency.Of(p.release, of, target)
+	if invalid != nil && was.Target != target {
+		return *was, v1beta2.RolloutHeld, v1beta2.ReasonUrgencyInvalid + ": " + invalid.Error() +
+			": correct the line; klm channel set --urgency writes it", nil
+	}
+	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
 		Active: p.rollout(was.Rollout), Runtimes: runtimes, GoesBack: p.goesBack, LastRevision: p.lastRevision(of),
 		Now: p.now})
 	if conflict != nil && recorded.Make != nil { // a rollout that is under way goes on with its own stages
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
+	}
+	if recorded.Withdraw != "" {
+		if err := p.withdraw(ctx, recorded.Withdraw, p.rollout(was.Rollout)); err != nil {
+			return s, "", "", err
+		}
 	}
 	if recorded.Ended != "" {
 		if err := p.endRollout(ctx, p.rollout(was.Rollout), recorded.Ended, recorded.Why); err != nil {
@@ -199,7 +223,8 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		if s.Version != target {
 			return s, v1beta2.RolloutEndedAborted, "the rollout was aborted", nil
 		}
-		return s, v1beta2.RolloutCompleted, "", nil
+		phase, why = settled(&s)
+		return s, phase, why, nil
 	}
 	if active = p.rollout(s.Rollout); active == nil {
 		p.after(Period)
@@ -216,6 +241,60 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 			Runtimes: runtimes, Now: p.now}).Status
 	}
 	return s, status.Phase, status.Message, nil
+}
+
+// settled returns the phase of a channel that does not move, and the message for users.
+func settled(s *v1beta2.ChannelStatus) (v1beta2.RolloutPhase, string) {
+	if s.TakenBack != "" {
+		return v1beta2.RolloutTakenBack, fmt.Sprintf("version %s was halted and taken back: move the channel to "+
+			"another version",
+			s.TakenBack)
+	}
+	return v1beta2.RolloutCompleted, ""
+}
+
+// withdraw withdraws the version of a halted rollout, so that no runtime gets it any more.
+func (p *pass) withdraw(ctx context.Context, version string, halted *v1beta2.ModuleRollout) error {
+	t := &v1beta2.ModuleTemplate{}
+	t.Namespace, t.Name = p.Namespace, channel.TemplateName(p.release.Name, version)
+	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(t), t); err != nil {
+		return fmt.Errorf("reading ModuleTemplate %s: %w", t.Name, err)
+	}
+	if is, _ := channel.IsWithdrawn(t); is {
+		return nil
+	}
+	updated := t.DeepCopy()
+	if updated.Annotations == nil {
+		updated.Annotations = map[string]string{}
+	}
+	updated.Annotations[v1beta2.AnnotationWithdrawn] = text.Clip(fmt.Sprintf("ModuleRollout %s was halted: %s",
+		halted.Name,
+		halted.Status.Message), 256)
+	if err := p.Client.Patch(ctx, updated, client.MergeFrom(t), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		return fmt.Errorf("withdrawing ModuleTemplate %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// wayBack returns whether runtimes can be taken back from the version of a rollout, nil for one that goes back itself.
+func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
+	if r.Spec.IsBack() || r.Spec.From == "" {
+		return nil
+	}
+	w := &v1beta2.RolloutWayBack{To: r.Spec.From}
+	if err := p.goesBack(r.Spec.To, r.Spec.From); err != nil {
+		w.Message = text.Clip(err.Error(), 256)
+		return w
+	}
+	w.Declared = true
+	former := r.DeepCopy()
+	former.Spec.To = r.Spec.From
+	if b := p.preflight(ctx, former); b != nil {
+		w.Message = text.Clip(b.Message, 256)
+		return w
+	}
+	w.Verified, w.Message = true, "the former version can be installed; each API server checks the CRDs"
+	return w
 }
 
 // goesBack returns why going back to a lower version is not safe, or nil if it is.
@@ -303,6 +382,7 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 			return fmt.Errorf("reading ModuleRollout %s: %w", made.Name, err)
 		}
 		if existing.Spec.To != made.Spec.To || existing.Spec.From != made.Spec.From ||
+			existing.Spec.Urgency != made.Spec.Urgency ||
 			!existing.DeletionTimestamp.IsZero() {
 			return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
 				existing.Spec.From, existing.Spec.To)
@@ -320,6 +400,11 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 	}
 	p.event(made, corev1.EventTypeNormal, v1beta2.EventRolloutStarted,
 		fmt.Sprintf(note, made.Spec.Channel, made.Spec.Module, made.Spec.From, made.Spec.To))
+	if is := made.Spec.Urgency; is != "" {
+		metrics.RolloutsUrgent.WithLabelValues(string(is)).Inc()
+		p.event(made, corev1.EventTypeWarning, v1beta2.EventUrgentRollout, fmt.Sprintf("%s: %s", is,
+			made.Spec.UrgencyReason))
+	}
 	return nil
 }
 
@@ -333,11 +418,14 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 		return err
 	}
 	p.forget(r)
-	reason := v1beta2.EventRolloutSuperseded
-	if phase == v1beta2.RolloutEndedAborted {
+	reason, kind := v1beta2.EventRolloutSuperseded, corev1.EventTypeNormal
+	switch phase {
+	case v1beta2.RolloutEndedAborted:
 		reason = v1beta2.EventRolloutAborted
+	case v1beta2.RolloutTakenBack:
+		reason, kind = v1beta2.EventTakingBack, corev1.EventTypeWarning
 	}
-	p.event(r, corev1.EventTypeNormal, reason, why)
+	p.event(r, kind, reason, why)
 	return nil
 }
 
@@ -361,6 +449,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		in.Slots = 0
 		p.after(Period)
 	}
+	in.WayBack = p.wayBack(ctx, r)
 	hold, change := rollout.HoldOf(policy, r, p.now)
 	in.Hold = hold
 	p.after(change)
@@ -380,6 +469,10 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	}
 	if len(result.InFlight) > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
 		p.after(30 * time.Second) // gates, deadlines, and whatever a missed event was about
+	}
+	if s := &result.Status; s.Phase == v1beta2.RolloutHalted && r.Spec.TakesBack() && s.WayBack != nil &&
+		s.WayBack.Declared && r.Spec.State == v1beta2.RolloutRunning {
+		p.after(Period) // it is taken back
 	}
 	before := r.Status.DeepCopy()
 	if err := p.saveRollout(ctx, r, &result.Status); err != nil {

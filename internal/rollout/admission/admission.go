@@ -50,7 +50,7 @@ func Of(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.
 		if r.Mandatory {
 			of = v1beta2.MandatoryChannel
 		}
-		target, _ := release.Target(of)
+		target, _ := release.Current(of)
 		return turnOf(find, release, of, target, r)
 	}
 }
@@ -59,6 +59,11 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 	s := release.ChannelStatus(of)
 	if s != nil && s.TakingBack != "" && s.Version == target {
 		return turnBack(find.Rollout(s.Rollout), s, release.Name, r)
+	}
+	if s != nil && s.TakenBack != "" && s.Version == target && channel.IsLower(target, r.ManifestVersion) {
+		return waiting(r.ManifestVersion, release.Name, of, target, fmt.Sprintf(
+			"version %s was halted and taken back where it failed; this runtime keeps %s until the channel is moved to "+
+				"another version", s.TakenBack, r.ManifestVersion))
 	}
 	if s != nil && s.Version == target && s.Target != target && r.ManifestVersion != "" {
 		return waiting(keep(r, target), release.Name, of, target,
@@ -105,6 +110,7 @@ func turnBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module st
 	if r.ManifestVersion != s.Version && r.ManifestVersion != active.Spec.From {
 		return wait(fmt.Sprintf("ModuleRollout %s takes back %s only", active.Name, active.Spec.From))
 	}
+	is.IgnoreWindows = active.Spec.IgnoreWindows
 	is.IsBack, is.IsCorrection, is.RuntimeDeadline = true, true, RuntimeDeadline(active)
 	spec, status := &active.Spec, &active.Status
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
@@ -150,6 +156,7 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 	}
 	at := places.Of(r.Kyma, r.Labels)
 	is := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[at.Stage].Name,
+		IgnoreWindows:   spec.IgnoreWindows,
 		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion) ||
 			channel.IsLower(r.ManifestVersion, r.Installed)}
 	if most := spec.MaxDeferral.Duration; most > 0 {

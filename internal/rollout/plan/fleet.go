@@ -76,7 +76,7 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 
 // blocked resolves the module as if the turn of the runtime had come, and returns what blocks it.
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
-	target, _ := f.Release.Target(f.Channel)
+	target, _ := f.Release.Current(f.Channel)
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	turn := channel.Turn{Version: target, DeferUntil: f.DeferUntil,
 		IsBack: f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil}

@@ -1,0 +1,151 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/promotion"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
+)
+
+// notifyInterval is the time after which a webhook that did not answer is notified again.
+const notifyInterval = 5 * time.Minute
+
+// promote judges the promotions between the channels of the module, and records them in their next statuses. It returns
+// the promotions that move a channel now.
+func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []*v1beta2.ChannelStatus {
+	var moves []*v1beta2.ChannelStatus
+	next := p.release.DeepCopy()
+	next.Status.Channels = statuses
+	for i := range statuses {
+		s := &statuses[i]
+		is := promotion.Judge(promotion.Inputs{Release: next, Policies: p.policies, To: s.Channel, Now: p.now,
+			Template: func(version string) *v1beta2.ModuleTemplate {
+				return p.catalog.Template(channel.TemplateName(p.release.Name, version))
+			},
+			Owners: func() ([]string, error) { return p.ownersOf(ctx, s.Channel) },
+			Count: func(of, version string) (v1beta2.PromotionEvidence, error) {
+				return p.countReady(ctx, of,
+					version)
+			}})
+		p.after(is.Next)
+		was := s.Promotion
+		if is.Status != nil {
+			if from := next.ChannelStatus(is.Status.From); from != nil && from.ProvenAt.IsZero() && from.Version != "" {
+				from.ProvenAt = metav1.NewTime(p.now) // it is not known since when, so it counts from now on
+				p.after(Period)
+			}
+		}
+		if is.Status != nil && is.Status.State == v1beta2.PromotionProposed {
+			p.propose(ctx, s.Channel, was, is)
+		}
+		if is.Status != nil && is.Status.State == v1beta2.PromotionApplying {
+			moves = append(moves, s)
+		}
+		s.Promotion = is.Status
+	}
+	return moves
+}
+
+// countReady counts the runtimes in a channel that have a version.
+func (p *pass) countReady(ctx context.Context, of, version string) (v1beta2.PromotionEvidence, error) {
+	e := v1beta2.PromotionEvidence{Version: version}
+	runtimes, err := p.runtimes(ctx, of, time.Time{})
+	for i := range runtimes {
+		switch r := &runtimes[i]; {
+		case r.Ordered != version:
+		case r.IsReady && r.UnreachableSince.IsZero():
+			e.Ready++
+		case r.State == v1beta2.StateError:
+			e.Failed++
+		}
+	}
+	return e, err
+}
+
+// ownersOf reads the field managers that own the version of a channel. The cache does not have them.
+func (p *pass) ownersOf(ctx context.Context, of string) ([]string, error) {
+	if p.Live == nil {
+		return nil, nil
+	}
+	live := &v1beta2.ModuleReleaseMeta{}
+	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(p.release), live); err != nil {
+		return nil, fmt.Errorf("reading ModuleReleaseMeta %s: %w", p.release.Name, err)
+	}
+	if live.ResourceVersion != p.release.ResourceVersion {
+		return nil, fmt.Errorf("somebody has changed it a moment ago")
+	}
+	return promotion.Owners(live, of), nil
+}
+
+// propose records a new proposal: an event, and a request to the webhook.
+func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromotion, is promotion.Result) {
+	s := is.Status
+	if (was == nil || was.State != s.State || was.Version != s.Version) && p.Events != nil {
+		p.Events.Eventf(p.release, nil, corev1.EventTypeNormal, v1beta2.EventPromotionProposed, "Coordinate", "%s",
+			fmt.Sprintf(
+				"version %s has proven itself in channel %s: klm channel set %s %s %s", s.Version, s.From,
+				p.release.Name,
+				to, s.Version))
+	}
+	if is.Promotion.Webhook == nil || s.Notified == s.Version {
+		return
+	}
+	if was != nil {
+		s.WebhookError = was.WebhookError
+	}
+	key := p.release.Name + "/" + to
+	if wait := notifyInterval - p.now.Sub(p.notified[key]); wait > 0 && s.WebhookError != "" {
+		p.after(wait)
+		return
+	}
+	p.notified[key] = p.now
+	current, _ := p.release.ChannelVersion(to)
+	body, err := json.Marshal(map[string]any{"module": p.release.Name, "from": s.From, "to": to, "version": s.Version,
+		"current": current, "evidence": s.Evidence})
+	if err == nil {
+		var answer any
+		err = p.gates.do(ctx, http.MethodPost, is.Promotion.Webhook.URL, body, &answer)
+	}
+	if err != nil {
+		s.WebhookError = text.Clip(err.Error(), 256)
+		p.after(notifyInterval)
+		return
+	}
+	s.Notified, s.WebhookError = s.Version, ""
+}
+
+// applyPromotion moves a channel to the promoted version. It owns this one field, and its request is refused if
+// somebody
+// has changed the release since it was judged.
+func (p *pass) applyPromotion(ctx context.Context, s *v1beta2.ChannelStatus) error {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": p.release.Name, "namespace": p.release.Namespace,
+			"resourceVersion": p.release.ResourceVersion},
+		"spec": map[string]any{"channels": []any{map[string]any{"channel": s.Channel, "version": s.Promotion.Version}}},
+	}}
+	u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta))
+	if err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u),
+		client.FieldOwner(v1beta2.FieldOwnerPromotionPrefix+s.Channel), client.ForceOwnership); err != nil {
+		return fmt.Errorf("promoting version %s of module %s to channel %s: %w", s.Promotion.Version, p.release.Name,
+			s.Channel, err)
+	}
+	if p.Events != nil {
+		p.Events.Eventf(p.release, nil, corev1.EventTypeNormal, v1beta2.EventPromotionApplied, "Coordinate", "%s",
+			fmt.Sprintf(
+				"channel %s is moved to version %s, which has proven itself in channel %s", s.Channel,
+				s.Promotion.Version,
+				s.Promotion.From))
+	}
+	return nil
+}

@@ -1,0 +1,397 @@
+// Package promotion decides whether a version that has proven itself in one channel of a module is brought to the next
+// one.
+//
+// # Use
+//
+//	is := promotion.Judge(promotion.Inputs{Release: release, Policies: policies, To: "regular", …})
+//	if is.Status != nil { … is.Status.State, is.Status.Blockers … }
+//
+// # How it works
+//
+// The policy of a channel has at most one promotion into it, so no channel has two. Judge collects everything that
+// speaks against a promotion, so that people see all of it at once. The manager and klm call it with the same inputs.
+//
+// A move of the channel by a person to another version than the promoted one is a hold: it lasts until a person
+// releases it, also if the reasons for the move are long forgotten. A move to the promoted version is none.
+//
+// # What it does not do
+//
+// The package is pure: it moves no channel and counts no runtimes.
+package promotion
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// defaultAfter is the time for which a version must have been the proven one.
+const defaultAfter = 7 * 24 * time.Hour
+
+// countInterval is the time after which the runtimes are counted again.
+const countInterval = 10 * time.Minute
+
+// Inputs are the inputs of Judge.
+type Inputs struct {
+	// Release is the release of the module, with the next status of its channels.
+	Release *v1beta2.ModuleReleaseMeta
+	// Policies are all RolloutPolicies.
+	Policies []v1beta2.RolloutPolicy
+	// To is the name of the channel that may get another version.
+	To string
+	// Template returns the ModuleTemplate of a version, or nil.
+	Template func(version string) *v1beta2.ModuleTemplate
+	// Count counts the runtimes in a channel that have a version. It is called only if nothing else speaks against the
+	// promotion. Nil: those in the status are used.
+	Count func(channel, version string) (v1beta2.PromotionEvidence, error)
+	// Owners returns the field managers that own the version of the channel, see Owners. It is called only if nothing
+	// else speaks against the promotion, and its mode is Apply.
+	Owners func() ([]string, error)
+	// Now is the current time.
+	Now time.Time
+}
+
+// Result is the result of Judge.
+type Result struct {
+	// Status is the next state of the promotion, nil if the policy of the channel has none.
+	Status *v1beta2.ChannelPromotion
+	// Promotion is the promotion of the policy, nil if there is none.
+	Promotion *v1beta2.RolloutPromotion
+	// Next is the time after which Judge has to be called again without a change. 0: only after a change.
+	Next time.Duration
+}
+
+// judge is one call of Judge.
+type judge struct {
+	Inputs
+	next     *v1beta2.ChannelPromotion
+	blockers []v1beta2.RolloutBlocker
+	wait     time.Duration
+}
+
+// Judge returns the state of the promotion into a channel. These speak against it; all that do are blockers:
+//
+//	1  two policies are equally exact for the channel          PolicyConflict
+//	2  the channel it comes from does not exist                ChannelNotFound
+//	3  promotions lead from the channel back to it             PromotionCircle
+//	4  a person holds it                                       PromotionHeld
+//	5  one of the channels moves                               ChannelMoving
+//	6  the version is withdrawn, or has no template            VersionWithdrawn, TemplateNotFound
+//	7  it is not proven for long enough                        PromotionTooEarly
+//	8  the policy is suspended, or has a freeze (mode Apply)   RolloutSuspended, RolloutFrozen
+//	9  too few runtimes have it, or it fails in too many       NoEvidence, TooManyFailures
+//	10 another field manager owns the version (mode Apply)     PromotionNotOwned
+//
+// Rows 9 and 10 cost something, so they are asked only if nothing else speaks against it.
+func Judge(in Inputs) Result {
+	j := &judge{Inputs: in}
+	policy, err := rollout.PolicyFor(in.Policies, in.Release.Name, in.To)
+	to := in.Release.ChannelStatus(in.To)
+	if in.Release.IsMandatory() || to == nil {
+		return Result{}
+	}
+	was := to.Promotion
+	if err != nil {
+		if was == nil {
+			return Result{}
+		}
+		j.next = was.DeepCopy()
+		j.block(v1beta2.ReasonPolicyConflict, "", err.Error(), "correct the RolloutPolicies")
+		return j.result(was, v1beta2.PromotionWaiting, nil)
+	}
+	if policy == nil || policy.Spec.Promotion == nil || policy.Spec.Promotion.To != in.To {
+		return Result{}
+	}
+	p := policy.Spec.Promotion
+	j.next = &v1beta2.ChannelPromotion{From: p.From, Revision: to.Revision}
+	if was != nil {
+		j.next.Hold, j.next.Notified, j.next.Evidence = was.Hold.DeepCopy(), was.Notified, was.Evidence
+	}
+	from := in.Release.ChannelStatus(p.From)
+	if _, found := in.Release.ChannelVersion(p.From); !found || from == nil || from.Version == "" {
+		j.block(v1beta2.ReasonChannelNotFound, "ModuleReleaseMeta "+in.Release.Name,
+			fmt.Sprintf("module %s has no channel %s to promote from", in.Release.Name, p.From),
+			"add the channel, or exclude the module from RolloutPolicy "+policy.Name)
+	} else {
+		j.next.Version = from.Version
+	}
+	j.hold(to, was)
+	inSpec, _ := in.Release.ChannelVersion(in.To)
+	if v := j.next.Version; v != "" && !channel.IsLower(inSpec, v) {
+		j.blockers = nil
+		return j.result(was, v1beta2.PromotionUpToDate, p)
+	}
+	j.circle()
+	if j.next.Version != "" {
+		j.version(from, to, inSpec, p)
+		if p.Mode == v1beta2.PromotionApply {
+			j.freeze(policy)
+		}
+	}
+	if len(j.blockers) == 0 {
+		j.evidence(p)
+	}
+	if len(j.blockers) == 0 && p.Mode == v1beta2.PromotionApply {
+		j.owners()
+	}
+	switch {
+	case len(j.blockers) > 0:
+		return j.result(was, v1beta2.PromotionWaiting, p)
+	case p.Mode == v1beta2.PromotionApply:
+		return j.result(was, v1beta2.PromotionApplying, p)
+	}
+	return j.result(was, v1beta2.PromotionProposed, p)
+}
+
+func (j *judge) block(code, object, message, remedy string) {
+	j.blockers = append(j.blockers, v1beta2.RolloutBlocker{Code: code, Object: object, Message: message,
+		Remedy: remedy})
+}
+
+func (j *judge) after(d time.Duration) {
+	if d > 0 && (j.wait == 0 || d < j.wait) {
+		j.wait = d
+	}
+}
+
+// result completes the next state.
+func (j *judge) result(was *v1beta2.ChannelPromotion, state v1beta2.PromotionState,
+	p *v1beta2.RolloutPromotion) Result {
+	j.next.State, j.next.Blockers, j.next.Since = state, j.blockers, metav1.NewTime(j.Now)
+	if was != nil && was.State == state && was.Version == j.next.Version {
+		j.next.Since = was.Since
+	}
+	if state == v1beta2.PromotionUpToDate {
+		j.next.Evidence = nil
+	}
+	return Result{Status: j.next, Promotion: p, Next: j.wait}
+}
+
+// hold finds out whether a person holds the promotion.
+func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
+	if was != nil && len(to.History) > 0 {
+		last := to.History[len(to.History)-1]
+		isPromoted := last.Version == j.next.Version || last.Version == was.Version
+		if last.Revision > was.Revision && !isPromoted && last.By != v1beta2.FieldOwner {
+			j.next.Hold = &v1beta2.PromotionHold{Revision: last.Revision, Version: last.Version, By: last.By,
+				At: last.At}
+		}
+	}
+	order, err := OrderOf(j.Release, j.To)
+	if h := j.next.Hold; h != nil && order.Released >= h.Revision && err == nil {
+		j.next.Hold = nil
+	}
+	object := "ModuleReleaseMeta " + j.Release.Name
+	release := fmt.Sprintf("klm promotions release %s %s", j.Release.Name, j.To)
+	switch h := j.next.Hold; {
+	case err != nil:
+		j.block(v1beta2.ReasonPromotionHeld, object, err.Error(), "correct the annotation: "+release)
+	case order.Hold != "":
+		j.block(v1beta2.ReasonPromotionHeld, object, "a person holds it: "+order.Hold, release)
+	case h != nil:
+		j.block(v1beta2.ReasonPromotionHeld, object, fmt.Sprintf(
+			"the channel was moved to %s (revision %d), which is not the promoted version", h.Version, h.Revision),
+			release)
+	}
+}
+
+// circle finds out whether promotions lead from the channel back to it.
+func (j *judge) circle() {
+	path := []string{j.To}
+	for at := j.To; len(path) <= 32; {
+		policy, err := rollout.PolicyFor(j.Policies, j.Release.Name, at)
+		if err != nil || policy == nil || policy.Spec.Promotion == nil || policy.Spec.Promotion.To != at {
+			return
+		}
+		at = policy.Spec.Promotion.From
+		path = append(path, at)
+		if at == j.To {
+			slices.Reverse(path)
+			j.block(v1beta2.ReasonPromotionCircle, "RolloutPolicy "+policy.Name,
+				"promotions lead in a circle: "+strings.Join(path, " → "), "remove the promotion of one of the "+
+					"policies")
+			return
+		}
+	}
+}
+
+// version checks the channels and the version: rows 5 to 7.
+func (j *judge) version(from, to *v1beta2.ChannelStatus, inSpec string, p *v1beta2.RolloutPromotion) {
+	moves := func(s *v1beta2.ChannelStatus, spec string) bool {
+		return s.Rollout != "" || s.Target != spec && s.TakenBack != spec || s.Version != s.Target
+	}
+	fromSpec, _ := j.Release.ChannelVersion(p.From)
+	for _, c := range []struct {
+		name  string
+		moves bool
+	}{{p.From, moves(from, fromSpec)}, {j.To, moves(to, inSpec)}} {
+		if c.moves {
+			j.block(v1beta2.ReasonChannelMoving, "ModuleReleaseMeta "+j.Release.Name,
+				fmt.Sprintf("channel %s is being moved, or its move was aborted", c.name),
+				fmt.Sprintf("wait until its rollout is completed: klm rollout history %s %s", j.Release.Name, c.name))
+		}
+	}
+	version := j.next.Version
+	if t := j.Template(version); t == nil {
+		j.block(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+channel.TemplateName(j.Release.Name, version),
+			"version "+version+" has no ModuleTemplate", "publish it")
+	} else if is, why := channel.IsWithdrawn(t); is {
+		j.block(v1beta2.ReasonVersionWithdrawn, "ModuleTemplate "+t.Name,
+			fmt.Sprintf("version %s was withdrawn: %.128s", version, why), "move channel "+p.From+" to another version")
+	}
+	after := defaultAfter
+	if p.After != nil {
+		after = p.After.Duration
+	}
+	at := from.ProvenAt.Add(after)
+	if left := at.Sub(j.Now); from.ProvenAt.IsZero() || left > 0 {
+		j.after(left)
+		j.block(v1beta2.ReasonPromotionTooEarly, "", fmt.Sprintf("version %s is the proven one of channel %s since "+
+			"%s: not before %s",
+			version, p.From, from.ProvenAt.UTC().Format(time.RFC3339), at.UTC().Format(time.RFC3339)), "wait")
+	}
+}
+
+// freeze checks whether a rollout could begin: row 8.
+func (j *judge) freeze(policy *v1beta2.RolloutPolicy) {
+	held, change := rollout.HoldOf(policy, &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{
+		Namespace: j.Release.Namespace}}, j.Now)
+	j.after(change)
+	if held != nil {
+		j.blockers = append(j.blockers, *held)
+	}
+}
+
+// evidence checks the runtimes that have the version: row 9.
+func (j *judge) evidence(p *v1beta2.RolloutPromotion) {
+	if j.Count != nil {
+		counted, err := j.Count(p.From, j.next.Version)
+		if err != nil {
+			j.block(v1beta2.ReasonNoEvidence, "", "the runtimes cannot be counted: "+err.Error(), "wait")
+			j.after(countInterval)
+			return
+		}
+		j.next.Evidence = &counted
+	}
+	e := j.next.Evidence
+	if e == nil || e.Version != j.next.Version {
+		j.block(v1beta2.ReasonNoEvidence, "", "the manager has not counted the runtimes with "+j.next.Version+" yet",
+			"wait")
+		return
+	}
+	if need := max(1, p.If.MinRuntimes); e.Ready < need {
+		j.block(v1beta2.ReasonNoEvidence, "", fmt.Sprintf("version %s is Ready in %d runtimes of channel %s, and %d "+
+			"are needed",
+			e.Version, e.Ready, p.From, need), "wait")
+	}
+	if allowed := rollout.AllowedFailures(&v1beta2.RolloutStage{MaxFailures: p.If.MaxFailures},
+		int(e.Ready+e.Failed)); int(e.Failed) > allowed {
+		j.block(v1beta2.ReasonTooManyFailures, "", fmt.Sprintf("version %s fails in %d runtimes of channel %s, and "+
+			"%d are allowed",
+			e.Version, e.Failed, p.From, allowed), fmt.Sprintf("see klm status --module %s", j.Release.Name))
+	}
+	if len(j.blockers) > 0 {
+		j.after(countInterval)
+	}
+}
+
+// owners checks whether the manager may move the channel: row 10.
+func (j *judge) owners() {
+	owners, err := j.Owners()
+	if err != nil {
+		j.block(v1beta2.ReasonPromotionNotOwned, "ModuleReleaseMeta "+j.Release.Name, "its owner cannot be read: "+
+			err.Error(),
+			"wait")
+		j.after(countInterval)
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(owners), func(manager string) bool {
+		return manager == v1beta2.FieldOwnerClient || manager == v1beta2.FieldOwnerPromotionPrefix+j.To
+	})
+	if len(others) == 0 && len(owners) > 0 {
+		return
+	}
+	who := "it is not known which field manager owns"
+	if len(others) > 0 {
+		who = "field manager " + strings.Join(others, " and ") + " owns"
+	}
+	j.block(v1beta2.ReasonPromotionNotOwned, "ModuleReleaseMeta "+j.Release.Name, fmt.Sprintf(
+		"%s the version of channel %s, so the manager does not change it", who, j.To), fmt.Sprintf(
+		"move it to %s there, or once with klm channel set %s %s %s",
+		j.next.Version, j.Release.Name, j.To, j.next.Version))
+}
+
+// Order is what persons have ordered about the promotion into a channel.
+type Order struct {
+	// Hold is the reason for a hold, "" if nobody holds it.
+	Hold string
+	// Released is the revision up to which holds by moves are released.
+	Released int64
+}
+
+// Line returns the line of v1beta2.AnnotationPromotion for a channel.
+func (o Order) Line(channel string) string {
+	if o.Hold != "" {
+		return channel + " Hold: " + o.Hold
+	}
+	return fmt.Sprintf("%s Release %d", channel, o.Released)
+}
+
+// OrderOf returns what the annotation of a release orders about a channel. A line that cannot be read is an error; then
+// nothing is promoted.
+func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
+	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationPromotion]) {
+		line = strings.TrimSpace(line)
+		rest, found := strings.CutPrefix(line, channel+" ")
+		if !found {
+			continue
+		}
+		if reason, is := strings.CutPrefix(strings.TrimSpace(rest), "Hold:"); is && strings.TrimSpace(reason) != "" {
+			return Order{Hold: strings.TrimSpace(reason)}, nil
+		}
+		if number, is := strings.CutPrefix(strings.TrimSpace(rest), "Release "); is {
+			if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > 0 {
+				return Order{Released: n}, nil
+			}
+		}
+		return Order{}, fmt.Errorf("the annotation %s has the line %.128q, and \"%s Hold: REASON\" or \"%s Release "+
+			"REVISION\" is expected", v1beta2.AnnotationPromotion, line, channel, channel)
+	}
+	return Order{}, nil
+}
+
+// Owners returns the field managers that own the version of a channel in the spec of a release, sorted.
+func Owners(release *v1beta2.ModuleReleaseMeta, channel string) []string {
+	var all []string
+	key := fmt.Sprintf(`k:{"channel":%q}`, channel)
+	for i := range release.ManagedFields {
+		m := &release.ManagedFields[i]
+		if m.Subresource != "" || m.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Spec struct {
+				Channels map[string]json.RawMessage `json:"f:channels"`
+			} `json:"f:spec"`
+		}
+		if json.Unmarshal([]byte(m.FieldsV1.GetRawString()), &fields) != nil {
+			all = append(all, m.Manager) // it may own everything
+			continue
+		}
+		var entry map[string]json.RawMessage
+		if json.Unmarshal(fields.Spec.Channels[key], &entry) == nil && entry["f:version"] != nil {
+			all = append(all, m.Manager)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

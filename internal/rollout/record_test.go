@@ -1,0 +1,249 @@
+package rollout
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
+)
+
+// haltedChannel is a channel whose rollout from 1.0.0 to 2.0.0 is halted, in which a halt takes all runtimes back, and
+// whose versions all declare that.
+func haltedChannel() Channel {
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{
+			Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "2.0.0"}}}}
+	release.Status.Channels = []v1beta2.ChannelStatus{{Channel: "regular", Version: "1.0.0", Target: "2.0.0",
+		Revision: 2,
+		Rollout:  "mod-regular-r2", Policy: "p", History: []v1beta2.ChannelMove{{Revision: 2, Version: "2.0.0"}}}}
+	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
+		OnHalt: v1beta2.HaltTakeBack, Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
+	active := New(Move{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0", Revision: 2, Policy: policy})
+	active.Status.Phase, active.Status.HaltedAt = v1beta2.RolloutHalted, metav1.NewTime(start)
+	return Channel{Release: release, Name: "regular", Policy: policy, Active: active, Now: start.Add(time.Minute),
+		LastRevision: 2, Runtimes: []Runtime{{Kyma: "a", Ordered: "2.0.0"}, {Kyma: "b", Ordered: "1.0.0"}},
+		GoesBack: func(from, to string) error {
+			if channel.IsLower(to, from) {
+				return nil
+			}
+			return errors.New("not lower")
+		}}
+}
+
+// TestTakesBack: a halt takes runtimes back by itself only along an edge, only if the policy says so, and only if no
+// person has decided otherwise meanwhile.
+func TestTakesBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason     string
+		change     func(*Channel)
+		isBack     bool
+		onlyFailed bool
+		ended      v1beta2.RolloutPhase
+	}{
+		"TakeBack": {reason: "the policy says so", change: func(*Channel) {}, isBack: true,
+			ended: v1beta2.RolloutTakenBack},
+		"Failed": {reason: "only those that have failed", change: func(c *Channel) {
+			c.Active.Spec.OnHalt = v1beta2.HaltTakeBackFailed
+		}, isBack: true, onlyFailed: true, ended: v1beta2.RolloutTakenBack},
+		"Hold":    {reason: "a person decides", change: func(c *Channel) { c.Active.Spec.OnHalt = v1beta2.HaltHold }},
+		"Default": {reason: "likewise", change: func(c *Channel) { c.Active.Spec.OnHalt = "" }},
+		"NoEdge": {reason: "nobody knows whether it is safe", change: func(c *Channel) {
+			c.GoesBack = func(string, string) error { return errors.New("not declared") }
+		}},
+		"NotHalted": {reason: "it goes on", change: func(c *Channel) { c.Active.Status.HaltedAt = metav1.Time{} }},
+		"Paused": {reason: "a person looks at it", change: func(c *Channel) {
+			c.Active.Spec.State = v1beta2.RolloutPaused
+		}},
+		"Resumed": {reason: "a person lets it go on", change: func(c *Channel) {
+			c.Active.Spec.Resumptions = []v1beta2.RolloutResumption{{By: "ann", Reason: "known"}}
+		}},
+		"MovedOn": {reason: "a person has corrected it", change: func(c *Channel) {
+			c.Release.Spec.Channels[0].Version = "2.0.1"
+		}, ended: v1beta2.RolloutSuperseded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := haltedChannel()
+			c.change(&in)
+			is := Record(in)
+			if is.Ended != c.ended {
+				t.Errorf("%s: the rollout ends as %q, want %q", c.reason, is.Ended, c.ended)
+			}
+			back := is.Make != nil && is.Make.Spec.IsBack()
+			if back != c.isBack || (is.Withdraw == "2.0.0") != c.isBack ||
+				(is.Status.TakenBack == "2.0.0") != c.isBack {
+				t.Fatalf("%s: back %v, withdraws %q, taken back %q", c.reason, back, is.Withdraw, is.Status.TakenBack)
+			}
+			if back && (is.Make.Spec.OnlyFailed != c.onlyFailed || is.Make.Spec.From != "2.0.0" ||
+				is.Make.Spec.To != "1.0.0") {
+				t.Errorf("%s: %+v", c.reason, is.Make.Spec)
+			}
+		})
+	}
+}
+
+// TestTakenBack: after it was taken back, the version in spec is not asked again, until a person moves the channel on,
+// or sets it back.
+func TestTakenBack(t *testing.T) {
+	in := haltedChannel()
+	in.Active.Spec.OnHalt = v1beta2.HaltTakeBackFailed
+	first := Record(in)
+	in.Release.Status.Channels[0], in.Active = first.Status, first.Make
+	in.Runtimes[0].Rollout = "mod-regular-r2"
+	if again := Record(in); again.Make != nil || again.Ended != "" || again.Status.TakenBack != "2.0.0" {
+		t.Fatalf("while it is taken back: %+v", again)
+	}
+	in.Active.Status.Phase = v1beta2.RolloutCompleted
+	done := Record(in)
+	if done.Make != nil || done.Status.Rollout != "" || done.Status.Version != "1.0.0" ||
+		done.Status.TakenBack != "2.0.0" {
+		t.Fatalf("afterwards: %+v", done.Status)
+	}
+	in.Release.Status.Channels[0], in.Active = done.Status, nil
+	in.Release.Spec.Channels[0].Version = "1.0.0"
+	rest := Record(in)
+	if rest.Make == nil || !rest.Make.Spec.IsBack() || rest.Make.Spec.OnlyFailed || rest.Make.Spec.From != "2.0.0" ||
+		rest.Status.TakenBack != "" {
+		t.Errorf("a person sets the channel back: %+v", rest)
+	}
+	in.Release.Spec.Channels[0].Version = "2.0.1"
+	if on := Record(in); on.Make == nil || on.Make.Spec.IsBack() || on.Make.Spec.From != "1.0.0" ||
+		on.Status.TakenBack != "" {
+		t.Errorf("a person moves the channel on: %+v", on)
+	}
+	in.Release.Spec.Channels[0].Version = "1.0.0"
+	in.Runtimes[0].Ordered = "1.0.0"
+	if none := Record(in); none.Make != nil || none.Status.TakenBack != "" {
+		t.Errorf("nobody has it any more: %+v", none)
+	}
+}
+
+// TestBecomesUrgent: an urgency makes a rollout that runs again, and is no way past a pause or a halt.
+func TestBecomesUrgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason  string
+		change  func(*Channel)
+		urgency v1beta2.RolloutUrgency
+		isMade  bool
+	}{
+		"Emergency": {reason: "it runs", urgency: v1beta2.UrgencyEmergency, isMade: true},
+		"Hotfix":    {reason: "it runs", urgency: v1beta2.UrgencyHotfix, isMade: true},
+		"Normal":    {reason: "nothing was declared"},
+		"Same": {reason: "it is one already", urgency: v1beta2.UrgencyHotfix, change: func(c *Channel) {
+			c.Active.Spec.Urgency = v1beta2.UrgencyHotfix
+		}},
+		"Higher": {reason: "a hotfix becomes an emergency", urgency: v1beta2.UrgencyEmergency, isMade: true,
+			change: func(c *Channel) { c.Active.Spec.Urgency = v1beta2.UrgencyHotfix }},
+		"Lower": {reason: "nothing is won", urgency: v1beta2.UrgencyHotfix, change: func(c *Channel) {
+			c.Active.Spec.Urgency = v1beta2.UrgencyEmergency
+		}},
+		"Halted": {reason: "a person has to resume it", urgency: v1beta2.UrgencyEmergency, change: func(c *Channel) {
+			c.Active.Status.HaltedAt = metav1.NewTime(start)
+		}},
+		"Paused": {reason: "likewise", urgency: v1beta2.UrgencyEmergency, change: func(c *Channel) {
+			c.Active.Spec.State = v1beta2.RolloutPaused
+		}},
+		"Over": {reason: "it has ended", urgency: v1beta2.UrgencyEmergency, change: func(c *Channel) {
+			c.Active.Status.Phase = v1beta2.RolloutEndedAborted
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := haltedChannel()
+			in.Active.Spec.OnHalt, in.Active.Status = "", v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutSoaking}
+			if c.change != nil {
+				c.change(&in)
+			}
+			in.Urgency = urgency.Urgency{Is: c.urgency, Reason: "x"}
+			is := Record(in)
+			if made := is.Make != nil; made != c.isMade || made != (is.Ended == v1beta2.RolloutSuperseded) {
+				t.Fatalf("%s: made %v, ended %q", c.reason, made, is.Ended)
+			}
+			if c.isMade && (is.Make.Spec.Urgency != c.urgency || is.Make.Spec.Lineage != in.Active.Spec.Lineage ||
+				is.Make.Spec.Revision != 3 || is.Status.History[1].Urgency != c.urgency) {
+				t.Errorf("%s: %+v", c.reason, is.Make.Spec)
+			}
+		})
+	}
+}
+
+// TestOnlyFailed: runtimes in which the version works stay, those in which it fails are taken back, and one whose
+// update
+// is under way waits until it is known.
+func TestOnlyFailed(t *testing.T) {
+	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
+		Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
+	r := New(Move{Module: "mod", Channel: "regular", From: "2.0.0", To: "1.0.0", IsBack: true, OnlyFailed: true,
+		Policy: policy})
+	in := Inputs{Rollout: r, Now: start, Slots: -1, Runtimes: []Runtime{
+		{Kyma: "works", Ordered: "2.0.0", State: v1beta2.StateReady, IsReady: true, Since: start.Add(-time.Hour)},
+		{Kyma: "updates", Ordered: "2.0.0", State: v1beta2.StateProcessing, Since: start.Add(-time.Minute)},
+		{Kyma: "before", Ordered: "1.0.0", State: v1beta2.StateReady, IsReady: true},
+		{Kyma: "fails", Ordered: "2.0.0", State: v1beta2.StateError, Reason: v1beta2.ReasonObjectRefused},
+	}}
+	is, err := Advance(in)
+	if err != nil || len(is.Admitted) != 1 || is.Admitted[0] != "fails" || is.Status.Runtimes.InScope != 2 {
+		t.Fatalf("%v: admitted %q of %+v", err, is.Admitted, is.Status.Runtimes)
+	}
+	if len(is.Status.Blockers) != 1 || is.Next <= 0 || is.Next > 30*time.Minute {
+		t.Errorf("blockers %+v, next %s", is.Status.Blockers, is.Next)
+	}
+	in.Now = start.Add(time.Hour) // the deadline has passed, so the update has failed
+	in.Runtimes = in.Runtimes[1:2]
+	if is, err = Advance(in); err != nil || len(is.Admitted) != 1 {
+		t.Errorf("%v: after the deadline: admitted %q", err, is.Admitted)
+	}
+}
+
+// TestUrgentStages: an emergency leaves out soaks and gates, a hotfix what the policy allows, and neither a limit.
+func TestUrgentStages(t *testing.T) {
+	hour := metav1.Duration{Duration: time.Hour}
+	gates := []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}
+	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
+		Stages: []v1beta2.RolloutStage{{Name: "own", Percent: 10, Soak: hour, Gates: gates, MaxStartsPerMinute: 3},
+			{Name: "half", Percent: 50, Soak: metav1.Duration{Duration: time.Minute}}, {Name: "rest"}},
+		Hotfix: &v1beta2.RolloutHotfix{Soak: &metav1.Duration{Duration: 15 * time.Minute}}}}
+	for name, c := range map[string]struct {
+		reason  string
+		urgency v1beta2.RolloutUrgency
+		stages  []string
+		want    string // name, soak and number of gates of each stage
+	}{
+		"Normal":       {"nothing is left out", "", nil, "own 1h0m0s 1 half 1m0s 0 rest 0s 0"},
+		"Emergency":    {"no soaks and gates", v1beta2.UrgencyEmergency, nil, "own 0s 0 half 0s 0 rest 0s 0"},
+		"Hotfix":       {"a soak is never longer", v1beta2.UrgencyHotfix, nil, "own 15m0s 1 half 1m0s 0 rest 0s 0"},
+		"HotfixStages": {"only these", v1beta2.UrgencyHotfix, []string{"rest", "own"}, "own 15m0s 1 rest 0s 0"},
+		"EmergencyStages": {"they are for hotfixes", v1beta2.UrgencyEmergency, []string{"rest"},
+			"own 0s 0 half 0s 0 rest 0s 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := policy.DeepCopy()
+			p.Spec.Hotfix.Stages = c.stages
+			r := New(Move{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0", Policy: p, Fleet: 100,
+				Urgency: urgency.Urgency{Is: c.urgency, Reason: "x"}})
+			var got []string
+			for _, s := range r.Spec.Stages {
+				got = append(got, s.Name, s.Soak.Duration.String(), string(rune('0'+len(s.Gates))))
+			}
+			if is := strings.Join(got, " "); is != c.want {
+				t.Errorf("%s: %s, want %s", c.reason, is, c.want)
+			}
+			if r.Spec.Stages[0].Name == "own" && r.Spec.Stages[0].MaxStartsPerMinute != 3 {
+				t.Errorf("%s: a limit is left out", c.reason)
+			}
+			if last := r.Spec.Stages[len(r.Spec.Stages)-1]; last.Ranks != 65536 {
+				t.Errorf("%s: the last stage is not for all others: %+v", c.reason, last)
+			}
+		})
+	}
+	p := policy.DeepCopy()
+	p.Spec.Hotfix = nil
+	r := New(Move{Policy: p, Urgency: urgency.Urgency{Is: v1beta2.UrgencyHotfix, Reason: "x"}})
+	if len(r.Spec.Stages) != 3 || r.Spec.Stages[0].Soak != hour {
+		t.Errorf("a policy without hotfix is shortened: %+v", r.Spec.Stages)
+	}
+}

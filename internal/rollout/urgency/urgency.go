@@ -1,0 +1,151 @@
+// Package urgency reads and writes how urgent the moves of channels are, and decides what an urgent rollout leaves out.
+//
+// # Use
+//
+//	is, err := urgency.Of(release, "regular", "2.0.1")  // of the move of a channel to a version
+//	value := urgency.SetLine(value, "regular", is.Line("regular", "2.0.1"))
+//
+// # How it works
+//
+// The annotation v1beta2.AnnotationUrgency of a ModuleReleaseMeta has a line for each channel. A line counts for one
+// move to the version that it names: the coordinator records the line that it has used.
+//
+// # What it does not do
+//
+// Who may declare an emergency is decided by the API server. What a policy freezes is decided by package rollout.
+package urgency
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// maxUrgencyReason is the number of characters of a reason.
+const maxUrgencyReason = 1024
+
+// ignoreWindows is the word in a line of the annotation that lets updates ignore maintenance windows.
+const ignoreWindows = "ignoreWindows"
+
+// Urgency is how urgent one move of a channel is. The zero value is a normal move.
+type Urgency struct {
+	// Is is UrgencyHotfix or UrgencyEmergency, or "" for a normal move.
+	Is v1beta2.RolloutUrgency
+	// Reason is the reason, for users.
+	Reason string
+	// IgnoreWindows means that updates do not wait for maintenance windows.
+	IgnoreWindows bool
+}
+
+// Line returns the line of v1beta2.AnnotationUrgency for a move of a channel to a version.
+func (u Urgency) Line(channel, version string) string {
+	words := []string{channel, version, string(u.Is)}
+	if u.IgnoreWindows {
+		words = append(words, ignoreWindows)
+	}
+	return strings.Join(words, " ") + ": " + u.Reason
+}
+
+// Check returns why an urgency is not valid, or nil.
+func (u Urgency) Check() error {
+	switch {
+	case u.Is != v1beta2.UrgencyHotfix && u.Is != v1beta2.UrgencyEmergency:
+		return fmt.Errorf("the urgency is %q, and %s or %s is expected", u.Is, v1beta2.UrgencyHotfix,
+			v1beta2.UrgencyEmergency)
+	case strings.TrimSpace(u.Reason) == "" || strings.ContainsAny(u.Reason, "\r\n"):
+		return fmt.Errorf("the reason after the colon must be one line of text")
+	case len(u.Reason) > maxUrgencyReason:
+		return fmt.Errorf("the reason has more than %d characters", maxUrgencyReason)
+	case u.IgnoreWindows && u.Is != v1beta2.UrgencyEmergency:
+		return fmt.Errorf("only an emergency may ignore maintenance windows")
+	}
+	return nil
+}
+
+// SetLine returns the value of an annotation that has a line for each channel, with another line of a channel. line
+// is "" for none. The result is "" if no line is left.
+func SetLine(value, channel, line string) string {
+	var kept []string
+	for l := range strings.Lines(value) {
+		if l = strings.TrimSpace(l); l != "" && strings.Fields(l)[0] != channel {
+			kept = append(kept, l)
+		}
+	}
+	if line != "" {
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "\n")
+}
+
+// Lines returns the lines of a release about a channel.
+func Lines(release *v1beta2.ModuleReleaseMeta, channel string) []string {
+	var all []string
+	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationUrgency]) {
+		about, _, _ := strings.Cut(line, ":")
+		if words := strings.Fields(about); len(words) > 0 && words[0] == channel {
+			all = append(all, strings.TrimSpace(line))
+		}
+	}
+	return all
+}
+
+// LineOf returns the line of a release about a move of a channel to a version, "" if there is none.
+func LineOf(release *v1beta2.ModuleReleaseMeta, channel, version string) string {
+	for _, line := range Lines(release, channel) {
+		about, _, _ := strings.Cut(line, ":")
+		if words := strings.Fields(about); len(words) > 1 && words[1] == version {
+			return line
+		}
+	}
+	return ""
+}
+
+// Of returns how urgent the release says that the move of a channel to a version is. A line counts for one move:
+// one that was used before says nothing about another move to the same version. A line that cannot be read is an error;
+// then nothing may move.
+func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, error) {
+	line := LineOf(release, channel, version)
+	if s := release.ChannelStatus(channel); line == "" || s != nil && s.UsedUrgency == line {
+		return Urgency{}, nil
+	}
+	if len(Lines(release, channel)) > 1 {
+		return Urgency{}, fmt.Errorf("the annotation %s of ModuleReleaseMeta %s has several lines about channel %s: keep one",
+			v1beta2.AnnotationUrgency, release.Name, channel)
+	}
+	about, reason, _ := strings.Cut(line, ":")
+	u, words := Urgency{Reason: strings.TrimSpace(reason)}, strings.Fields(about)[2:]
+	if len(words) > 0 {
+		u.Is, words = v1beta2.RolloutUrgency(words[0]), words[1:]
+	}
+	if len(words) > 0 && words[0] == ignoreWindows {
+		u.IgnoreWindows, words = true, words[1:]
+	}
+	err := u.Check()
+	if err == nil && len(words) > 0 {
+		err = fmt.Errorf("%q is not expected before the colon", strings.Join(words, " "))
+	}
+	if err != nil {
+		return Urgency{}, fmt.Errorf("the annotation %s of ModuleReleaseMeta %s has the line %.128q: %w",
+			v1beta2.AnnotationUrgency, release.Name, line, err)
+	}
+	return u, nil
+}
+
+// Shorten leaves out what an urgent rollout does not need in a stage: an emergency soaks and gates, a hotfix what the
+// policy allows. It reports whether the rollout has the stage at all. Limits and evidence are never left out.
+func Shorten(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) bool {
+	switch {
+	case is == v1beta2.UrgencyEmergency:
+		s.Soak, s.Gates = metav1.Duration{}, nil
+	case is == v1beta2.UrgencyHotfix && hotfix != nil:
+		if hotfix.Soak != nil {
+			s.Soak.Duration = min(s.Soak.Duration, max(0, hotfix.Soak.Duration))
+		}
+		return len(hotfix.Stages) == 0 || slices.Contains(hotfix.Stages, s.Name)
+	}
+	return true
+}
