@@ -51,7 +51,7 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 	objects = append(objects, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 		Name: "keda-2.0.0"}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda", Version: "2.0.0"}})
 	f := &fleet{T: t}
-	f.control = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	f.control = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithReturnManagedFields().
 		WithStatusSubresource(&v1beta2.ModuleReleaseMeta{}, &v1beta2.ModuleRollout{}, &v1beta2.Manifest{}).
 		WithIndex(&v1beta2.Manifest{}, moduleIndex, func(o client.Object) []string {
 			return []string{o.(*v1beta2.Manifest).ModuleName()}

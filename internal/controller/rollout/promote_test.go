@@ -1,0 +1,157 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// promoted returns a fleet in which version 2.0.0 of channel fast may be promoted to regular, and the channels as a
+// manager has written them.
+func promoted(t *testing.T, mode v1beta2.PromotionMode, webhook string) *fleet {
+	t.Helper()
+	all := objects(2)
+	release := all[0].(*v1beta2.ModuleReleaseMeta)
+	release.Spec.Channels = []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}
+	m := all[4].(*v1beta2.Manifest) // of runtime-1, which follows channel fast
+	m.Labels[v1beta2.LabelChannel] = "fast"
+	m.Spec.Version, m.Status = "2.0.0", manifestStatus("2.0.0", v1beta2.StateReady)
+	policy := onePolicy()
+	policy.Spec.Channels = []string{"regular"}
+	policy.Spec.Promotion = &v1beta2.RolloutPromotion{From: "fast", To: "regular", Mode: mode,
+		After: &metav1.Duration{Duration: -time.Second}}
+	if webhook != "" {
+		policy.Spec.Promotion.Webhook = &v1beta2.WebhookGate{URL: webhook}
+	}
+	f := newFleet(t, append(all, policy)...)
+	f.Live = f.control
+	return f
+}
+
+// own writes the channels of the release as a field manager.
+func (f *fleet) own(manager, fast, regular string) {
+	f.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "keda", "namespace": namespace},
+		"spec": map[string]any{"channels": []any{map[string]any{"channel": "fast", "version": fast},
+			map[string]any{"channel": "regular", "version": regular}}}}}
+	u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta))
+	if err := f.control.Apply(f.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(manager),
+		client.ForceOwnership); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fleet) promotion() *v1beta2.ChannelPromotion {
+	f.Helper()
+	p := f.status().Promotion
+	if p == nil {
+		f.Fatal("channel regular has no promotion")
+	}
+	return p
+}
+
+// TestPropose: a proposal is an event and one request to the webhook, and moves nothing.
+func TestPropose(t *testing.T) {
+	requests, code := 0, http.StatusServiceUnavailable
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer hook.Close()
+	f := promoted(t, v1beta2.PromotionPropose, hook.URL+"/hook")
+	recorder := events.NewFakeRecorder(10)
+	f.Events = recorder
+	f.own("argocd", "2.0.0", "1.0.0") // an owner does not matter
+	f.pass()
+	if p := f.promotion(); p.State != v1beta2.PromotionProposed || p.WebhookError == "" || requests > 0 {
+		t.Fatalf("the address is not allowed: %+v, %d requests", p, requests)
+	}
+	if len(recorder.Events) != 1 {
+		t.Errorf("%d events", len(recorder.Events))
+	}
+	f.gates.Allow = []string{hook.URL}
+	clear(f.notified)
+	f.pass()
+	if p := f.promotion(); p.WebhookError == "" || requests != 1 {
+		t.Fatalf("the webhook does not work: %+v, %d requests", p, requests)
+	}
+	code = http.StatusOK
+	clear(f.notified)
+	f.pass()
+	if p := f.promotion(); p.Notified != "2.0.0" || p.WebhookError != "" || requests != 2 {
+		t.Fatalf("it works: %+v, %d requests", p, requests)
+	}
+	before := f.release(t.Context())
+	f.pass()
+	if is := f.release(t.Context()); is.ResourceVersion != before.ResourceVersion || requests != 2 ||
+		is.Spec.Channels[1].Version != "1.0.0" && is.Spec.Channels[0].Version != "1.0.0" {
+		t.Errorf("a proposal is repeated, or moves something: %d requests, %+v", requests, is.Spec)
+	}
+}
+
+// TestApply: the manager applies the one entry if klm owns it; that of another owner is not changed, and the reason is
+// named.
+func TestApply(t *testing.T) {
+	f := promoted(t, v1beta2.PromotionApply, "")
+	f.own("argocd", "2.0.0", "1.0.0")
+	f.pass()
+	if p := f.promotion(); p.State != v1beta2.PromotionWaiting || p.Blockers[0].Code != v1beta2.ReasonPromotionNotOwned {
+		t.Fatalf("owned by another: %+v", p)
+	}
+	if v, _ := f.release(t.Context()).ChannelVersion("regular"); v != "1.0.0" {
+		t.Fatalf("it is moved to %s", v)
+	}
+	f = promoted(t, v1beta2.PromotionApply, "")
+	f.own("klm", "2.0.0", "1.0.0")
+	f.Live = ownedByKlm{f.control}
+	var sent []client.ApplyOption
+	var body *unstructured.Unstructured
+	f.Client = interceptor.NewClient(f.control.(client.WithWatch), interceptor.Funcs{Apply: func(_ context.Context,
+		_ client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+		data, err := json.Marshal(o)
+		body = &unstructured.Unstructured{}
+		sent = options
+		return errors.Join(err, json.Unmarshal(data, &body.Object))
+	}})
+	f.pass()
+	if p := f.promotion(); p.State != v1beta2.PromotionApplying || body == nil {
+		t.Fatalf("%+v, sent %v", p, body)
+	}
+	channels, _, _ := unstructured.NestedSlice(body.Object, "spec", "channels")
+	want := []any{map[string]any{"channel": "regular", "version": "2.0.0"}}
+	if diff := cmp.Diff(want, channels); diff != "" || body.GetResourceVersion() != f.release(t.Context()).ResourceVersion ||
+		len(body.Object["spec"].(map[string]any)) != 1 {
+		t.Errorf("the request is %v: -want +got:\n%s", body.Object, diff)
+	}
+	o := client.ApplyOptions{}
+	o.ApplyOptions(sent)
+	if o.FieldManager != "lifecycle-manager-promotion-regular" || o.Force == nil || !*o.Force {
+		t.Errorf("options %+v", o)
+	}
+}
+
+// ownedByKlm reads releases whose channel regular klm owns. The fake API server does not know that channels have keys.
+type ownedByKlm struct{ client.Reader }
+
+func (r ownedByKlm) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	err := r.Reader.Get(ctx, key, o, options...)
+	o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "klm", FieldsV1: metav1.NewFieldsV1(
+		`{"f:spec":{"f:channels":{"k:{\"channel\":\"regular\"}":{"f:version":{}}}}}`)}})
+	return err
+}
