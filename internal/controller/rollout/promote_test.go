@@ -111,7 +111,8 @@ func TestApply(t *testing.T) {
 	f := promoted(t, v1beta2.PromotionApply, "")
 	f.own("argocd", "2.0.0", "1.0.0")
 	f.pass()
-	if p := f.promotion(); p.State != v1beta2.PromotionWaiting || p.Blockers[0].Code != v1beta2.ReasonPromotionNotOwned {
+	if p := f.promotion(); p.State != v1beta2.PromotionWaiting ||
+		p.Blockers[0].Code != v1beta2.ReasonPromotionNotOwned {
 		t.Fatalf("owned by another: %+v", p)
 	}
 	if v, _ := f.release(t.Context()).ChannelVersion("regular"); v != "1.0.0" {
@@ -135,7 +136,8 @@ func TestApply(t *testing.T) {
 	}
 	channels, _, _ := unstructured.NestedSlice(body.Object, "spec", "channels")
 	want := []any{map[string]any{"channel": "regular", "version": "2.0.0"}}
-	if diff := cmp.Diff(want, channels); diff != "" || body.GetResourceVersion() != f.release(t.Context()).ResourceVersion ||
+	if diff := cmp.Diff(want, channels); diff != "" ||
+		body.GetResourceVersion() != f.release(t.Context()).ResourceVersion ||
 		len(body.Object["spec"].(map[string]any)) != 1 {
 		t.Errorf("the request is %v: -want +got:\n%s", body.Object, diff)
 	}
