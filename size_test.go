@@ -22,7 +22,9 @@ var largePackages = map[string]string{
 		"their own are below it",
 	"internal/runtimes": "the life of a connection: credential, owner, circuit breaker, watches and subscribers; its " +
 		"parts share one lock",
-	"api/v1beta2":    "types with their documentation, which is most of the text",
+	"internal/rollout": "one pure state machine: record, decision, verdict and report share the status of one rollout; " +
+		"parts without it are packages below",
+	"api/v1beta2": "types with their documentation, which is most of the text",
 }
 
 // maxReconcileFields limits the fields of a struct that one reconcile carries from step to step.

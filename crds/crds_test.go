@@ -286,9 +286,12 @@ func TestCreate(t *testing.T) {
 		"PolicyFreezeDate": {"a date has no time zone", "RolloutPolicy",
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18', " +
 				"to: '2027-01-04T00:00:00Z'}]}}", []string{"spec.freezes[0].from"}},
-		"PolicyFreezeExcept": {"only the way back is known", "RolloutPolicy",
+		"PolicyFreezeExcept": {"hotfixes, emergencies and ways back may go on", "RolloutPolicy",
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
-				"to: '2027-01-04T00:00:00Z', except: [Hotfix]}]}}", []string{"spec.freezes[0].except[0]"}},
+				"to: '2027-01-04T00:00:00Z', except: [Hotfix, Emergency, Back]}]}}", nil},
+		"PolicyFreezeExceptOther": {"nothing else is known", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2026-12-18T00:00:00Z', " +
+				"to: '2027-01-04T00:00:00Z', except: [Forward]}]}}", []string{"spec.freezes[0].except[0]"}},
 
 		// v1alpha1: samples of 2022, as they were written
 		"OldKymaComponents": {"the first release", "Kyma/v1alpha1",

@@ -91,7 +91,7 @@ func TestFormerDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, n := newFlags(), 0
-	row := regexp.MustCompile(`(?m)^\| (`+"`--[^|]+`"+`) \| the defaults are (.+) instead of .* \|$`)
+	row := regexp.MustCompile(`(?m)^\| (` + "`--[^|]+`" + `) \| the defaults are (.+) instead of .* \|$`)
 	for _, m := range row.FindAllStringSubmatch(string(guide), -1) {
 		names := regexp.MustCompile("`--([^`]+)`").FindAllStringSubmatch(m[1], -1)
 		values := strings.FieldsFunc(strings.ReplaceAll(m[2], " and ", ", "), func(r rune) bool {

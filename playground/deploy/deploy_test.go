@@ -207,7 +207,7 @@ func TestDeploy(t *testing.T) {
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
 		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run") // with the values of before
-		if code != 0 || !strings.Contains(out, "nothing would change") || // in particular, v1alpha1 stays served
+		if code != 0 || !strings.Contains(out, "nothing would change") ||                 // in particular, v1alpha1 stays served
 			!strings.Contains(out, "keep     value shards: 64") {
 			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}

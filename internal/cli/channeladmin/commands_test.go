@@ -249,10 +249,10 @@ func TestStages(t *testing.T) {
 		"PlanEmergency": {fixture.Case{Reason: "no soaks and no gates", Args: "plan sample regular 2.0.0 " +
 			`--urgency=emergency --reason=leak --ignore-windows`,
 			Want: []string{"It is an emergency: it has no soaks and no gates, and does not wait for maintenance windows. " +
-				"Reason: leak", "rest    all others   0          0       0           -         1           0          at once"}},
+				"Reason: leak", "rest    all others   0          0       0           -         1           0          Sat 1 Aug 12:02"}},
 			[]client.Object{policy}, nil},
 		"PlanHotfix": {fixture.Case{Reason: "the policy has nothing to shorten", Args: "plan sample regular 2.0.0 " +
-			"--urgency=hotfix --reason=leak", Want: []string{"It is a hotfix", "after 60m"}},
+			"--urgency=hotfix --reason=leak", Want: []string{"It is a hotfix", "observed for 60m, go: approval by 2"}},
 			[]client.Object{policy}, nil},
 		"Emergency": {fixture.Case{Reason: "the question says what is left out", Args: set + "--urgency=Emergency " +
 			"--reason=leak", Input: "n\n", Code: console.ExitFailed,

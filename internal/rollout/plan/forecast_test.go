@@ -77,7 +77,7 @@ func moveBy(p *v1beta2.RolloutPolicy) *v1beta2.ModuleRollout {
 // TestForecast: when runtimes begin, by windows, freezes and limits.
 func TestForecast(t *testing.T) {
 	saturday := time.Date(2026, 11, 7, 2, 0, 0, 0, time.UTC)
-	freeze := func(from, to time.Time, except ...v1beta2.RolloutDirection) func(*v1beta2.RolloutPolicySpec) {
+	freeze := func(from, to time.Time, except ...v1beta2.FreezeException) func(*v1beta2.RolloutPolicySpec) {
 		return func(s *v1beta2.RolloutPolicySpec) {
 			s.Freezes = []v1beta2.RolloutFreeze{{Name: "f", From: metav1.NewTime(from), To: metav1.NewTime(to),
 				Except: except}}
@@ -123,7 +123,7 @@ func TestForecast(t *testing.T) {
 		"FreezeInThePast": {reason: "it is over", region: func(int) string { return "" }, first: now,
 			policy: freeze(now.Add(-2*time.Hour), now.Add(-time.Hour)), ends: now.Add(4 * AssumedUpdate)},
 		"FreezeExceptBack": {reason: "this one is not a way back", region: func(int) string { return "" },
-			policy: freeze(now.Add(-time.Hour), now.Add(time.Hour), v1beta2.RolloutBack), first: now.Add(time.Hour),
+			policy: freeze(now.Add(-time.Hour), now.Add(time.Hour), v1beta2.ExceptBack), first: now.Add(time.Hour),
 			ends: now.Add(time.Hour + 4*AssumedUpdate), hold: v1beta2.ReasonRolloutFrozen},
 		"Suspended": {reason: "as if it went on now, and it says so", region: func(int) string { return "" },
 			policy: func(s *v1beta2.RolloutPolicySpec) { s.Suspend = true }, first: now,
