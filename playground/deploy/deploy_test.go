@@ -206,8 +206,9 @@ func TestDeploy(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
-		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run") // with the values of before
-		if code != 0 || !strings.Contains(out, "nothing would change") ||                 // in particular, v1alpha1 stays served
+		// With the values of before; in particular, v1alpha1 stays served.
+		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run")
+		if code != 0 || !strings.Contains(out, "nothing would change") ||
 			!strings.Contains(out, "keep     value shards: 64") {
 			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}
