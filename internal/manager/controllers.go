@@ -91,7 +91,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 	}
 	fleet := mgr.GetCache()
 	if f.keeper != nil { // the cache of a replica has only its own shards; the coordinator of rollouts needs all
-		fleet, err = newOwnCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim})
+		fleet, err = newOwnCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim()})
 		if err != nil {
 			return all, err
 		}

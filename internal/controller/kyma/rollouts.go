@@ -109,8 +109,10 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 				before.Rollout == c.Rollout && before.TakingBack == c.TakingBack {
 				continue
 			}
-			if before != nil && before.Policy != "" && c.Policy == "" {
-				r.catalog.Invalidate() // runtimes without a turn get the catalog copy now
+			if c.Policy == "" {
+				r.catalog.Invalidate() // nothing moves in stages any more: the other runtimes get the catalog copy now
+			} else {
+				r.catalog.InvalidateLater()
 			}
 			r.enqueueOthers(ctx, is.Name, c)
 			if c.Rollout != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -237,11 +238,20 @@ func (n *run) syncCatalog(ctx context.Context) error {
 }
 
 func (n *run) catalogTarget() catalog.Target {
-	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, RecordDigest: n.recordCatalogDigest}
+	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.resolves,
+		RecordDigest: n.recordCatalogDigest}
 	if n.remote != nil {
 		t.Digest = n.remote.Annotations[v1beta2.AnnotationCatalogDigest]
 	}
 	return t
+}
+
+// resolves reports whether a module in a channel gets a version in this runtime, perhaps after other versions.
+func (n *run) resolves(module, of, version string) bool {
+	return slices.ContainsFunc(n.modules, func(m plan.Module) bool {
+		d := m.Decision
+		return m.IsRequested && d.Module == module && d.Channel == of && (d.Version == version || d.Goal == version)
+	})
 }
 
 // recordCatalogDigest writes the digest of the catalog copy in the runtime into an annotation of the Kyma in the

@@ -179,12 +179,12 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 	return requests
 }
 
-// onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled,
-// at most once in Period.
+// onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled:
+// after the first change at once, so that a failure halts a rollout without a delay, and then at most once in Period.
 func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
 	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		for _, module := range r.activeModulesOf(o) {
-			q.AddAfter(r.requestFor(module), Period)
+			q.AddAfter(r.requestFor(module), r.untilPass(module))
 		}
 	}
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
@@ -273,6 +273,13 @@ func (r *Reconciler) endAll(ctx context.Context, module string) error {
 		}
 	}
 	return nil
+}
+
+// untilPass returns the time until the next reconcile of a module may begin.
+func (r *Reconciler) untilPass(module string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
 // pace returns how long a reconcile of a module has to wait, so that there is at most one in Period while a rollout is

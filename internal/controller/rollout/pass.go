@@ -34,6 +34,7 @@ type pass struct {
 	rollouts []v1beta2.ModuleRollout // those of the module
 	others   []string                // names of the active staged rollouts of other modules
 	catalog  channel.Catalog
+	failed   func() error // why a read of the catalog has failed; nil: none has
 	kymas    map[string]*v1beta2.Kyma
 }
 
@@ -70,6 +71,9 @@ func (p *pass) run(ctx context.Context) error {
 	p.setActive(p.release.Name, active)
 	moves := p.promote(ctx, statuses)
 	next.Channels, next.Withdrawn = statuses, p.withdrawn()
+	if err := p.failed(); err != nil {
+		return err
+	}
 	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
 	if len(moves) > 0 && loop.Equal(&p.release.Status, next) { // the status states what follows before it happens
 		return p.applyPromotion(ctx, moves[0])
@@ -144,11 +148,8 @@ func (p *pass) read(ctx context.Context) error {
 			p.others = append(p.others, r.Name)
 		}
 	}
-	var failed func() error
-	p.catalog, failed = p.Catalog(ctx)
-	if err := failed(); err != nil {
-		return err
-	}
+	catalog, failed := p.Catalog(ctx)
+	p.catalog, p.failed = catalog.Remember(), failed
 	return nil
 }
 
@@ -200,6 +201,9 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
 		Active: p.rollout(was.Rollout), Runtimes: runtimes, GoesBack: p.goesBack, LastRevision: p.lastRevision(of),
 		Now: p.now})
+	if err := p.failed(); err != nil {
+		return s, "", "", err
+	}
 	if conflict != nil && recorded.Make != nil { // a rollout that is under way goes on with its own stages
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
@@ -460,6 +464,9 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	result, err := rollout.Advance(in)
 	if err != nil {
 		return p.refuse(ctx, r, err)
+	}
+	if err := p.failed(); err != nil {
+		return nil, err
 	}
 	p.foresee(ctx, r, &result.Status, policy, runtimes)
 	p.setFlight(r, result.InFlight)

@@ -269,7 +269,7 @@ func TestRefusedRequest(t *testing.T) {
 			k := all[1].(*v1beta2.Kyma)
 			k.Annotations = map[string]string{v1beta2.AnnotationLastRequest: c.request}
 			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "keda", Channel: "regular", Reason: c.reason}}
-			if slim, err := Slim(k); err != nil || slim.(*v1beta2.Kyma).Status.Modules[0].Reason != c.reason {
+			if slim, err := Slim()(k); err != nil || slim.(*v1beta2.Kyma).Status.Modules[0].Reason != c.reason {
 				t.Fatalf("the cache of the fleet has not what is needed: %v, %v", slim, err)
 			}
 			f := newFleet(t, all...)

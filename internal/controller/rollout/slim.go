@@ -1,22 +1,34 @@
 package rollout
 
 import (
+	"maps"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 )
 
-// Slim removes from a Kyma or Manifest what the coordinator does not need, so that the cache of a whole fleet stays
-// small.
-func Slim(raw any) (any, error) {
+// Slim returns a transformation for the cache of a whole fleet. It removes from Kymas and Manifests what the coordinator
+// does not need, and stores equal values once. TestSlim measures what is left.
+func Slim() toolscache.TransformFunc {
+	share := dedup.Transform()
+	return func(raw any) (any, error) { return share(slim(raw)) }
+}
+
+// slim removes what the coordinator does not need.
+func slim(raw any) any {
 	switch o := raw.(type) {
 	case *v1beta2.Manifest:
-		o.ManagedFields, o.OwnerReferences = nil, nil
+		slimMetadata(&o.ObjectMeta)
+		o.Labels = ours(o.Labels)
 		o.Spec = v1beta2.ManifestSpec{Version: o.Spec.Version, Target: o.Spec.Target}
 		o.Status = v1beta2.ManifestStatus{State: o.Status.State, Version: o.Status.Version,
 			ObservedGeneration: o.Status.ObservedGeneration, Conditions: readyOf(o.Status.Conditions)}
 	case *v1beta2.Kyma:
-		o.ManagedFields, o.OwnerReferences = nil, nil
+		slimMetadata(&o.ObjectMeta)
 		modules := make([]v1beta2.ModuleStatus, len(o.Status.Modules))
 		for i, m := range o.Status.Modules {
 			modules[i] = v1beta2.ModuleStatus{Name: m.Name, Channel: m.Channel, Reason: m.Reason}
@@ -24,7 +36,19 @@ func Slim(raw any) (any, error) {
 		o.Status = v1beta2.KymaStatus{State: o.Status.State, Conditions: readyOf(o.Status.Conditions), Modules: modules,
 			MandatoryModules: o.Status.MandatoryModules}
 	}
-	return raw, nil
+	return raw
+}
+
+// slimMetadata keeps the labels, which selectors may ask for, and our own annotations.
+func slimMetadata(m *metav1.ObjectMeta) {
+	m.ManagedFields, m.OwnerReferences, m.Finalizers, m.UID, m.GenerateName = nil, nil, nil, "", ""
+	m.Annotations = ours(m.Annotations)
+}
+
+// ours returns the entries of labels or annotations that have a key of our API group.
+func ours(all map[string]string) map[string]string {
+	maps.DeleteFunc(all, func(key, _ string) bool { return !strings.Contains(key, v1beta2.Group) })
+	return all
 }
 
 // readyOf returns the condition Ready.

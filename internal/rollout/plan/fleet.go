@@ -24,6 +24,7 @@ type Fleet struct {
 	DeferUntil time.Time
 
 	template *v1beta2.ModuleTemplate // of the version in the release; set when it is needed first
+	isSafe   map[string]bool         // whether going back to the target is safe, by the ordered version
 }
 
 // Runtime returns what a Kyma and its Manifest of the module say about a runtime. takesPart is false if the runtime
@@ -78,8 +79,7 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	target, _ := f.Release.Current(f.Channel)
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
-	turn := channel.Turn{Version: target, DeferUntil: f.DeferUntil,
-		IsBack: f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil}
+	turn := channel.Turn{Version: target, DeferUntil: f.DeferUntil, IsBack: f.goesBack(ordered, target)}
 	asked := f.Catalog
 	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn { return turn }
 	var request channel.Request
@@ -97,4 +97,18 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	request.ManifestVersion, request.IsFailing = ordered, evidence.IsFailing(m)
 	request.Installed = cmp.Or(m.Status.Version, ordered)
 	return channel.Resolve(asked, request).Blocker
+}
+
+// goesBack reports whether going back from an ordered version to the target is safe. The answer is the same for all
+// runtimes with that version.
+func (f *Fleet) goesBack(ordered, target string) bool {
+	is, found := f.isSafe[ordered]
+	if !found {
+		if f.isSafe == nil {
+			f.isSafe = map[string]bool{}
+		}
+		is = f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil
+		f.isSafe[ordered] = is
+	}
+	return is
 }

@@ -9,7 +9,8 @@
 // # How it works
 //
 // The catalog copy of a runtime has the ModuleTemplates and ModuleReleaseMetas that the runtime may use. Runtimes with
-// the same access have the same catalog copy. The catalog copy for one access is computed once after each change of the
+// the same access have the same catalog copy. While a channel moves in stages, there is one with the former version and
+// one with the new version, for runtimes that have their turn. A catalog copy is computed once after each change of the
 // catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the catalog copy that the
 // runtime has. While that digest is the current digest, no request is made. When the digests differ, only the objects
 // that differ are sent. The memory has the contents of the former catalog copy; after a restart, the objects in the
@@ -43,7 +44,6 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
-	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -91,8 +91,8 @@ type Copies struct {
 // manager sends requests that change nothing.
 type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
-	access  channel.Access
-	digest  string // of the catalog copy that the runtime has; "" if not known
+	key     contentsKey       // of the catalog copy that the runtime should have
+	digest  string            // of the catalog copy that the runtime has; "" if not known
 	// the hashes of our objects in the catalog copy with that digest; nil if not known. Runtimes share the map.
 	has        map[objectKey]string
 	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
@@ -123,6 +123,10 @@ type Target struct {
 	// Digest is the digest of the catalog copy that the runtime has, from the annotation of the Kyma in the runtime.
 	// Only Sync uses it.
 	Digest string
+	// Resolves reports whether the runtime requests a module in a channel, and gets this version. While the channel moves
+	// in stages, that decides whether the catalog copy has the version. Only Sync uses it; nil means that the runtime
+	// requests nothing.
+	Resolves func(module, channel, version string) bool
 	// RecordDigest writes another digest into the annotation of the Kyma in the runtime. Only Sync uses it.
 	RecordDigest func(ctx context.Context, digest string) error
 }
@@ -139,11 +143,13 @@ func (e *NotServedError) Error() string { return "waiting for " + e.What }
 // Sync brings the catalog copy in the runtime up to date and subscribes to changes of the catalog copy. If nothing has
 // changed, Sync makes no request.
 func (c *Copies) Sync(ctx context.Context, t Target) error {
-	access, want, err := c.contentsFor(ctx, t.Kyma)
+	key, want, err := c.contentsFor(ctx, t.Kyma, func(m move) bool {
+		return t.Resolves != nil && t.Resolves(m.module, m.channel, m.target)
+	})
 	if err != nil {
 		return err
 	}
-	suspects, all := c.takeSuspects(t, access)
+	suspects, all := c.takeSuspects(t, key)
 	var outdated []objectKey // known without a list
 	if !all && t.Digest != want.digest {
 		outdated, all = c.findOutdated(t, want)
@@ -194,10 +200,10 @@ func (c *Copies) edit(t Target, f func(*record)) {
 
 // takeSuspects returns the objects that were reported since the last call. all reports whether every object of the
 // catalog copy has to be compared.
-func (c *Copies) takeSuspects(t Target, access channel.Access) (suspects map[objectKey]bool, all bool) {
+func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey]bool, all bool) {
 	c.edit(t, func(r *record) {
 		suspects, all = r.suspects, r.compareAll
-		r.suspects, r.compareAll, r.access = nil, false, access
+		r.suspects, r.compareAll, r.key = nil, false, key
 	})
 	if suspects == nil {
 		suspects = map[objectKey]bool{}

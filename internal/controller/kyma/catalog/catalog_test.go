@@ -10,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -68,7 +71,7 @@ func TestCheck(t *testing.T) {
 func TestNoteChangeListed(t *testing.T) {
 	c := New(Options{})
 	c.records["a"] = &record{}
-	c.contents.byAccess = map[channel.Access]*contents{{}: {hashes: map[objectKey]string{
+	c.contents.byKey = map[contentsKey]*contents{{}: {hashes: map[objectKey]string{
 		{"ModuleTemplate", "keda-1.0.0"}: "h1", {"ModuleTemplate", "nats-1.0.0"}: "h2",
 		{"ModuleReleaseMeta", "keda"}: "h3",
 	}}}
@@ -87,7 +90,7 @@ func TestNoteChangeListed(t *testing.T) {
 	if c.noteEvent("unknown", e) {
 		t.Error("a Kyma without a record is enqueued")
 	}
-	c.contents.byAccess = nil
+	c.contents.byKey = nil
 	if !c.noteEvent("a", e) || !c.records["a"].compareAll {
 		t.Error("after a change of the catalog, not all objects are compared")
 	}
@@ -111,6 +114,86 @@ func TestMissedWhileAuditing(t *testing.T) {
 	both.Wait()
 	if !c.isAuditDue(target) {
 		t.Error("after changes may have been missed, the copy is not compared")
+	}
+}
+
+// TestCopyDuringRollout: while a channel moves in stages, a runtime that waits keeps its catalog copy, also after a
+// restart, and a runtime that has its turn has the one that all runtimes get at the end.
+func TestCopyDuringRollout(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	kyma := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a"}}
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "keda"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "keda", Channels: []v1beta2.ChannelVersion{{Channel: "regular",
+			Version: "1.0.0"}, {Channel: "fast", Version: "1.0.0"}}}}
+	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "standard"},
+		Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"keda"}}}}
+	digest := func(spec string, status v1beta2.ChannelStatus, others ...client.Object) (waits, hasTurn string) {
+		t.Helper()
+		r := release.DeepCopy()
+		r.Spec.Channels[0].Version = spec
+		if status.Version != "" {
+			status.Channel = "regular"
+			r.Status.Channels = []v1beta2.ChannelStatus{status}
+		}
+		objects := append([]client.Object{kyma, r}, others...)
+		for _, version := range []string{"1.0.0", "2.0.0"} {
+			objects = append(objects, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system",
+				Name: "keda-" + version}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda", Version: version}})
+		}
+		c := New(Options{Namespace: "kcp-system", Client: fake.NewClientBuilder().WithScheme(scheme).
+			WithObjects(objects...).Build()}) // as after a restart
+		var all [2]string
+		for i := range all {
+			key, made, err := c.contentsFor(t.Context(), kyma, func(m move) bool {
+				return i == 1 && m == move{"keda", "regular", "1.0.0", "2.0.0"}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i] = made.digest
+			c.records["a"] = &record{key: key, digest: made.digest}
+			if outdated, err := c.Outdated(t.Context()); err != nil || len(outdated) > 0 {
+				t.Errorf("the catalog copy is outdated as soon as it is made: %v, %v", outdated, err)
+			}
+		}
+		return all[0], all[1]
+	}
+	before, _ := digest("1.0.0", v1beta2.ChannelStatus{Version: "1.0.0", Target: "1.0.0"}, policy)
+	after, _ := digest("2.0.0", v1beta2.ChannelStatus{Version: "2.0.0", Target: "2.0.0"}, policy)
+	if before == after {
+		t.Fatal("the catalog copy does not have the version of the channel")
+	}
+	for name, c := range map[string]struct {
+		status  v1beta2.ChannelStatus
+		others  []client.Object
+		isAtEnd bool // everybody gets the version
+	}{
+		"NotRecorded": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "1.0.0"}, []client.Object{policy}, false},
+		"Staged": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2",
+			Policy: "standard"}, []client.Object{policy}, false},
+		"PolicyDeleted": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2",
+			Policy: "standard"}, nil, false},
+		"NoPolicy":      {v1beta2.ChannelStatus{Version: "1.0.0", Target: "1.0.0"}, nil, true},
+		"NotStaged":     {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2"}, nil, true},
+		"PolicyTooLate": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0"}, []client.Object{policy}, true},
+		"Completed":     {v1beta2.ChannelStatus{Version: "2.0.0", Target: "2.0.0"}, []client.Object{policy}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waits, hasTurn := digest("2.0.0", c.status, c.others...)
+			if hasTurn != after {
+				t.Error("a runtime that has its turn gets another catalog copy than at the end")
+			}
+			want := before
+			if c.isAtEnd {
+				want = after
+			}
+			if waits != want {
+				t.Error("a runtime that waits gets another catalog copy")
+			}
+		})
 	}
 }
 

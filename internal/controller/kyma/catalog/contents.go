@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -115,26 +117,40 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// contents are the encoded objects of the catalog copy for one access. Runtimes share them, so they are never changed.
+// contents are the encoded objects of the catalog copy for one contentsKey. Runtimes share them, so they are never changed.
 type contents struct {
 	digest  string
 	objects []*render.Object
 	hashes  map[objectKey]string // the value of the hash label of each object
 }
 
-// contentsCache holds the contents for each access until the catalog changes.
+// contentsCache holds the contents until the catalog changes.
 type contentsCache struct {
 	changed chan struct{} // receives one signal after one or more changes of the catalog
 
-	mu       sync.Mutex
-	byAccess map[channel.Access]*contents // guarded by mu
+	mu     sync.Mutex
+	byKey  map[contentsKey]*contents // guarded by mu
+	moving []move                    // guarded by mu; computed with the first contents
 }
+
+// contentsKey identifies the contents for a runtime.
+type contentsKey struct {
+	access channel.Access
+	// ahead are the moving channels in which the runtime has its turn, see Copies.ahead.
+	ahead string
+}
+
+// move is a channel that moves in stages. Until a runtime has its turn, its catalog copy has the proven version. So a
+// runtime that waits gets no other catalog copy, also not when the manager was restarted.
+type move struct{ module, channel, proven, target string }
+
+func (m move) key() string { return m.module + "/" + m.channel }
 
 // Invalidate drops all contents, because the catalog of the control plane has changed. Invalidate sends a signal to
 // [Copies.Changed].
 func (c *Copies) Invalidate() {
 	c.contents.mu.Lock()
-	c.contents.byAccess = nil
+	c.contents.byKey, c.contents.moving = nil, nil
 	c.contents.mu.Unlock()
 	select {
 	case c.contents.changed <- struct{}{}:
@@ -142,11 +158,11 @@ func (c *Copies) Invalidate() {
 	}
 }
 
-// InvalidateLater drops all contents without a signal, because a channel has begun to move in stages. A runtime gets
-// the changed catalog copy with its next reconcile, which its turn triggers. So a runtime that waits causes no request.
+// InvalidateLater drops all contents without a signal, because a channel moves in stages. A runtime gets the changed
+// catalog copy with the reconcile that its turn triggers.
 func (c *Copies) InvalidateLater() {
 	c.contents.mu.Lock()
-	c.contents.byAccess = nil
+	c.contents.byKey, c.contents.moving = nil, nil
 	c.contents.mu.Unlock()
 }
 
@@ -165,70 +181,152 @@ func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	var outdated []string
 	for i := range kymas.Items {
 		k := &kymas.Items[i]
-		_, current, err := c.contentsFor(ctx, k)
+		c.mu.Lock()
+		r := c.records[k.Name]
+		if r == nil {
+			c.mu.Unlock()
+			continue
+		}
+		digest, ahead := r.digest, r.key.ahead
+		c.mu.Unlock()
+		_, current, err := c.contentsFor(ctx, k, func(m move) bool {
+			return slices.Contains(strings.Split(ahead, ","), m.key())
+		})
 		if err != nil {
 			return nil, err
 		}
-		c.mu.Lock()
-		r := c.records[k.Name]
-		isOutdated := r != nil && r.digest != current.digest
-		c.mu.Unlock()
-		if isOutdated {
+		if digest != current.digest {
 			outdated = append(outdated, k.Name)
 		}
 	}
 	return outdated, nil
 }
 
-// contentsFor returns the access of a Kyma and the contents of the catalog copy for this access.
-func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma) (channel.Access, *contents, error) {
+// contentsFor returns the contents of the catalog copy for a Kyma, and their key. hasTurn reports whether the runtime has
+// its turn in a channel that moves in stages.
+func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(move) bool) (contentsKey, *contents,
+	error) {
 	catalog, failed := c.Lookup(ctx)
-	access := channel.AccessOf(catalog, k)
+	key := contentsKey{access: channel.AccessOf(catalog, k)}
 	if err := failed(); err != nil {
-		return access, nil, err
+		return key, nil, err
 	}
-	found, err := c.contentsOf(ctx, access)
-	return access, found, err
-}
-
-// contentsOf returns the contents for an access. contentsOf computes them under the lock, so that they are computed
-// only once.
-func (c *Copies) contentsOf(ctx context.Context, access channel.Access) (*contents, error) {
 	c.contents.mu.Lock()
 	defer c.contents.mu.Unlock()
-	if found := c.contents.byAccess[access]; found != nil {
-		return found, nil
+	var all channel.Contents
+	if c.contents.byKey == nil {
+		var err error
+		if all, err = c.readCatalog(ctx); err != nil {
+			return key, nil, err
+		}
+		if c.contents.moving, err = c.moves(ctx, all.Releases); err != nil {
+			return key, nil, err
+		}
+		c.contents.byKey = map[contentsKey]*contents{}
 	}
+	var ahead []string
+	for _, m := range c.contents.moving {
+		if hasTurn(m) {
+			ahead = append(ahead, m.key())
+		}
+	}
+	key.ahead = strings.Join(ahead, ",")
+	if found := c.contents.byKey[key]; found != nil {
+		return key, found, nil
+	}
+	if all.Releases == nil {
+		var err error
+		if all, err = c.readCatalog(ctx); err != nil {
+			return key, nil, err
+		}
+	}
+	for i, r := range all.Releases {
+		all.Releases[i] = withProven(r, c.contents.moving, ahead)
+	}
+	made, err := copyOf(key.access, all)
+	if err != nil {
+		return key, nil, err
+	}
+	c.contents.byKey[key] = made
+	return key, made, nil
+}
+
+// readCatalog reads the whole catalog from the cache. Its objects must not be changed.
+func (c *Copies) readCatalog(ctx context.Context) (channel.Contents, error) {
 	var templates v1beta2.ModuleTemplateList
 	var releases v1beta2.ModuleReleaseMetaList
 	for _, list := range []client.ObjectList{&templates, &releases} {
 		if err := c.options.Client.List(ctx, list, client.InNamespace(c.options.Namespace),
 			client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("reading the catalog: %w", err)
+			return channel.Contents{}, fmt.Errorf("reading the catalog: %w", err)
 		}
 	}
-	visible, err := channel.CatalogCopyFor(access, channel.Contents{
-		Templates: pointers(templates.Items), Releases: pointers(releases.Items), Restricted: c.options.Restricted,
-	}, v1beta2.RuntimeNamespace)
-	if err != nil {
-		return nil, err
-	}
-	made, err := newContents(visible)
-	if err != nil {
-		return nil, err
-	}
-	if c.contents.byAccess == nil {
-		c.contents.byAccess = map[channel.Access]*contents{}
-	}
-	c.contents.byAccess[access] = made
-	return made, nil
+	return channel.Contents{Templates: pointers(templates.Items), Releases: pointers(releases.Items),
+		Restricted: c.options.Restricted}, nil
 }
 
-// known returns the contents for an access if they are already computed, otherwise nil.
-func (c *contentsCache) known(access channel.Access) *contents {
+// moves returns the channels that move in stages, sorted. A version that was just written into a channel with a policy
+// moves, too, although the manager has not recorded it yet.
+func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMeta) ([]move, error) {
+	var policies v1beta2.RolloutPolicyList
+	if err := c.options.Client.List(ctx, &policies, client.InNamespace(c.options.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing RolloutPolicies: %w", err)
+	}
+	var all []move
+	for _, r := range releases {
+		for _, of := range r.Spec.Channels {
+			s := r.ChannelStatus(of.Channel)
+			if s == nil || s.Version == "" || s.Version == of.Version {
+				continue
+			}
+			isStaged := s.Policy != ""
+			if s.Target != of.Version {
+				policy, err := rollout.PolicyFor(policies.Items, r.Name, of.Channel)
+				isStaged = policy != nil || err != nil
+			}
+			if isStaged {
+				all = append(all, move{r.Name, of.Channel, s.Version, of.Version})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b move) int { return strings.Compare(a.key(), b.key()) })
+	return all, nil
+}
+
+// withProven returns a release in which the channels that move have their proven versions, unless they are in ahead.
+func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1beta2.ModuleReleaseMeta {
+	shown := r
+	for _, m := range moving {
+		if m.module != r.Name || slices.Contains(ahead, m.key()) {
+			continue
+		}
+		if shown == r {
+			shown = r.DeepCopy()
+		}
+		for i := range shown.Spec.Channels {
+			if shown.Spec.Channels[i].Channel == m.channel {
+				shown.Spec.Channels[i].Version = m.proven
+			}
+		}
+	}
+	return shown
+}
+
+// copyOf returns the contents for an access.
+func copyOf(access channel.Access, all channel.Contents) (*contents, error) {
+	visible, err := channel.CatalogCopyFor(access, all, v1beta2.RuntimeNamespace)
+	if err != nil {
+		return nil, err
+	}
+	return newContents(visible)
+}
+
+// known returns the contents with a key if they are already computed, otherwise nil.
+func (c *contentsCache) known(key contentsKey) *contents {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.byAccess[access]
+	return c.byKey[key]
 }
 
 // newContents labels and encodes the objects of a catalog copy.

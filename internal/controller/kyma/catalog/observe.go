@@ -101,7 +101,7 @@ func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 		r.baseWrong = r.baseWrong || wrong
 		return wrong
 	}
-	want := c.contents.known(r.access)
+	want := c.contents.known(r.key)
 	if want == nil { // the catalog has changed and its contents are not computed yet
 		r.compareAll = true
 		return true
