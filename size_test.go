@@ -16,6 +16,7 @@ var largePackages = map[string]string{
 		"and progress",
 	"internal/cli/dashboard/page": "seven pages with one frame, one kind of table and one filter; what is read for " +
 		"them is outside",
+	"channel": "one decision table with its inputs: requests, policy, windows, upgrade paths; each rule reads several",
 	"internal/controller/kyma": "the life cycle of a Kyma from its triggers to its status; parts with a memory of " +
 		"their own are below it",
 	"internal/controller/manifest": "the life cycle of a Manifest from its plan to its status; parts with a memory of " +

@@ -11,8 +11,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 )
 
-// Slim returns a transformation for the cache of a whole fleet. It removes from Kymas and Manifests what the coordinator
-// does not need, and stores equal values once. TestSlim measures what is left.
+// Slim returns a transformation for the cache of a whole fleet. It removes from Kymas and Manifests what the
+// coordinator does not need, and stores equal values once. TestSlim measures what is left.
 func Slim() toolscache.TransformFunc {
 	share := dedup.Transform()
 	return func(raw any) (any, error) { return share(slim(raw)) }
@@ -41,7 +41,7 @@ func slim(raw any) any {
 
 // slimMetadata keeps the labels, which selectors may ask for, and our own annotations.
 func slimMetadata(m *metav1.ObjectMeta) {
-	m.ManagedFields, m.OwnerReferences, m.Finalizers, m.UID, m.GenerateName = nil, nil, nil, "", ""
+	m.ManagedFields, m.OwnerReferences, m.UID, m.GenerateName = nil, nil, "", ""
 	m.Annotations = ours(m.Annotations)
 }
 

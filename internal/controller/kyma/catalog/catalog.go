@@ -123,9 +123,9 @@ type Target struct {
 	// Digest is the digest of the catalog copy that the runtime has, from the annotation of the Kyma in the runtime.
 	// Only Sync uses it.
 	Digest string
-	// Resolves reports whether the runtime requests a module in a channel, and gets this version. While the channel moves
-	// in stages, that decides whether the catalog copy has the version. Only Sync uses it; nil means that the runtime
-	// requests nothing.
+	// Resolves reports whether the runtime requests a module in a channel, and gets this version. While the channel
+	// moves in stages, that decides whether the catalog copy has the version. Only Sync uses it; nil means that the
+	// runtime requests nothing.
 	Resolves func(module, channel, version string) bool
 	// RecordDigest writes another digest into the annotation of the Kyma in the runtime. Only Sync uses it.
 	RecordDigest func(ctx context.Context, digest string) error

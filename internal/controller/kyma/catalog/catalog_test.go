@@ -176,8 +176,9 @@ func TestCopyDuringRollout(t *testing.T) {
 			Policy: "standard"}, []client.Object{policy}, false},
 		"PolicyDeleted": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2",
 			Policy: "standard"}, nil, false},
-		"NoPolicy":      {v1beta2.ChannelStatus{Version: "1.0.0", Target: "1.0.0"}, nil, true},
-		"NotStaged":     {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2"}, nil, true},
+		"NoPolicy": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "1.0.0"}, nil, true},
+		"NotStaged": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0", Rollout: "keda-regular-r2"}, nil,
+			true},
 		"PolicyTooLate": {v1beta2.ChannelStatus{Version: "1.0.0", Target: "2.0.0"}, []client.Object{policy}, true},
 		"Completed":     {v1beta2.ChannelStatus{Version: "2.0.0", Target: "2.0.0"}, []client.Object{policy}, true},
 	} {

@@ -117,7 +117,8 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// contents are the encoded objects of the catalog copy for one contentsKey. Runtimes share them, so they are never changed.
+// contents are the encoded objects of the catalog copy for one contentsKey. Runtimes share them, so they are never
+// changed.
 type contents struct {
 	digest  string
 	objects []*render.Object
@@ -202,8 +203,8 @@ func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
 	return outdated, nil
 }
 
-// contentsFor returns the contents of the catalog copy for a Kyma, and their key. hasTurn reports whether the runtime has
-// its turn in a channel that moves in stages.
+// contentsFor returns the contents of the catalog copy for a Kyma, and their key. hasTurn reports whether the runtime
+// has its turn in a channel that moves in stages.
 func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(move) bool) (contentsKey, *contents,
 	error) {
 	catalog, failed := c.Lookup(ctx)
