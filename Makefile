@@ -34,7 +34,7 @@ bin/kubectl: playground/go.mod
 
 # The playground tests programs of another module, so cached results do not apply (-count=1). `lint` vets, so tests do not (-vet).
 # Its slowest package runs first. Less garbage collection starts API servers faster (GOGC). Scenarios mostly wait (-parallel).
-test: bin/golangci-lint bin/controller-gen ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
+test: bin/golangci-lint bin/controller-gen chromium ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -vet=off -timeout 10m ./... || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=300x FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
@@ -77,4 +77,4 @@ bin/controller-gen: Makefile
 bin/golangci-lint: Makefile
 	@go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-include playground/bench.mk deploy/deploy.mk docs/docs.mk
+include playground/bench.mk playground/browser.mk deploy/deploy.mk docs/docs.mk

@@ -87,20 +87,24 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 	_, _ = h.Write([]byte(text)) // never fails
 	r.next.Eventf(regarding, related, kind, reason, fmt.Sprintf("%s-%08x", action, h.Sum32()), "%s", text)
 	if o, ok := regarding.(client.Object); ok && !isOnKyma(o, reason) {
-		object := kindOf(o) + " " + o.GetName()
-		about := []any{"runtime", runtimeOf(regarding), "reason", reason, "object", object}
-		if kind == corev1.EventTypeWarning {
-			key := strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00")
-			repeated, isNew := r.fold(key, time.Now())
-			if !isNew {
-				return
-			}
-			if repeated > 0 {
-				about = append(about, "repeated", repeated)
-			}
-		}
-		r.log.Info(text, about...)
+		r.logEvent(o, kind, reason, text)
 	}
+}
+
+// logEvent logs an event. A warning that is repeated is logged once in a while, with the number of repetitions.
+func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
+	object := kindOf(o) + " " + o.GetName()
+	about := []any{"runtime", runtimeOf(o), "reason", reason, "object", object}
+	if kind == corev1.EventTypeWarning {
+		repeated, isNew := r.fold(strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00"), time.Now())
+		if !isNew {
+			return
+		}
+		if repeated > 0 {
+			about = append(about, "repeated", repeated)
+		}
+	}
+	r.log.Info(text, about...)
 }
 
 // fold reports whether a warning has to be logged, and how often it was repeated since its last line.

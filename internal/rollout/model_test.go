@@ -270,10 +270,11 @@ func (m *model) run(view stored) {
 		if made.Spec.State == v1beta2.RolloutRunning && (made.Name == m.deleted || m.lost && m.begun()) {
 			m.violation = fmt.Sprintf("15: deleting makes nothing faster: %s runs at once", made.Name)
 		}
-		if m.api.rollouts[made.Name] == nil {
-			if made.Spec.Urgency != "" {
-				m.used[declared.Line(modelChannel, target)]++
-			}
+		isNew := m.api.rollouts[made.Name] == nil
+		if isNew && made.Spec.Urgency != "" {
+			m.used[declared.Line(modelChannel, target)]++
+		}
+		if isNew {
 			save(func(api *stored) { api.rollouts[made.Name] = made })
 		}
 	}

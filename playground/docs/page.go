@@ -40,7 +40,7 @@ var mark = regexp.MustCompile(`^<!-- (not run|run by): (.+) -->$`)
 
 // Read reads a page. Indented lines in a list belong to the list, unless they are fenced.
 func Read(file string) (Page, error) {
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(file) //nolint:gosec // a page of this repository
 	if err != nil {
 		return Page{}, fmt.Errorf("reading a page: %w", err)
 	}
@@ -117,7 +117,7 @@ func (p Page) Run(ctx context.Context, s Shell, from, to int) (string, error) {
 	if err := file.Close(); err != nil {
 		return "", fmt.Errorf("writing commands: %w", err)
 	}
-	shell := exec.CommandContext(ctx, "bash", file.Name())
+	shell := exec.CommandContext(ctx, "bash", file.Name()) //nolint:gosec // commands of our own guides
 	shell.Dir, shell.Env = s.Dir, append(os.Environ(), s.Env...)
 	data, err := shell.CombinedOutput()
 	out := string(data)

@@ -523,6 +523,7 @@ func (e *effect) order() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }
 
+// Names implements [console.Report].
 func (r *Effects) Names() []string {
 	var all []string
 	for _, e := range r.Runtimes {
@@ -557,6 +558,7 @@ func (r *Effects) summary() string {
 		r.Module, r.From, r.Version)
 }
 
+// Show implements [console.Report].
 func (r *Effects) Show(p *console.Page) {
 	counts := map[string]int{}
 	for _, e := range r.Runtimes {

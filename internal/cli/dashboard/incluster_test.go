@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -105,10 +106,8 @@ func forward(t *testing.T, w http.ResponseWriter, r *http.Request, target string
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
-	for name, values := range answer.Header {
-		w.Header()[name] = values
-	}
+	defer answer.Body.Close()
+	maps.Copy(w.Header(), answer.Header)
 	w.WriteHeader(answer.StatusCode)
 	_, _ = io.Copy(w, answer.Body) // the browser may be gone
 }
@@ -125,7 +124,7 @@ func (h *host) get(t *testing.T, c *http.Client, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +231,7 @@ func TestOtherHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("status %d, want %d", answer.StatusCode, http.StatusMisdirectedRequest)
 	}

@@ -46,6 +46,7 @@ func newLocalHost(port string) (host *localHost, token string) {
 // the same page without the token.
 func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *page.Viewer {
 	if token := r.URL.Query().Get(tokenParam); token != "" && h.use(token) {
+		//nolint:gosec // not Secure: the address is http, and on this machine
 		http.SetCookie(w, &http.Cookie{Name: h.cookie, Value: h.session, Path: "/", HttpOnly: true,
 			SameSite: http.SameSiteStrictMode})
 		proceed(w, r)

@@ -94,14 +94,14 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	rights := &viewerRights{until: v.now().Add(reviewAge)}
 	if isAllowed {
 		rights.viewer = &page.Viewer{Name: user.Name}
-		if v.actions {
-			if isAllowed, err = review(ctx, c, user, "patch", connection.ResourceRollouts); err != nil {
+	}
+	if isAllowed && v.actions {
+		if isAllowed, err = review(ctx, c, user, "patch", connection.ResourceRollouts); err != nil {
+			return nil, err
+		}
+		if isAllowed {
+			if rights.viewer.Acts, err = actAs(c, user); err != nil {
 				return nil, err
-			}
-			if isAllowed {
-				if rights.viewer.Acts, err = actAs(c, user); err != nil {
-					return nil, err
-				}
 			}
 		}
 	}

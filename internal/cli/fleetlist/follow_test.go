@@ -3,6 +3,7 @@ package fleetlist
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -103,7 +104,7 @@ func TestFollow(t *testing.T) {
 						stop()
 					}
 				}})
-			if got := strings.Join(seen, " "); err != context.Canceled || got != c.want {
+			if got := strings.Join(seen, " "); !errors.Is(err, context.Canceled) || got != c.want {
 				t.Errorf("got  %s, %v\nwant %s", got, err, c.want)
 			}
 		})

@@ -116,7 +116,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	if err := in.apply(ctx, report); err != nil {
 		return in.explainDeadline(ctx, err, o.change.Timeout)
 	}
-	manager := findKind(in.objects, "Deployment")
+	manager := managerIn(in.objects)
 	for _, m := range in.missingObjects(ctx, manager) {
 		fmt.Fprintf(a.Err, "missing: %s\n", m)
 	}
@@ -158,7 +158,7 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	if err != nil {
 		return nil, err
 	}
-	if image := imageOf(findKind(objects, "Deployment")); !strings.Contains(image, "/") {
+	if image := imageOf(managerIn(objects)); !strings.Contains(image, "/") {
 		return nil, console.Fail(console.ExitUsage,
 			"image %s names no registry: give --image (make image IMG=… pushes one)", image)
 	}
@@ -177,7 +177,7 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 // manager decides whether early versions are served, and these versions must stay served while a new manager starts. If
 // the user may not read CRDs, keepServed returns no error: the check of permissions reports it later.
 func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
-	args, _ := container(findKind(objects, "Deployment"))["args"].([]any)
+	args, _ := container(managerIn(objects))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
 		return nil
 	}
@@ -363,9 +363,11 @@ func writeObjects(a *console.App, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// findKind returns the first object of a kind. findKind panics if there is none.
-func findKind(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
-	return objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })]
+// managerIn returns the Deployment of the manager. managerIn panics if there is none.
+func managerIn(objects []*unstructured.Unstructured) *unstructured.Unstructured {
+	return objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Deployment" && o.GetName() == deploy.Release
+	})]
 }
 
 // container returns the only container of a Deployment of the chart.

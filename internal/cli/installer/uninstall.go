@@ -74,7 +74,7 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 	if err != nil {
 		return err
 	}
-	c.Namespace = findKind(objects, "Deployment").GetNamespace()
+	c.Namespace = managerIn(objects).GetNamespace()
 	in, err := newInstaller(c, objects, nil)
 	if err != nil {
 		return err

@@ -249,7 +249,8 @@ func execute(t *testing.T, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPoli
 	clock *time.Time, step time.Duration) map[string]time.Time {
 	t.Helper()
 	began := map[string]time.Time{}
-	for next := step; !r.Status.Phase.IsOver(); *clock = clock.Add(next) {
+	var next time.Duration
+	for ; !r.Status.Phase.IsOver(); *clock = clock.Add(next) {
 		for i := range all {
 			if at := began[all[i].Kyma]; !at.IsZero() && !all[i].IsReady && clock.Sub(at) >= AssumedUpdate {
 				all[i].IsReady, all[i].State, all[i].Since, all[i].IsObserved = true, v1beta2.StateReady, *clock, true

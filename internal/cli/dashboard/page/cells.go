@@ -42,7 +42,7 @@ func stateNumber(s v1beta2.State) byte {
 	if i := slices.Index(cellStates[:], s); i >= 0 {
 		return byte(i) //nolint:gosec // there are seven states
 	}
-	return byte(len(cellStates) - 1) //nolint:gosec // as above
+	return byte(len(cellStates) - 1)
 }
 
 // groupings are the ways to group the fleet, by the value of the parameter group. The others are labels.
@@ -163,13 +163,13 @@ func groupsOf(fleet *fleetindex.Snapshot, group func(*fleetlist.Member) string) 
 	}
 	number := make(map[string]uint16, len(names))
 	for i, name := range names {
-		number[name] = uint16(i) //nolint:gosec // at most maxGroups
+		number[name] = uint16(i)
 	}
 	of = make([]uint16, len(fleet.Members))
 	for i, m := range fleet.Members {
 		n, is := number[group(m)]
 		if !is {
-			n = uint16(len(names) - 1) //nolint:gosec // at most maxGroups
+			n = uint16(len(names) - 1)
 		}
 		of[i] = n
 	}

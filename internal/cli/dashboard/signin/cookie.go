@@ -31,6 +31,7 @@ func (s *SignIn) name(cookie string) string {
 
 // cookie returns a cookie without value.
 func (s *SignIn) cookie(name string, lifetime time.Duration) http.Cookie {
+	//nolint:gosec // Secure if browsers reach the dashboard by https
 	return http.Cookie{Name: s.name(name), Path: "/", MaxAge: int(lifetime.Seconds()), Secure: s.secure, HttpOnly: true,
 		SameSite: http.SameSiteLaxMode}
 }
@@ -55,11 +56,14 @@ func newSealer(key []byte) (sealer, error) {
 }
 
 // write sets the cookie c with an encrypted value.
+//
+//nolint:gosec // the caller sets all attributes
 func (s sealer) write(w http.ResponseWriter, c http.Cookie, value any) error {
 	plain, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encoding a cookie: %w", err)
 	}
+	//nolint:gosec // no nonce: the AEAD makes a random one
 	c.Value = base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, []byte(c.Name)))
 	if len(c.Value) > maxCookie {
 		return fmt.Errorf("your name and groups do not fit into a cookie (%d bytes, more than %d): let the provider "+
@@ -90,6 +94,8 @@ func (s sealer) read(r *http.Request, name string, value any) error {
 }
 
 // drop removes a cookie from the browser.
+//
+//nolint:gosec // the caller sets all attributes
 func (sealer) drop(w http.ResponseWriter, c http.Cookie) {
 	c.MaxAge = -1
 	http.SetCookie(w, &c)

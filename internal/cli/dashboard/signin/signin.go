@@ -292,7 +292,7 @@ func (s *SignIn) callback(w http.ResponseWriter, r *http.Request) {
 			http.StatusForbidden)
 		return
 	}
-	http.Redirect(w, r, page, http.StatusFound)
+	http.Redirect(w, r, page, http.StatusFound) //nolint:gosec // localPage has checked it
 }
 
 // finish verifies the provider's answer.

@@ -83,7 +83,7 @@ func do(t *testing.T, c *http.Client, r *http.Request) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // only read
+	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func TestCallback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close() //nolint:errcheck // only read
+		defer answer.Body.Close()
 		to, err := answer.Location()
 		if err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestForgedCookies(t *testing.T) {
 		if err := seal.write(w, http.Cookie{Name: name}, u); err != nil {
 			t.Fatal(err)
 		}
-		return w.Result().Cookies()[0].Value //nolint:bodyclose // a recorder has no connection
+		return w.Result().Cookies()[0].Value
 	}
 	now := time.Now()
 	ann, late := User{Name: "ann", Until: now.Add(time.Hour)}, User{Name: "ann", Until: now.Add(-time.Hour)}
@@ -354,7 +354,7 @@ func TestCookieAttributes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close() //nolint:errcheck // only read
+		defer answer.Body.Close()
 		got := *answer.Cookies()[0]
 		got.Value, got.Raw = "", ""
 		if diff := cmp.Diff(test.want, got); diff != "" {
