@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -298,7 +299,7 @@ func (b *tab) until(text string) {
 		}
 		select {
 		case <-ctx.Done():
-			b.fail(fmt.Errorf("waiting for %q: %v", text, err))
+			b.fail(fmt.Errorf("waiting for %q: %w", text, errors.Join(ctx.Err(), err)))
 		case <-ticker.C:
 		}
 	}

@@ -169,7 +169,7 @@ func groupsOf(fleet *fleetindex.Snapshot, group func(*fleetlist.Member) string) 
 	for i, m := range fleet.Members {
 		n, is := number[group(m)]
 		if !is {
-			n = uint16(len(names) - 1)
+			n = uint16(len(names) - 1) //nolint:gosec // at most maxGroups
 		}
 		of[i] = n
 	}
