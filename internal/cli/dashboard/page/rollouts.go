@@ -298,15 +298,14 @@ func (r *request) actionsOf(o *v1beta2.ModuleRollout) []action {
 		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", o.Namespace, o.Name, patch)
 	}
 	var all []action
-	for _, g := range o.Spec.Stages[min(int(o.Status.Stage.Index), len(o.Spec.Stages)-1)].Gates {
-		if g.Approval != nil && o.Status.Plan != "" {
-			a := at("approve", "Approve stage "+o.Status.Stage.Name,
-				"The next stage may begin when all gates have passed.")
-			a.Stage, a.HasReason = o.Status.Stage.Name, false
-			a.Command += " --stage=" + a.Stage
-			all = append(all, a)
-			break
-		}
+	isApproval := func(g v1beta2.RolloutGate) bool { return g.Approval != nil }
+	// Nobody can begin while the rollout is halted, so an approval would have no effect.
+	if i := int(o.Status.Stage.Index); i < len(o.Spec.Stages) && o.Status.Plan != "" &&
+		o.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(o.Spec.Stages[i].Gates, isApproval) {
+		a := at("approve", "Approve stage "+o.Status.Stage.Name, "The next stage may begin when all gates have passed.")
+		a.Stage, a.HasReason = o.Status.Stage.Name, false
+		a.Command += " --stage=" + a.Stage
+		all = append(all, a)
 	}
 	isStopped := o.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(o.Status.Blockers,
 		func(b v1beta2.RolloutBlocker) bool {
