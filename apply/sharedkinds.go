@@ -50,7 +50,7 @@ func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
 	return ref.GVK().GroupVersion().WithResource(res.plural), ok
 }
 
-// find returns the resource of a kind as defined by a bundle.
+// find returns plural name and scope of a kind, if a bundle has the CRD of the kind.
 func (k *Kinds) find(gvk schema.GroupVersionKind) (resource, bool) {
 	if k == nil {
 		return resource{}, false

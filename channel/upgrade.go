@@ -142,7 +142,7 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	slices.SortFunc(between, func(a, b *v1beta2.ModuleTemplate) int {
 		return cmp.Or(compareVersions(b.Spec.Version, a.Spec.Version), strings.Compare(a.Name, b.Name))
 	})
-	// From the requested version backwards: the versions from which it can be reached, nearest first.
+	// reached has the versions from which the requested one can be reached, nearest first.
 	reached, seen := []*v1beta2.ModuleTemplate{s.Template}, map[string]bool{}
 	for range maxSteps {
 		var next []*v1beta2.ModuleTemplate

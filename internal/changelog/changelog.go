@@ -124,7 +124,7 @@ func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reas
 		IsInstalled: installed.AppliedDigest != "", State: m.Status.State, Reason: reason}, now))
 }
 
-// observe sets outcome and end of a change.
+// observe sets outcome and time of the end of a change of a version, from the state of its Manifest.
 func observe(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 	switch o.State {
 	case v1beta2.StateReady, v1beta2.StateWarning:

@@ -145,7 +145,7 @@ type Manager struct {
 	// MaxControlPlaneWrites is the maximum number of concurrent writes to the control plane. Writes for a runtime for
 	// which a user waits are not counted. Default 16.
 	MaxControlPlaneWrites int
-	// MaxControlPlaneWritesWhileUrgent replaces MaxControlPlaneWrites while a user waits for any runtime.
+	// MaxControlPlaneWritesWhileUrgent replaces MaxControlPlaneWrites while a user waits for at least one runtime.
 	// MaxControlPlaneWritesWhileUrgent is at most MaxControlPlaneWrites. Default 2.
 	MaxControlPlaneWritesWhileUrgent int
 

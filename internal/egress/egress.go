@@ -178,7 +178,8 @@ func checkRedirect(r *http.Request, response *http.Response) error {
 	return nil
 }
 
-// proxyOf returns the proxy for a request, or nil. If there is a proxy, proxyOf checks the host of the request.
+// proxyOf returns the proxy for a request, or nil. The proxy resolves the host, so no address can be checked when it is
+// dialled: proxyOf refuses a host that is a refused address.
 func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
 	proxy, err := t.proxy(r)
 	if proxy == nil || err != nil {

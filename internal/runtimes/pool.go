@@ -81,8 +81,8 @@ type Options struct {
 	// Memory is the memory in bytes that the answers of one runtime may need at once, see answer.Options. Default 64
 	// MiB.
 	Memory int64
-	// Wrap, if not nil, wraps the transport of the requests that reconciles send. The transports of probes and watches
-	// are not wrapped.
+	// Wrap, if not nil, wraps the transport of the requests that reconciles send. It does not wrap the transports of
+	// probes and watches.
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// Urgent is the set of runtimes that a person waits for. Default: a new empty set.
 	Urgent *queueing.Urgent

@@ -354,7 +354,7 @@ func (d *Delivery) hasCertificate(ctx context.Context, c *apply.Cluster, serial 
 	return u.GetAnnotations()[serialAnnotation] == serial && data != "", nil
 }
 
-// secretOf returns the Secret with a certificate.
+// secretOf makes the Secret that has a certificate.
 func secretOf(cert *authority.Certificate) *unstructured.Unstructured {
 	encode := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -14,7 +14,7 @@ import (
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// recentPeriod is the time after objects were sent or compared in which a report of missed changes is ignored. The
+// recentPeriod begins when objects were sent or compared. A report of missed changes in this period is ignored. The
 // reason: an agent starts its watches soon after its runtime got these objects, and then reports that changes may have
 // been missed.
 const recentPeriod = time.Minute

@@ -48,8 +48,8 @@ type clock struct {
 	offset time.Duration // how far the wall clock was ahead of the monotonic clock at the last jump
 }
 
-// noticeJump returns whether the wall clock was set since the last jump. If the clock was set, noticeJump stores the
-// new offset. elapsed is the monotonic time since start.
+// noticeJump reports whether somebody has set the wall clock since the last call. If so, noticeJump stores the new
+// offset. elapsed is the monotonic time since start.
 func (c *clock) noticeJump(wall time.Time, elapsed time.Duration) bool {
 	offset := wall.Sub(c.start) - elapsed
 	if (offset - c.offset).Abs() < clockJumpLimit {
