@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 )
 
 // options are the flags of klm dashboard.
@@ -72,8 +73,8 @@ func run(ctx context.Context, a *console.App, o options) error {
 	_, port, _ := net.SplitHostPort(address)
 	host, token := newLocalHost(port)
 	index := fleetindex.New()
-	host.viewer = func() *page.Viewer {
-		v := &page.Viewer{}
+	host.viewer = func() *pageserver.Viewer {
+		v := &pageserver.Viewer{}
 		if o.actions {
 			v.Acts = index.Snapshot().Cluster
 		}
@@ -84,15 +85,22 @@ func run(ctx context.Context, a *console.App, o options) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, a, o, listener, index, pages, "http://"+address+"/?"+tokenParam+"="+token)
+	address = "http://" + address + "/?" + tokenParam + "=" + token
+	fmt.Fprintf(a.Out, "The dashboard is at %s\n", address)
+	fmt.Fprintln(a.Err, "The address works once, for the browser that opens it first. Press Ctrl+C to end the dashboard.")
+	if !o.noOpen {
+		openBrowser(ctx, a.Err, address)
+	}
+	return serve(ctx, a, listener, index, pages, nil)
 }
 
-// serve prints the address, and serves until ctx ends.
-func serve(ctx context.Context, a *console.App, o options, listener net.Listener, index *fleetindex.Index,
-	pages http.Handler, address string) error {
+// serve keeps the index up to date and serves the handler, until ctx ends or the listener fails. beside runs meanwhile;
+// it may be nil.
+func serve(ctx context.Context, a *console.App, listener net.Listener, index *fleetindex.Index, handler http.Handler,
+	beside func(context.Context)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	server := newServer(ctx, pages)
+	server := newServer(ctx, handler)
 	var all errgroup.Group
 	all.Go(func() error {
 		index.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
@@ -100,6 +108,9 @@ func serve(ctx context.Context, a *console.App, o options, listener net.Listener
 		})
 		return nil
 	})
+	if beside != nil {
+		all.Go(func() error { beside(ctx); return nil })
+	}
 	all.Go(func() error {
 		defer stop()
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -111,11 +122,6 @@ func serve(ctx context.Context, a *console.App, o options, listener net.Listener
 		<-ctx.Done()
 		return server.Close() // streams of events do not end by themselves
 	})
-	fmt.Fprintf(a.Out, "The dashboard is at %s\n", address)
-	fmt.Fprintln(a.Err, "The address works once, for the browser that opens it first. Press Ctrl+C to end the dashboard.")
-	if !o.noOpen {
-		openBrowser(ctx, a.Err, address)
-	}
 	return all.Wait()
 }
 

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"html/template"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
@@ -116,33 +114,10 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 		return err
 	}
 	door := &door{index: index, host: host}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	server := newServer(ctx, door)
-	var all errgroup.Group
-	all.Go(func() error {
-		index.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
-			return connection.ControlPlane(ctx, a)
-		})
-		return nil
-	})
-	all.Go(func() error {
-		door.open(ctx, a, o.cluster.signIn, pages)
-		return nil
-	})
-	all.Go(func() error {
-		defer stop()
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return console.Fail(console.ExitFailed, "serving the dashboard: %v", err)
-		}
-		return nil
-	})
-	all.Go(func() error {
-		<-ctx.Done()
-		return server.Close()
-	})
 	fmt.Fprintf(a.Out, "The dashboard serves %s at %s\n", o.cluster.url, listener.Addr())
-	return all.Wait()
+	return serve(ctx, a, listener, index, door, func(ctx context.Context) {
+		door.open(ctx, a, o.cluster.signIn, pages)
+	})
 }
 
 // door is the handler of all requests: probes, the sign-in, and the pages behind it. While the provider does not

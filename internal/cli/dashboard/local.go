@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 type localHost struct {
 	cookie  string // name of the cookie
 	session string // value of the cookie; it is made here, so nobody can choose it
-	viewer  func() *page.Viewer
+	viewer  func() *pageserver.Viewer
 
 	mu    sync.Mutex
 	token string // guarded by mu; "" after it was used
@@ -44,7 +44,7 @@ func newLocalHost(port string) (host *localHost, token string) {
 
 // authenticate returns the viewer of a request with the cookie. A request with the token gets the cookie, and is led to
 // the same page without the token.
-func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *page.Viewer {
+func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	if token := r.URL.Query().Get(tokenParam); token != "" && h.use(token) {
 		//nolint:gosec // not Secure: the address is http, and on this machine
 		http.SetCookie(w, &http.Cookie{Name: h.cookie, Value: h.session, Path: "/", HttpOnly: true,

@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
@@ -32,7 +33,7 @@ func open(t *testing.T) *opened {
 	index.Put()
 	index.Publish()
 	host, token := newLocalHost("1")
-	host.viewer = func() *page.Viewer { return &page.Viewer{} }
+	host.viewer = func() *pageserver.Viewer { return &pageserver.Viewer{} }
 	server := httptest.NewUnstartedServer(nil)
 	pages, err := page.New(page.Options{Index: index, Viewer: host.authenticate,
 		Hosts: []string{server.Listener.Addr().String()}})

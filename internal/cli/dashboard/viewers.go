@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
-	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/page"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/signin"
 )
 
@@ -41,7 +41,7 @@ type viewers struct {
 // viewerRights are the rights of one person.
 type viewerRights struct {
 	until  time.Time
-	viewer *page.Viewer // nil: may not see the fleet
+	viewer *pageserver.Viewer // nil: may not see the fleet
 }
 
 func newViewers(index *fleetindex.Index, actions bool, now func() time.Time) *viewers {
@@ -49,7 +49,7 @@ func newViewers(index *fleetindex.Index, actions bool, now func() time.Time) *vi
 }
 
 // authenticate returns the viewer of a request that the sign-in has let through.
-func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *page.Viewer {
+func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	user, ok := signin.UserOf(r)
 	cluster := v.index.Snapshot().Cluster
 	switch {
@@ -77,7 +77,7 @@ func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *page.Vie
 }
 
 // of returns the viewer with the rights of a person, or nil if the person may not see the fleet.
-func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*page.Viewer, error) {
+func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*pageserver.Viewer, error) {
 	key := user.Name + "\x00" + strings.Join(user.Groups, "\x00")
 	v.mu.Lock()
 	known := v.known[key]
@@ -93,7 +93,7 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	}
 	rights := &viewerRights{until: v.now().Add(reviewAge)}
 	if isAllowed {
-		rights.viewer = &page.Viewer{Name: user.Name}
+		rights.viewer = &pageserver.Viewer{Name: user.Name}
 	}
 	if isAllowed && v.actions {
 		if isAllowed, err = review(ctx, c, user, "patch", connection.ResourceRollouts); err != nil {

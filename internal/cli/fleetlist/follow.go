@@ -118,7 +118,7 @@ func (t *tableFollower) members(ctx context.Context, read *table) (all []Member,
 			return nil, errNotAList
 		}
 		m, ok := memberOf(func(column int) any {
-			if at := t.at[column]; at < len(row.Cells) {
+			if at := t.at[column]; at >= 0 && at < len(row.Cells) {
 				return row.Cells[at]
 			}
 			return nil

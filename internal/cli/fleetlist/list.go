@@ -40,11 +40,15 @@ type Member struct {
 			LastUpdateTime string `json:"lastUpdateTime"`
 		} `json:"lastOperation"`
 		Conditions []MemberCondition `json:"conditions"`
-		Agent      *struct {
-			Heard  bool   `json:"heard"`
-			Reason string `json:"reason"`
-		} `json:"agent"`
+		Agent      *MemberAgent      `json:"agent"`
 	} `json:"status"`
+}
+
+// MemberAgent is the agent in the status of a Kyma. LastHeartbeat is "" while the agent is connected.
+type MemberAgent struct {
+	Heard         bool   `json:"heard"`
+	Reason        string `json:"reason"`
+	LastHeartbeat string `json:"lastHeartbeat"`
 }
 
 type memberMeta struct {

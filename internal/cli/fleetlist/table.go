@@ -135,12 +135,16 @@ const (
 	columnChanged
 	columnAgent
 	columnPaused
+	columnHeartbeat
 )
+
+// optionalColumns is the first of the columns that an older CRD does not have.
+const optionalColumns = columnHeartbeat
 
 // columnNames has the names of the columns in the CRD.
 var columnNames = []string{columnName: "Name", columnState: "State", columnChannel: "Channel", columnModules: "Modules",
 	columnVersions: "Versions", columnReason: "Reason", columnMessage: "Message", columnChanged: "Changed",
-	columnAgent: "Agent", columnPaused: "Paused"}
+	columnAgent: "Agent", columnPaused: "Paused", columnHeartbeat: "Last Heartbeat"}
 
 // errNoColumns reports that the API server does not return the columns of columnNames.
 var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
@@ -171,7 +175,12 @@ func readTables(ctx context.Context, c *connection.Cluster, selector string) (
 			if len(row.Cells) < len(t.ColumnDefinitions) {
 				return c.Explain(errNotAList, "listing kymas")
 			}
-			m, ok := memberOf(func(column int) any { return row.Cells[at[column]] })
+			m, ok := memberOf(func(column int) any {
+				if at[column] < 0 {
+					return nil
+				}
+				return row.Cells[at[column]]
+			})
 			if !ok {
 				incomplete = append(incomplete, m.Metadata.Name)
 				continue
@@ -183,12 +192,12 @@ func readTables(ctx context.Context, c *connection.Cluster, selector string) (
 	return all, incomplete, err
 }
 
-// columns returns the index of each column of columnNames.
+// columns returns the index of each column of columnNames; -1 for an optional one that is missing.
 func (t *table) columns() ([]int, error) {
 	var at []int
-	for _, name := range columnNames {
+	for column, name := range columnNames {
 		i := slices.IndexFunc(t.ColumnDefinitions, func(d columnDefinition) bool { return d.Name == name })
-		if i < 0 {
+		if i < 0 && column < optionalColumns {
 			return nil, errNoColumns
 		}
 		at = append(at, i)
@@ -211,10 +220,7 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	s.State, s.ModulesReady = v1beta2.State(text(columnState)), text(columnModules)
 	s.LastOperation.Operation, s.LastOperation.LastUpdateTime = text(columnMessage), text(columnChanged)
 	if heard, isSet := cell(columnAgent).(bool); isSet {
-		s.Agent = &struct {
-			Heard  bool   `json:"heard"`
-			Reason string `json:"reason"`
-		}{Heard: heard}
+		s.Agent = &MemberAgent{Heard: heard, LastHeartbeat: text(columnHeartbeat)}
 	}
 	if reason := text(columnReason); reason != "" && s.State != v1beta2.StateReady {
 		s.Conditions = []MemberCondition{{Type: v1beta2.ConditionReady, Status: "False", Reason: reason,

@@ -25,7 +25,7 @@ func TestListBrief(t *testing.T) {
 	columns := slices.Clone(columnNames)
 	row := func(name, versions string) []any {
 		return []any{name, "Error", "regular", "1/2", versions, "WorkloadFailed", "it fails", "2026-08-01T12:00:00Z",
-			true, nil}
+			false, nil, "2026-08-01T11:00:00Z"}
 	}
 	const summary = "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)"
 	page := func(columns []string, next string, rows ...[]any) string {
@@ -82,6 +82,11 @@ func TestListBrief(t *testing.T) {
 			tables: map[string]string{"": page(columns[:4], "x", row("a", ""))},
 			want:   "whole*",
 			lists:  1,
+		},
+		"OlderCRD": {
+			reason: "a CRD without the optional columns",
+			tables: map[string]string{"": page(columns[:optionalColumns], "", row("a", summary))},
+			want:   "a",
 		},
 		"NoTable": {
 			reason: "an API server that returns the list in its usual form",
@@ -147,7 +152,8 @@ func TestListBrief(t *testing.T) {
 	want := []MemberModule{{Name: "keda", Version: "2.1.0", Channel: "fast", State: "Ready"},
 		{Name: "sample", Version: "1.0.0", Channel: "regular", State: "Error", Reason: "WorkloadFailed"}}
 	if diff := cmp.Diff(want, m.Status.Modules); diff != "" || !ok || reason != "WorkloadFailed" || message == "" ||
-		m.IsPaused() || !m.Status.Agent.Heard || !m.Since().Equal(fixture.Noon) {
+		m.IsPaused() || m.Status.Agent.Heard ||
+		m.Status.Agent.LastHeartbeat != "2026-08-01T11:00:00Z" || !m.Since().Equal(fixture.Noon) {
 		t.Errorf("member %+v, %t, %q, %q: modules (-want +got):\n%s", m, ok, reason, message, diff)
 	}
 }

@@ -41,10 +41,7 @@ func fleet() []*fleetlist.Member {
 		Reason: v1beta2.ReasonRuntimeUnreachable, Message: "not ready: no answer"}}
 	all[4].Status.Modules[0].Maintenance = true
 	all[4].Metadata.Annotations.Paused = new("ask Kim")
-	all[0].Status.Agent = &struct {
-		Heard  bool   `json:"heard"`
-		Reason string `json:"reason"`
-	}{Heard: true}
+	all[0].Status.Agent = &fleetlist.MemberAgent{Heard: true}
 	return all
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 )
 
 // benchmarkFleet is the size of the fleet of benchmarks; each runtime has seven modules.
@@ -23,7 +24,7 @@ const benchmarkFleet = 10_000
 func BenchmarkPage(b *testing.B) {
 	now := time.Now()
 	x := indexOf(benchmarkFleet, now)
-	s := serverOf(b, x, &Viewer{})
+	s := serverOf(b, x, &pageserver.Viewer{})
 	for _, path := range []string{"/", "/?state=Error&sort=-since", "/?module=istio&group=version", "/versions",
 		"/rollouts", "/catalog", "/fleet/cells"} {
 		b.Run(strings.NewReplacer("/", "_", "?", "_").Replace(path), func(b *testing.B) {

@@ -27,7 +27,7 @@ func catalogView(r *request) content {
 	}
 	t := table{Caption: "Modules", Columns: []column{{Title: "Module", Key: "module"}, {Title: "Channels"},
 		{Title: "Versions", Key: "versions", IsNumber: true}, {Title: "Runtimes", Key: "runtimes", IsNumber: true},
-		{Title: "Component", Key: "component"}}, Empty: "The catalog has no module. Publish one: " + r.server.Program +
+		{Title: "Component", Key: "component"}}, Empty: "The catalog has no module. Publish one: " + r.server.program +
 		" module build, then apply its ModuleTemplate and ModuleReleaseMeta."}
 	var rows []row
 	for _, name := range r.fleet.Catalog.Modules() {

@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
@@ -47,7 +48,7 @@ func (r *request) moves() []move {
 					is.What = "taken back"
 				}
 				if j == len(s.History)-1 && is.From != "" && s.Channel != v1beta2.MandatoryChannel {
-					is.Undo = r.server.Program + " rollout undo " + name + " " + s.Channel
+					is.Undo = r.server.program + " rollout undo " + name + " " + s.Channel
 				}
 				all = append(all, is)
 			}
@@ -121,21 +122,20 @@ func changesView(r *request) content {
 }
 
 // serveChanges exports the changes as CSV or JSON.
-func (s *Server) serveChanges(w http.ResponseWriter, r *http.Request, v *Viewer) {
-	is := &request{Request: r, server: s, viewer: v, fleet: s.Index.Snapshot(), now: s.Now()}
-	all, err := is.filteredMoves()
+func (s *Server) serveChanges(w http.ResponseWriter, r *pageserver.Request) {
+	all, err := s.request(r).filteredMoves()
 	if err != nil {
-		s.plainProblem(w, http.StatusBadRequest, err.Error())
+		pageserver.Problem(http.StatusBadRequest, err.Error()).Write(w, r)
 		return
 	}
-	a := &answer{status: http.StatusOK, kind: "application/json"}
+	kind, data := "application/json", []byte(nil)
 	if strings.HasSuffix(r.URL.Path, ".json") {
 		if all == nil {
 			all = []move{}
 		}
-		a.plain, err = json.MarshalIndent(all, "", "  ")
+		data, err = json.MarshalIndent(all, "", "  ")
 	} else {
-		a.kind = "text/csv; charset=utf-8"
+		kind = "text/csv; charset=utf-8"
 		var out bytes.Buffer
 		c := csv.NewWriter(&out)
 		rows := [][]string{{"at", "module", "channel", "what", "from", "to", "by", "outcome", "rollout"}}
@@ -148,14 +148,14 @@ func (s *Server) serveChanges(w http.ResponseWriter, r *http.Request, v *Viewer)
 				rows[i][j] = noFormula(rows[i][j])
 			}
 		}
-		err, a.plain = c.WriteAll(rows), out.Bytes()
+		err, data = c.WriteAll(rows), out.Bytes()
 	}
 	if err != nil {
-		s.plainProblem(w, http.StatusInternalServerError, "The changes cannot be exported: "+err.Error())
+		pageserver.Problem(http.StatusInternalServerError, "The changes cannot be exported: "+err.Error()).Write(w, r)
 		return
 	}
 	w.Header().Set("Content-Disposition", "attachment; filename="+strings.TrimPrefix(r.URL.Path, "/"))
-	a.write(w, r)
+	pageserver.NewAnswer(http.StatusOK, kind, data).Write(w, r)
 }
 
 // noFormula returns a text that a spreadsheet does not take for a formula.

@@ -4,34 +4,59 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+// The parameters of the fleet view that are no filters.
+const (
+	paramGroup  = "group"
+	paramColour = "colour"
 )
 
 // fleetParams are the parameters of the fleet view.
 type fleetParams struct {
-	filter     *filter
-	by, module string
-	group      func(*fleetlist.Member) string
+	filter *filter
+	module string // the one module that is filtered by
+	view   *heatmap.View
+	note   string // why another grouping or colouring is shown
 }
 
 func (r *request) fleetParams() (v fleetParams, err error) {
 	q := r.URL.Query()
-	if v.filter, err = filterOf(q, "group"); err != nil {
+	if v.filter, err = filterOf(q, paramGroup, paramColour); err != nil {
 		return v, err
 	}
-	v.module = v.filter.values[console.FilterModule]
-	v.by = cmp.Or(q.Get("group"), "region")
-	if strings.Contains(v.module, ",") {
+	if v.module = v.filter.values[console.FilterModule]; strings.Contains(v.module, ",") {
 		v.module = "" // several modules have no common state
 	}
-	v.group, err = groupOf(v.by, v.module)
-	return v, err
+	v.view, v.note, err = heatmap.New(r.fleet, heatmap.Choice{Module: v.module, Group: q.Get(paramGroup),
+		Colour: q.Get(paramColour)}, r.now)
+	if err != nil {
+		return v, usage("%v", err)
+	}
+	return v, nil
+}
+
+// cells answers with the data of the heat map.
+func (s *Server) cells(web *pageserver.Request) *pageserver.Answer {
+	v, err := s.request(web).fleetParams()
+	if err != nil {
+		return pageserver.Problem(http.StatusBadRequest, err.Error())
+	}
+	accepts := v.filter.accepts
+	if !v.filter.isSet() {
+		accepts = nil
+	}
+	return pageserver.NewAnswer(http.StatusOK, "application/octet-stream", v.view.Encode(accepts)).WithTag()
 }
 
 // fleetPage is the data of the fleet view.
@@ -47,7 +72,9 @@ type fleetPage struct {
 	Form      fleetForm
 	Groups    table
 	Runtimes  table
-	Legend    []string
+	Note      string
+	Legend    []heatmap.Class
+	LegendOf  string
 }
 
 // choice is a link that adds or removes a filter.
@@ -62,8 +89,8 @@ type choice struct {
 // fleetForm has the values of the form of filters.
 type fleetForm struct {
 	Values                    map[string]string
-	Group                     string
-	Groups                    []struct{ Key, Title, label string }
+	Group, Colour             string
+	Groups, Colours           []heatmap.Named
 	Modules, Channels, States []string
 	Sort                      string
 }
@@ -79,7 +106,8 @@ func fleetView(r *request) content {
 	if p.Tally = *r.fleet.Tally(); v.filter.isSet() {
 		p.Tally = fleetindex.TallyOf(members, false)
 	}
-	p.Form = r.fleetForm(v)
+	p.Form, p.Note = r.fleetForm(v), v.note
+	p.Legend, p.LegendOf = v.view.Classes, heatmap.Title(heatmap.Colourings, v.view.Colour)
 	for _, name := range slices.Sorted(maps.Keys(v.filter.values)) {
 		p.Filters = append(p.Filters, choice{Name: name + ": " + v.filter.values[name],
 			Path: r.with(name, "", paramPage, "")})
@@ -97,7 +125,7 @@ func fleetView(r *request) content {
 	if p.Runtimes, err = r.runtimeTable(members, v); err != nil {
 		return errorPage("This order is not known", err)
 	}
-	p.Groups = r.groupTable(members, v)
+	p.Groups = groupTable(members, v.view)
 	return content{Title: "Fleet", Section: "Fleet", Template: "fleet", Data: p,
 		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Manager}}
 }
@@ -113,7 +141,8 @@ func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choi
 }
 
 func (r *request) fleetForm(v fleetParams) fleetForm {
-	f := fleetForm{Values: v.filter.values, Group: v.by, Groups: groupings, Sort: r.URL.Query().Get(paramSort)}
+	f := fleetForm{Values: v.filter.values, Group: v.view.Group, Groups: heatmap.Groupings, Colour: v.view.Colour,
+		Colours: heatmap.Colourings, Sort: r.URL.Query().Get(paramSort)}
 	channels := map[string]bool{}
 	modules := map[string]bool{}
 	for _, n := range r.fleet.Tally().Versions {
@@ -123,8 +152,15 @@ func (r *request) fleetForm(v fleetParams) fleetForm {
 		}
 	}
 	f.Modules, f.Channels = slices.Sorted(maps.Keys(modules)), slices.Sorted(maps.Keys(channels))
-	for _, s := range cellStates {
+	for _, s := range heatmap.States {
 		f.States = append(f.States, string(s))
+	}
+	// A value that the URL has and the lists do not, such as Error,Warning, stays selected.
+	for name, all := range map[string]*[]string{console.FilterState: &f.States, console.FilterModule: &f.Modules,
+		console.FilterChannel: &f.Channels} {
+		if is := v.filter.values[name]; is != "" && !slices.Contains(*all, is) {
+			*all = append(*all, is)
+		}
 	}
 	return f
 }
@@ -136,7 +172,7 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 		{Title: "Modules", Key: "modules"}, {Title: "Reason", Key: "reason"}, {Title: "Message"}},
 		Empty: "No runtime matches these filters."}
 	if len(r.fleet.Members) == 0 {
-		t.Empty = "There is no runtime yet. Register one: " + r.server.Program +
+		t.Empty = "There is no runtime yet. Register one: " + r.server.program +
 			" runtime add NAME --kubeconfig-file=FILE"
 	}
 	if v.module != "" {
@@ -180,7 +216,7 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 
 // channelIn returns the channel of a runtime, or the one that it has a module from.
 func channelIn(m *fleetlist.Member, module string) string {
-	if e := moduleOf(m, module); e != nil {
+	if e := heatmap.ModuleOf(m, module); e != nil {
 		return cmp.Or(e.Channel, "pinned")
 	}
 	return m.Spec.Channel
@@ -188,7 +224,7 @@ func channelIn(m *fleetlist.Member, module string) string {
 
 // modulesIn returns how many modules of a runtime are Ready, or the version of a module.
 func modulesIn(m *fleetlist.Member, module string) string {
-	if e := moduleOf(m, module); e != nil {
+	if e := heatmap.ModuleOf(m, module); e != nil {
 		return e.Version
 	}
 	return m.Status.ModulesReady
@@ -196,7 +232,7 @@ func modulesIn(m *fleetlist.Member, module string) string {
 
 // reasonIn returns the reason of a runtime, or of a module if it has one.
 func reasonIn(m *fleetlist.Member, module string) string {
-	if e := moduleOf(m, module); e != nil && e.Reason != "" {
+	if e := heatmap.ModuleOf(m, module); e != nil && e.Reason != "" {
 		return e.Reason
 	}
 	reason, _ := m.Blocker()
@@ -208,52 +244,41 @@ func stateIn(m *fleetlist.Member, module string) v1beta2.State {
 	if module == "" {
 		return m.State()
 	}
-	if e := moduleOf(m, module); e != nil {
+	if e := heatmap.ModuleOf(m, module); e != nil {
 		return cmp.Or(e.State, console.StateNew)
 	}
 	return v1beta2.StateUnknown
 }
 
-// groupTable returns the counts of the heat map: one row for each group.
-func (r *request) groupTable(members []*fleetlist.Member, v fleetParams) table {
-	i := slices.IndexFunc(groupings, func(g struct{ Key, Title, label string }) bool { return g.Key == v.by })
-	t := table{Caption: "Runtimes by " + strings.ToLower(groupings[i].Title), Columns: []column{
-		{Title: groupings[i].Title}, {Title: "Runtimes", IsNumber: true}}}
-	type counts struct {
-		all     int
-		byState [len(cellStates) + 1]int // the last one are those without the module
-	}
-	groups, used := map[string]*counts{}, [len(cellStates) + 1]bool{}
-	for _, m := range members {
-		name, state := v.group(m), len(cellStates)
-		if s := stateIn(m, v.module); s != v1beta2.StateUnknown {
-			state = int(stateNumber(s))
+// groupTable returns the counts of the heat map: one row for each group, and one column for each class.
+func groupTable(members []*fleetlist.Member, view *heatmap.View) table {
+	title := heatmap.Title(heatmap.Groupings, view.Group)
+	t := table{Caption: "Runtimes by " + strings.ToLower(title), Columns: []column{{Title: title},
+		{Title: "Runtimes", IsNumber: true}}}
+	counts := view.Count(members)
+	used := make([]bool, len(view.Classes)+1) // the last one are those of no class
+	for _, c := range counts {
+		for i, n := range c.ByClass {
+			used[i] = used[i] || n > 0
 		}
-		if groups[name] == nil {
-			groups[name] = &counts{}
-		}
-		groups[name].all++
-		groups[name].byState[state]++
-		used[state] = true
 	}
 	for i, isUsed := range used {
 		switch {
-		case isUsed && i < len(cellStates):
-			t.Columns = append(t.Columns, column{Title: string(cellStates[i]), IsNumber: true})
+		case isUsed && i < len(view.Classes):
+			t.Columns = append(t.Columns, column{Title: view.Classes[i].Name, IsNumber: true})
 		case isUsed:
 			t.Columns = append(t.Columns, column{Title: "Without", IsNumber: true})
 		}
 	}
-	names := slices.SortedFunc(maps.Keys(groups), compare)
 	const maxGroupRows = 200
-	if len(names) > maxGroupRows {
-		t.Note = fmt.Sprintf("and %d more groups", len(names)-maxGroupRows)
-		names = names[:maxGroupRows]
+	if len(counts) > maxGroupRows {
+		t.Note = fmt.Sprintf("and %d more groups", len(counts)-maxGroupRows)
+		counts = counts[:maxGroupRows]
 	}
-	for _, name := range names {
-		cells := []cell{{Text: orDash(name)}, {Text: number(groups[name].all), IsNumber: true}}
+	for _, c := range counts {
+		cells := []cell{{Text: c.Name}, {Text: number(c.Runtimes), IsNumber: true}}
 		for i, isUsed := range used {
-			if n := groups[name].byState[i]; isUsed && n > 0 {
+			if n := c.ByClass[i]; isUsed && n > 0 {
 				cells = append(cells, cell{Text: number(n), IsNumber: true})
 			} else if isUsed {
 				cells = append(cells, cell{Text: "–", IsNumber: true})

@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
@@ -35,10 +36,7 @@ func memberAt(i int, now time.Time) *fleetlist.Member {
 	}
 	m.Status.State = v1beta2.StateReady
 	m.Status.LastOperation.LastUpdateTime = now.Add(-time.Duration(i%5000) * time.Minute).UTC().Format(time.RFC3339)
-	m.Status.Agent = &struct {
-		Heard  bool   `json:"heard"`
-		Reason string `json:"reason"`
-	}{Heard: i%211 != 0}
+	m.Status.Agent = &fleetlist.MemberAgent{Heard: i%211 != 0}
 	ready := len(moduleNames)
 	for k, name := range moduleNames {
 		e := fleetlist.MemberModule{Name: name, Version: fmt.Sprintf("1.%d.0", k+(i%11)/10), Channel: m.Spec.Channel,
@@ -110,4 +108,4 @@ func indexOf(n int, now time.Time) *fleetindex.Index {
 }
 
 // anybody accepts every request, for tests of pages.
-func anybody(http.ResponseWriter, *http.Request) *Viewer { return &Viewer{} }
+func anybody(http.ResponseWriter, *http.Request) *pageserver.Viewer { return &pageserver.Viewer{} }

@@ -1,8 +1,6 @@
 package page
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"html/template"
 	"time"
@@ -57,12 +55,6 @@ func orDash(s string) string {
 		return "–"
 	}
 	return s
-}
-
-// tagOf returns the ETag of data.
-func tagOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return `"` + hex.EncodeToString(sum[:8]) + `"`
 }
 
 // managerLine is the line about the manager, on every page.

@@ -48,8 +48,8 @@ func planView(r *request) content {
 	if p.Module == "" || p.Channel == "" || p.Version == "" {
 		return r.planContent(p)
 	}
-	line := strings.Join([]string{r.server.Program, "rollout plan", p.Module, p.Channel, p.Version}, " ")
-	set := strings.Join([]string{r.server.Program, "channel set", p.Module, p.Channel, p.Version}, " ")
+	line := strings.Join([]string{r.server.program, "rollout plan", p.Module, p.Channel, p.Version}, " ")
+	set := strings.Join([]string{r.server.program, "channel set", p.Module, p.Channel, p.Version}, " ")
 	p.Commands = []command{{line, "shows the same"}, {set, "makes the move"}}
 	return r.withPlan(p, "")
 }
@@ -62,7 +62,7 @@ func rolloutPlanView(r *request) content {
 		return rolloutView(r)
 	}
 	return r.withPlan(planPage{Title: "What is left of " + name, Module: o.Spec.Module, Channel: o.Spec.Channel,
-		Version: o.Spec.To, Commands: []command{{r.server.Program + " rollout plan " + name, "shows the same"}}}, name)
+		Version: o.Spec.To, Commands: []command{{r.server.program + " rollout plan " + name, "shows the same"}}}, name)
 }
 
 // withPlan reads the fleet of the module and adds its plan, by the code of klm rollout plan.
@@ -71,11 +71,11 @@ func (r *request) withPlan(p planPage, rollout string) content {
 	if c == nil {
 		return errorPage("The plan cannot be made", usage("there is no connection to a control plane yet"))
 	}
-	a := &console.App{Name: r.server.Program, Now: r.server.Now, Streams: console.Streams{Out: io.Discard,
+	a := &console.App{Name: r.server.program, Now: r.server.Now, Streams: console.Streams{Out: io.Discard,
 		Err: io.Discard}}
 	key := url.Values{"module": {p.Module}, "channel": {p.Channel}, "version": {p.Version},
 		"rollout": {rollout}}.Encode()
-	value, err := r.server.reads.get(r.Context(), "plan "+key, planAge, func(ctx context.Context) (any, error) {
+	value, err := r.server.reads.Get(r.Context(), "plan "+key, planAge, func(ctx context.Context) (any, error) {
 		return channeladmin.Preview(ctx, a, c, p.Module, p.Channel, p.Version, rollout)
 	})
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/rolloutadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
@@ -30,7 +32,7 @@ func rolloutsView(r *request) content {
 		{Title: "Stage"}, {Title: "Progress"}, {Title: "Failed", Key: "failed", IsNumber: true},
 		{Title: "Begun", Key: "begun"}, {Title: "Message"}},
 		Empty: "There are no rollouts. The manager makes one when a channel gets another version: " +
-			r.server.Program + " channel set MODULE CHANNEL VERSION."}
+			r.server.program + " channel set MODULE CHANNEL VERSION."}
 	var rows []row
 	for _, o := range r.rollouts() {
 		if !f.listing.Accepts(console.FilterModule, o.Spec.Module) ||
@@ -158,7 +160,7 @@ func rolloutView(r *request) content {
 		return problemPage(http.StatusNotFound, "There is no rollout "+name, console.Suggest(name, names), "",
 			link{"Show all rollouts", "/rollouts"})
 	}
-	s, program := &o.Status, r.server.Program
+	s, program := &o.Status, r.server.program
 	p := rolloutPage{Rollout: o, Phase: phaseOf(o), Bar: barOfCounts(&s.Runtimes), HasNoStages: len(o.Spec.Stages) == 0}
 	p.About = []string{"module " + o.Spec.Module, "channel " + o.Spec.Channel, orDash(o.Spec.From) + " → " + o.Spec.To,
 		"revision " + fmt.Sprint(o.Spec.Revision), "begun " + r.ago(o.CreationTimestamp.Time) + " ago"}
@@ -262,7 +264,7 @@ func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 			class string
 			n     int
 		}
-		for _, s := range cellStates {
+		for _, s := range heatmap.States {
 			parts = append(parts, struct {
 				class string
 				n     int
@@ -285,14 +287,14 @@ func (r *request) wayBack(o *v1beta2.ModuleRollout) string {
 		return "There is no declared way back to " + o.Spec.From + ": " + err.Error() + "."
 	}
 	return fmt.Sprintf("Version %s declares that going back to %s is safe: %s rollout undo %s %s", o.Spec.To,
-		o.Spec.From, r.server.Program, o.Spec.Module, o.Spec.Channel)
+		o.Spec.From, r.server.program, o.Spec.Module, o.Spec.Channel)
 }
 
 // actionsOf returns what a viewer may do with a rollout now.
 func (r *request) actionsOf(o *v1beta2.ModuleRollout) []action {
 	at := func(verb, title, text string) action {
 		return action{Verb: verb, Title: title, Text: text, Path: "/rollouts/" + o.Name + "/" + verb, HasReason: true,
-			Command: r.server.Program + " rollout " + verb + " " + o.Name}
+			Command: r.server.program + " rollout " + verb + " " + o.Name}
 	}
 	kubectl := func(patch string) string {
 		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", o.Namespace, o.Name, patch)
@@ -332,17 +334,17 @@ func (r *request) actionsOf(o *v1beta2.ModuleRollout) []action {
 }
 
 // act changes a rollout for a viewer who may do that. The API server decides whether the viewer has the right.
-func (s *Server) act(w http.ResponseWriter, r *http.Request, v *Viewer) {
+func (s *Server) act(w http.ResponseWriter, r *pageserver.Request) {
 	const maxForm = 16 << 10
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	is := &request{Request: r, server: s, viewer: v, fleet: s.Index.Snapshot(), now: s.Now()}
+	is, v := s.request(r), r.Viewer
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	back := link{"Back to the rollout", "/rollouts/" + name}
-	show := func(c content) { s.render(is, func(*request) content { return c }).write(w, r) }
+	show := func(c content) { s.render(is, func(*request) content { return c }).Write(w, r) }
 	switch err := r.ParseForm(); {
 	case v.Acts == nil:
 		show(problemPage(http.StatusForbidden, "Nothing was changed", "This dashboard only reads.",
-			"Start it with --actions, or use "+s.Program+" rollout "+verb+" "+name+".", back))
+			"Start it with --actions, or use "+s.program+" rollout "+verb+" "+name+".", back))
 		return
 	case err != nil:
 		show(problemPage(http.StatusBadRequest, "Nothing was changed", "The form cannot be read: "+err.Error(), "",

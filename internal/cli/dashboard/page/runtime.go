@@ -8,10 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -22,49 +20,6 @@ import (
 
 // ondemandAge is the time in which what was read for one page is shown to further viewers.
 const ondemandAge = 2 * time.Second
-
-// ondemandTimeout is the timeout of everything that one page reads.
-const ondemandTimeout = 20 * time.Second
-
-// ondemand reads what the index does not have: each thing once at a time, however many viewers wait for it. The zero
-// value is empty.
-type ondemand struct {
-	flights singleflight.Group
-	mu      sync.Mutex
-	kept    map[string]kept // guarded by mu
-}
-
-type kept struct {
-	value any
-	err   error
-	at    time.Time
-}
-
-// get returns the value for a key that is not older than age, or reads it.
-func (o *ondemand) get(ctx context.Context, key string, age time.Duration, read func(context.Context) (any, error)) (
-	any, error) {
-	const maxKept = 100
-	o.mu.Lock()
-	k, is := o.kept[key]
-	o.mu.Unlock()
-	if is && time.Since(k.at) < age {
-		return k.value, k.err
-	}
-	value, err, _ := o.flights.Do(key, func() (any, error) {
-		// another viewer may wait for it, too, so it does not end with the request of the first one
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ondemandTimeout)
-		defer cancel()
-		value, err := read(ctx)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.kept == nil || len(o.kept) >= maxKept {
-			o.kept = map[string]kept{}
-		}
-		o.kept[key] = kept{value, err, time.Now()}
-		return value, err
-	})
-	return value, err
-}
 
 // runtimePage is the data of the view of one runtime.
 type runtimePage struct {
@@ -163,7 +118,7 @@ func (r *request) factsOf(name, module string) (*diagnosis.Facts, error) {
 	if c == nil {
 		return nil, usage("there is no connection to a control plane yet")
 	}
-	value, err := r.server.reads.get(r.Context(), "facts "+name+" "+module, ondemandAge,
+	value, err := r.server.reads.Get(r.Context(), "facts "+name+" "+module, ondemandAge,
 		func(ctx context.Context) (any, error) { return diagnosis.Read(ctx, c, name, module) })
 	if err != nil {
 		return nil, err
@@ -231,8 +186,8 @@ func runtimeView(r *request) content {
 			Path: "/runtimes/" + name + "/" + module.Name})
 	}
 	p.Events, p.History = r.eventTable(report), r.historyTable(facts.Kyma, "")
-	p.Commands = []command{{r.server.Program + " why " + name, "shows the same"},
-		{r.server.Program + " history " + name, "shows all changes"}}
+	p.Commands = []command{{r.server.program + " why " + name, "shows the same"},
+		{r.server.program + " history " + name, "shows all changes"}}
 	return content{Title: name, Section: "Fleet", Template: "runtime", isPersonal: true, Data: p,
 		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Rollouts, fleetindex.Manager}}
 }
@@ -322,7 +277,7 @@ func moduleView(r *request) content {
 	if p.Objects, err = r.objectTable(facts.Manifest(module)); err != nil {
 		return errorPage("This order is not known", err)
 	}
-	p.Commands = []command{{r.server.Program + " why " + name + " " + module, "shows the same"}}
+	p.Commands = []command{{r.server.program + " why " + name + " " + module, "shows the same"}}
 	return content{Title: module + " of " + name, Section: "Fleet", Template: "module", isPersonal: true, Data: p,
 		Topics: []fleetindex.Topic{fleetindex.Runtimes, fleetindex.Rollouts}}
 }

@@ -1,16 +1,12 @@
 package page
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
@@ -27,10 +24,10 @@ import (
 const host = "127.0.0.1:4711"
 
 // serverOf returns a server for an index.
-func serverOf(t testing.TB, x *fleetindex.Index, v *Viewer) *Server {
+func serverOf(t testing.TB, x *fleetindex.Index, v *pageserver.Viewer) *Server {
 	t.Helper()
 	s, err := New(Options{Index: x, Hosts: []string{host}, Now: func() time.Time { return fixture.Noon },
-		Viewer: func(http.ResponseWriter, *http.Request) *Viewer { return v }})
+		Viewer: func(http.ResponseWriter, *http.Request) *pageserver.Viewer { return v }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +124,7 @@ func TestStrangersTexts(t *testing.T) {
 	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
 	x.Put(m)
 	x.Publish()
-	pages := serverOf(t, x, &Viewer{Name: attack, Acts: cluster})
+	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster})
 
 	q := url.QueryEscape(attack)
 	for path, status := range map[string]int{
@@ -148,7 +145,7 @@ func TestStrangersTexts(t *testing.T) {
 			strings.Contains(body, `="javascript:`) {
 			t.Errorf("%s has the text of a stranger as HTML", path)
 		}
-		if w.Header().Get("Content-Security-Policy") != policy ||
+		if w.Header().Get("Content-Security-Policy") != pageserver.Policy ||
 			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s has the headers %v", path, w.Header())
 		}
@@ -167,7 +164,7 @@ var inline = regexp.MustCompile(`<style|<script>|<script [^>]*>[^<]| style="| on
 
 // TestPaths: nothing but the embedded files is served.
 func TestPaths(t *testing.T) {
-	s := serverOf(t, indexOf(1, fixture.Noon), &Viewer{})
+	s := serverOf(t, indexOf(1, fixture.Noon), &pageserver.Viewer{})
 	for _, path := range []string{"/assets/../server.go", "/assets/..%2fserver.go", "/assets/%2e%2e/server.go", "/assets/",
 		"/assets/..%5cserver.go", "/../../etc/passwd", "/assets/templates/frame.html", "//etc/passwd", "/.git/config"} {
 		w := send(s, http.MethodGet, path, "")
@@ -198,7 +195,7 @@ func TestActions(t *testing.T) {
 	x.Load(s, nil, cluster)
 	x.Put()
 	x.Publish()
-	reader, actor := serverOf(t, x, &Viewer{}), serverOf(t, x, &Viewer{Acts: cluster})
+	reader, actor := serverOf(t, x, &pageserver.Viewer{}), serverOf(t, x, &pageserver.Viewer{Acts: cluster})
 	const path = "/rollouts/istio-regular-r3"
 	if body := send(reader, http.MethodGet, path, "").Body.String(); strings.Contains(body, "<form class=\"action\"") {
 		t.Error("a viewer who may only read has buttons")
@@ -252,109 +249,6 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestStreams: a thousand streams get every change, a client that was away continues, and there is a limit.
-func TestStreams(t *testing.T) {
-	x := indexOf(50, fixture.Noon)
-	s, err := New(Options{Index: x, Hosts: []string{host}, Viewer: anybody, MaxStreams: 1001})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(s)
-	s.Hosts = append(s.Hosts, server.Listener.Addr().String())
-	server.Start()
-	defer server.Close()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	transport := &http.Transport{MaxIdleConnsPerHost: 10}
-	defer transport.CloseIdleConnections()
-	open := func(last string) *http.Response {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/events", nil)
-		if err != nil {
-			t.Error(err)
-			return nil
-		}
-		if last != "" {
-			r.Header.Set("Last-Event-ID", last)
-		}
-		w, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Error(err)
-		}
-		return w
-	}
-	next := func(in *bufio.Reader) (c change, err error) {
-		for {
-			line, err := in.ReadString('\n')
-			if err != nil {
-				return c, err
-			}
-			if data, is := strings.CutPrefix(line, "data: "); is {
-				return c, json.Unmarshal([]byte(data), &c)
-			}
-		}
-	}
-	const streams = 1000
-	before := x.Snapshot().Revision
-	var opened, received sync.WaitGroup
-	for range streams {
-		opened.Add(1)
-		received.Go(func() {
-			w := open("")
-			if w == nil {
-				opened.Done()
-				return
-			}
-			defer w.Body.Close()
-			in := bufio.NewReader(w.Body)
-			_, err := in.ReadString('\n') // the stream has begun
-			opened.Done()
-			c, err2 := next(in)
-			if err != nil || err2 != nil || c.Revision != before+1 || len(c.Cells) != 1 || c.All {
-				t.Errorf("a stream received %+v, %v, %v", c, err, err2)
-			}
-		})
-	}
-	opened.Wait()
-	m := memberAt(7, fixture.Noon)
-	m.Metadata.ResourceVersion, m.Status.State = "new", v1beta2.StateError
-	x.Put(m)
-	x.Publish()
-	received.Wait()
-
-	w := open(fmt.Sprint(before)) // it was away during the change
-	if c, err := next(bufio.NewReader(w.Body)); err != nil || c.Revision != before+1 || c.Cells[7] != 3 {
-		t.Errorf("after an interruption: %+v, %v", c, err)
-	}
-	w.Body.Close()
-	w = open("999999") // of another run of the command
-	if c, err := next(bufio.NewReader(w.Body)); err != nil || !c.All || len(c.Topics) != 4 {
-		t.Errorf("with an unknown position: %+v, %v", c, err)
-	}
-	w.Body.Close()
-}
-
-// TestStreamLimit: beyond the limit of open streams, a page is shown without changes.
-func TestStreamLimit(t *testing.T) {
-	s, err := New(Options{Index: indexOf(1, fixture.Noon), Hosts: []string{host}, Viewer: anybody, MaxStreams: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.streams <- struct{}{}
-	if w := send(s, http.MethodGet, "/events", ""); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("beyond the limit: %d %s", w.Code, w.Body)
-	}
-	if w := send(s, http.MethodGet, "/", ""); w.Code != http.StatusOK {
-		t.Errorf("a page: %d", w.Code)
-	}
-}
-
-// TestSlowReaders: a stream whose client does not read ends, and does not hold others up.
-func TestSlowReaders(t *testing.T) {
-	if writeTimeout > 10*time.Second || pingInterval < writeTimeout {
-		t.Errorf("a write may take %s, with a ping every %s", writeTimeout, pingInterval)
-	}
-}
-
 // TestActionsOf: an approval is offered only where it has an effect.
 func TestActionsOf(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -369,7 +263,7 @@ func TestActionsOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := rolloutOf("text")
 			c.change(o)
-			r := &request{server: &Server{Options: Options{Program: "klm"}}}
+			r := &request{server: &Server{program: "klm"}}
 			var verbs []string
 			for _, a := range r.actionsOf(o) {
 				verbs = append(verbs, a.Verb)

@@ -8,6 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
 )
 
 // versionsView shows the versions of all modules, by channel.
@@ -47,7 +48,7 @@ func versionsView(r *request) content {
 					class string
 					n     int
 				}
-				for _, s := range cellStates {
+				for _, s := range heatmap.States {
 					parts = append(parts, struct {
 						class string
 						n     int

@@ -1,6 +1,5 @@
-// Draws the heat map: one cell for each runtime, in its group. States have colours and shapes.
-const states = ["Ready", "Processing", "Warning", "Error", "Deleting", "Unmanaged", "New"];
-const none = 7, paused = 8, silent = 16, filtered = 32;
+// Draws the heat map: one cell for each runtime, in its group. Each class of cells has a colour and a shape.
+const classBits = 7, paused = 8, silent = 16, filtered = 32;
 const labelHeight = 18, gap = 14;
 
 /** Returns the map of an element, or the map before if it is the same element. */
@@ -40,7 +39,7 @@ class HeatMap {
     this.sized.observe(this.element);
   }
 
-  // read takes the data apart: a line with revision, runtimes and groups; the groups; the names; three bytes for each.
+  // read takes the data apart: a line with the numbers; the classes; the groups; the names; three bytes for each.
   read(data) {
     const text = new TextDecoder();
     let from = 0;
@@ -50,8 +49,12 @@ class HeatMap {
       from = end + 1;
       return is;
     };
-    const [revision, runtimes, groups] = line().split(" ").map(Number);
+    const [revision, runtimes, groups, classes] = line().split(" ").map(Number);
     this.revision = revision;
+    this.classes = Array.from({ length: classes }, line).map((text) => {
+      const [shape, tint, ...name] = text.split(" ");
+      return { shape, tint, name: name.join(" ") };
+    });
     this.groups = Array.from({ length: groups }, line);
     this.names = Array.from({ length: runtimes }, line);
     this.cells = new Uint8Array(runtimes);
@@ -65,7 +68,7 @@ class HeatMap {
   // change takes an event. The states of one module are not in events, nor what a filter accepts.
   change(event) {
     if (event.revision <= this.revision) return;
-    const isPlain = !/[?&](name|selector|state|module|channel|version|reason)=/.test(this.element.dataset.src);
+    const isPlain = !/[?&](name|selector|state|module|channel|version|reason|colour)=/.test(this.element.dataset.src);
     if (event.all || !event.cells || !isPlain) { this.load(); return; }
     for (const [i, cell] of Object.entries(event.cells)) this.cells[i] = cell;
     this.revision = event.revision;
@@ -111,14 +114,14 @@ class HeatMap {
     if (!this.place) return;
     const c = this.canvas.getContext("2d"), scale = devicePixelRatio || 1, style = getComputedStyle(this.element);
     const colour = (name) => style.getPropertyValue("--" + name).trim();
-    const colours = states.map((s) => colour(s.toLowerCase()));
+    for (const is of this.classes) is.colour = colour(is.tint);
     c.setTransform(scale, 0, 0, scale, 0, 0);
     c.clearRect(0, 0, this.width, this.height);
     c.font = "12px " + style.fontFamily;
     c.fillStyle = colour("soft");
     for (const [text, x, y] of this.labels) c.fillText(text, x, y);
     const inner = this.size - (this.size > 8 ? 2 : 1);
-    this.place.forEach(([x, y], i) => shape(c, this.cells[i], x, y, inner, colours, colour("ground")));
+    this.place.forEach(([x, y], i) => shape(c, this.cells[i], x, y, inner, this.classes, colour("ground")));
     if (this.at >= 0) {
       const [x, y] = this.place[this.at];
       c.strokeStyle = colour("text");
@@ -137,7 +140,7 @@ class HeatMap {
     this.draw();
     if (this.tip.hidden = i < 0) return;
     const cell = this.cells[i];
-    this.tip.textContent = [this.names[i], states[cell & 7] ?? "does not have the module", cell & paused && "paused",
+    this.tip.textContent = [this.names[i], this.classes[cell & classBits]?.name ?? "does not have the module", cell & paused && "paused",
       cell & silent && "agent not connected"].filter(Boolean).join(" · ");
     const [x, y] = this.place[i];
     this.tip.style.left = Math.min(x, this.width - 180) + "px";
@@ -166,20 +169,20 @@ class HeatMap {
   }
 }
 
-function shape(c, cell, x, y, s, colours, ground) {
-  const state = cell & 7;
+function shape(c, cell, x, y, s, classes, ground) {
+  const is = classes[cell & classBits] ?? { shape: "dot", colour: classes[classes.length - 1]?.colour ?? ground };
   c.globalAlpha = cell & filtered ? 0.12 : 1;
-  c.fillStyle = c.strokeStyle = colours[state] ?? colours[6];
+  c.fillStyle = c.strokeStyle = is.colour;
   c.beginPath();
-  switch (states[state]) {
-    case "Ready": c.fillRect(x, y, s, s); break;
-    case "Processing":
+  switch (is.shape) {
+    case "square": c.fillRect(x, y, s, s); break;
+    case "ring":
       c.lineWidth = Math.max(1.5, s / 5);
       c.arc(x + s / 2, y + s / 2, s / 2 - c.lineWidth / 2, 0, 7);
       c.stroke();
       break;
-    case "Warning": c.moveTo(x + s / 2, y); c.lineTo(x + s, y + s); c.lineTo(x, y + s); c.fill(); break;
-    case "Error":
+    case "triangle": c.moveTo(x + s / 2, y); c.lineTo(x + s, y + s); c.lineTo(x, y + s); c.fill(); break;
+    case "cross":
       c.fillRect(x - 0.5, y - 0.5, s + 1, s + 1);
       if (s < 9) break;
       c.strokeStyle = ground;
@@ -188,8 +191,8 @@ function shape(c, cell, x, y, s, colours, ground) {
       c.moveTo(x + s * 0.72, y + s * 0.28); c.lineTo(x + s * 0.28, y + s * 0.72);
       c.stroke();
       break;
-    case "Deleting": c.moveTo(x + s, y); c.lineTo(x + s, y + s); c.lineTo(x, y + s); c.fill(); break;
-    case "Unmanaged": c.lineWidth = 1; c.strokeRect(x + 0.5, y + 0.5, s - 1, s - 1); break;
+    case "corner": c.moveTo(x + s, y); c.lineTo(x + s, y + s); c.lineTo(x, y + s); c.fill(); break;
+    case "outline": c.lineWidth = 1; c.strokeRect(x + 0.5, y + 0.5, s - 1, s - 1); break;
     default: c.arc(x + s / 2, y + s / 2, Math.max(1, s / 6), 0, 7); c.fill();
   }
   if (cell & paused && s >= 9) {

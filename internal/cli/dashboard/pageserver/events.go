@@ -1,4 +1,4 @@
-package page
+package pageserver
 
 import (
 	"encoding/json"
@@ -29,13 +29,13 @@ type change struct {
 
 // serveEvents sends an event after each snapshot, until the client goes away. A client that was away continues with the
 // header Last-Event-ID; if that is too long ago, everything counts as changed.
-func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, _ *Viewer) {
+func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		s.plainProblem(w, http.StatusServiceUnavailable, "Too many pages are open. They show changes after a reload.")
+		refuse(w, http.StatusServiceUnavailable, "Too many pages are open. They show changes after a reload.")
 		return
 	}
 	out := http.NewResponseController(w)
@@ -99,7 +99,7 @@ func (s *Server) changeOf(deltas []fleetindex.Delta, complete bool) change {
 		}
 		for _, name := range d.Names {
 			if m, i := now.Member(name); m != nil {
-				c.Cells[i] = cellOf(m)
+				c.Cells[i] = s.Cell(m)
 			}
 		}
 	}

@@ -1,0 +1,55 @@
+package fleetindex
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// onDemandTimeout is the timeout of one read.
+	onDemandTimeout = 20 * time.Second
+	// maxKept is the number of values that are kept.
+	maxKept = 100
+)
+
+// OnDemand reads what the index does not have: each thing once at a time, however many viewers wait for it. The zero
+// value is empty.
+type OnDemand struct {
+	flights singleflight.Group
+	mu      sync.Mutex
+	kept    map[string]kept // guarded by mu
+}
+
+type kept struct {
+	value any
+	err   error
+	at    time.Time
+}
+
+// Get returns the value for a key that is not older than age, or reads it.
+func (o *OnDemand) Get(ctx context.Context, key string, age time.Duration, read func(context.Context) (any, error)) (
+	any, error) {
+	o.mu.Lock()
+	k, is := o.kept[key]
+	o.mu.Unlock()
+	if is && time.Since(k.at) < age {
+		return k.value, k.err
+	}
+	value, err, _ := o.flights.Do(key, func() (any, error) {
+		// another viewer may wait for it, too, so it does not end with the request of the first one
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onDemandTimeout)
+		defer cancel()
+		value, err := read(ctx)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.kept == nil || len(o.kept) >= maxKept {
+			o.kept = map[string]kept{}
+		}
+		o.kept[key] = kept{value, err, time.Now()}
+		return value, err
+	})
+	return value, err
+}

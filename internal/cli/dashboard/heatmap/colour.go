@@ -1,0 +1,227 @@
+package heatmap
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
+)
+
+// Colourings are the ways to colour the cells. The first one is the default.
+var Colourings = []Named{{"state", "State"}, {byVersion, "Version"}, {"age", "Last heard"}, {byProgress, "Rollout"}}
+
+// States are the states of cells. The position of a state is its class.
+var States = [...]v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning,
+	v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged, console.StateNew}
+
+// shapes are the shapes of classes. No two classes of a heat map have the same one, so colours are not needed.
+var shapes = [...]string{"square", "ring", "triangle", "cross", "corner", "outline", "dot"}
+
+// StateCell returns the cell of a runtime that is coloured by its own state.
+func StateCell(m *fleetlist.Member) byte { return stateClass(m.State()) | flagsOf(m) }
+
+func stateClass(s v1beta2.State) byte {
+	if i := slices.Index(States[:], s); i >= 0 {
+		return byte(i) //nolint:gosec // there are seven states
+	}
+	return byte(len(States) - 1)
+}
+
+// colourBy returns the classes of a colouring, and the function that returns the class of a runtime.
+func (v *View) colourBy(key string) ([]Class, func(*fleetlist.Member) byte) {
+	switch key {
+	case byVersion:
+		return v.versionClasses()
+	case "age":
+		return ageClasses, v.ageClass
+	case byProgress:
+		return v.progressClasses()
+	}
+	var classes []Class
+	for i, s := range States {
+		classes = append(classes, Class{string(s), shapes[i], strings.ToLower(string(s))})
+	}
+	return classes, func(m *fleetlist.Member) byte {
+		if v.Module == "" {
+			return stateClass(m.State())
+		}
+		if e := ModuleOf(m, v.Module); e != nil {
+			return stateClass(cmp.Or(e.State, console.StateNew))
+		}
+		return None
+	}
+}
+
+// versionClasses has a class for each of the highest versions, and one for all lower ones.
+func (v *View) versionClasses() ([]Class, func(*fleetlist.Member) byte) {
+	found := map[string]bool{}
+	for _, n := range v.fleet.Tally().Versions {
+		if n.Module == v.Module && n.Version != "" {
+			found[n.Version] = true
+		}
+	}
+	versions := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		return cmp.Or(connection.CompareVersions(b, a), strings.Compare(b, a))
+	})
+	last := len(shapes) - 1
+	var classes []Class
+	number := map[string]byte{}
+	for i, version := range versions {
+		number[version] = byte(min(i, last)) //nolint:gosec // there are seven shapes
+		if i == last && len(versions) > len(shapes) {
+			version = "lower"
+		}
+		if i <= last {
+			classes = append(classes, Class{version, shapes[i], "scale-" + string(rune('0'+i))})
+		}
+	}
+	return classes, func(m *fleetlist.Member) byte {
+		if e := ModuleOf(m, v.Module); e != nil {
+			if n, is := number[e.Version]; is {
+				return n
+			}
+		}
+		return None
+	}
+}
+
+// The classes of ages: when the last word of a runtime was heard.
+const (
+	heardNow byte = iota
+	heardMinutes
+	heardHour
+	heardLong
+	heardDay
+	heardByPolling
+	heardNever
+)
+
+// ageClasses has the names of the classes of ages. The longest silence is the most conspicuous.
+var ageClasses = []Class{heardNow: {"agent connected", "square", "ready"},
+	heardMinutes:   {"silent for less than 10 minutes", "ring", "processing"},
+	heardHour:      {"less than an hour", "triangle", "warning"},
+	heardLong:      {"a day or longer", "cross", "error"},
+	heardDay:       {"less than a day", "corner", "deleting"},
+	heardByPolling: {"polled, without an agent", "outline", "unmanaged"},
+	heardNever:     {"never heard", "dot", "new"}}
+
+// ageClass returns how long the agent of a runtime is silent.
+func (v *View) ageClass(m *fleetlist.Member) byte {
+	agent := m.Status.Agent
+	switch {
+	case agent == nil:
+		return heardByPolling
+	case agent.Heard:
+		return heardNow
+	}
+	at := fleetlist.ParseTime(agent.LastHeartbeat)
+	switch silent := v.now.Sub(at); {
+	case at.IsZero():
+		return heardNever
+	case silent < 10*time.Minute:
+		return heardMinutes
+	case silent < time.Hour:
+		return heardHour
+	case silent < 24*time.Hour:
+		return heardDay
+	}
+	return heardLong
+}
+
+// movement is the rollout of one channel of a module.
+type movement struct {
+	*v1beta2.ModuleRollout
+	places   *place.Places // nil if a selector is not valid
+	admitted place.Admitted
+	order    int // among the channels
+}
+
+// rollouts are the rollouts of a module by channel: the one that is under way, or else the last one.
+type rollouts map[string]movement
+
+func rolloutsOf(c *connection.Catalog, module string) rollouts {
+	last := map[string]*v1beta2.ModuleRollout{}
+	for _, o := range c.Rollouts {
+		if o.Spec.Module != module {
+			continue
+		}
+		if is := last[o.Spec.Channel]; is == nil || is.Spec.Revision < o.Spec.Revision {
+			last[o.Spec.Channel] = o
+		}
+	}
+	all := rollouts{}
+	for i, channel := range slices.Sorted(maps.Keys(last)) {
+		o := last[channel]
+		places, err := place.New(o)
+		if err != nil {
+			places = nil // the CRD and the coordinator refuse it, and name it in the rollout
+		}
+		all[channel] = movement{o, places, place.Decode(o.Status.Admitted), i}
+	}
+	return all
+}
+
+func (r rollouts) haveStages() bool {
+	for _, o := range r {
+		if len(o.Spec.Stages) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// The classes of progress. They are facts about the version and the state that a runtime reports; the verdicts of the
+// rollout are on its page.
+const (
+	newReady byte = iota
+	moving
+	admittedNext
+	newBroken
+	formerBroken
+	former
+	otherVersion
+)
+
+// progressClasses has a class for each combination of version and state in a rollout.
+func (v *View) progressClasses() ([]Class, func(*fleetlist.Member) byte) {
+	classes := []Class{newReady: {"new version, Ready", "square", "ready"},
+		moving:       {"update under way", "ring", "processing"},
+		admittedNext: {"may begin", "triangle", "warning"},
+		newBroken:    {"new version, not Ready", "cross", "error"},
+		formerBroken: {"former version, not Ready", "corner", "deleting"},
+		former:       {"former version", "outline", "unmanaged"},
+		otherVersion: {"another version", "dot", "new"}}
+	return classes, func(m *fleetlist.Member) byte {
+		e := ModuleOf(m, v.Module)
+		if e == nil {
+			return None
+		}
+		o, found := v.rollouts[e.Channel]
+		if !found {
+			return None
+		}
+		isReady := e.State == v1beta2.StateReady || e.State == v1beta2.StateUnmanaged
+		switch {
+		case e.State == v1beta2.StateProcessing && (e.Version == o.Spec.To || e.Version == o.Spec.From):
+			return moving
+		case e.Version == o.Spec.To && isReady:
+			return newReady
+		case e.Version == o.Spec.To:
+			return newBroken
+		case e.Version != o.Spec.From:
+			return otherVersion
+		case o.places != nil && o.admitted[o.places.Of(m.Metadata.Name, m.Metadata.Labels).Token]:
+			return admittedNext
+		case !isReady:
+			return formerBroken
+		}
+		return former
+	}
+}

@@ -1,0 +1,218 @@
+// Package heatmap computes the heat map of a fleet: one cell for each runtime, in groups, with a class that has a
+// colour and a shape.
+//
+// # Use
+//
+//	v, note := heatmap.New(snapshot, heatmap.Choice{Module: "istio", Group: "stage", Colour: "version"}, now)
+//	data := v.Encode(filter.accepts)  // what the canvas draws
+//	counts := v.Count(members)        // the same as numbers, for a table
+//
+// # How it works
+//
+// A grouping (group.go) and a colouring (colour.go) are functions of one runtime of the index. What needs a module, or
+// a rollout of it, falls back to the default without one, and New returns a note with the reason.
+//
+// # What it does not do
+//
+// The package judges nothing: states and versions are those that the Kymas report, and stages those of the rollout.
+package heatmap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+// Choice is what a viewer chooses. The zero value groups by region and colours by state.
+type Choice struct {
+	// Module is the module whose state, version and channel are shown. "": those of the runtimes.
+	Module string
+	// Group and Colour are keys of Groupings and Colourings. "": the first one.
+	Group, Colour string
+}
+
+// Named is a grouping or a colouring.
+type Named struct{ Key, Title string }
+
+// View is the heat map of one snapshot.
+type View struct {
+	Choice
+	// Classes are the classes of the cells, by their number.
+	Classes []Class
+
+	fleet    *fleetindex.Snapshot
+	now      time.Time
+	rollouts rollouts
+	group    func(*fleetlist.Member) group
+	classOf  func(*fleetlist.Member) byte
+}
+
+// Class is a class of cells.
+type Class struct {
+	Name string
+	// Shape is a symbol of assets/shapes.svg, and Tint the end of the name of a custom property of the style.
+	Shape, Tint string
+}
+
+// The bits of a cell besides its class.
+const (
+	bitPaused   = 1 << 3
+	bitSilent   = 1 << 4
+	bitFiltered = 1 << 5 // the filter of the page does not accept it
+	// None is the class of a runtime that has nothing to show, such as one without the module.
+	None = 7
+)
+
+// New returns the heat map for a choice. A choice that is not known is an error. note states why another choice is
+// shown; "" if it is not.
+func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note string, err error) {
+	v = &View{Choice: c, fleet: fleet, now: now}
+	if v.Group, err = choose("grouped", Groupings, c.Group); err != nil {
+		return nil, "", err
+	}
+	if v.Colour, err = choose("coloured", Colourings, c.Colour); err != nil {
+		return nil, "", err
+	}
+	v.rollouts = rolloutsOf(fleet.Catalog, c.Module)
+	var notes []string
+	if problem := v.missing(v.Group); problem != "" {
+		v.Group, notes = Groupings[0].Key, append(notes, problem)
+	}
+	if problem := v.missing(v.Colour); problem != "" {
+		v.Colour = Colourings[0].Key
+		if !slices.Contains(notes, problem) {
+			notes = append(notes, problem)
+		}
+	}
+	v.group = v.groupBy(v.Group)
+	v.Classes, v.classOf = v.colourBy(v.Colour)
+	return v, strings.Join(notes, " "), nil
+}
+
+// choose returns a key that is known, or an error.
+func choose(how string, all []Named, key string) (string, error) {
+	if key == "" {
+		return all[0].Key, nil
+	}
+	var keys []string
+	for _, n := range all {
+		if n.Key == key {
+			return key, nil
+		}
+		keys = append(keys, n.Key)
+	}
+	last := len(keys) - 1
+	return "", fmt.Errorf("the runtimes cannot be %s by %q: choose %s or %s", how, key,
+		strings.Join(keys[:last], ", "), keys[last])
+}
+
+// missing returns what a grouping or a colouring lacks.
+func (v *View) missing(key string) string {
+	switch needsRollout := key == byStage || key == byProgress; {
+	case !needsRollout && key != byVersion:
+		return ""
+	case v.Module == "":
+		return "Versions, stages and progress are those of one module: choose a module."
+	case needsRollout && len(v.rollouts) == 0:
+		return "There is no rollout of " + v.Module + ", so there are no stages and no progress."
+	case key == byStage && !v.rollouts.haveStages():
+		return "The rollouts of " + v.Module + " have no stages, because no RolloutPolicy is for them."
+	}
+	return ""
+}
+
+// Title returns the title of a key.
+func Title(all []Named, key string) string {
+	for _, n := range all {
+		if n.Key == key {
+			return n.Title
+		}
+	}
+	return key
+}
+
+// ModuleOf returns the module of a runtime, or nil if it does not have it.
+func ModuleOf(m *fleetlist.Member, name string) *fleetlist.MemberModule {
+	for i := range m.Status.Modules {
+		if m.Status.Modules[i].Name == name {
+			return &m.Status.Modules[i]
+		}
+	}
+	return nil
+}
+
+// cell returns the cell of a runtime.
+func (v *View) cell(m *fleetlist.Member) byte { return v.classOf(m) | flagsOf(m) }
+
+func flagsOf(m *fleetlist.Member) (flags byte) {
+	if m.IsPaused() {
+		flags |= bitPaused
+	}
+	if agent := m.Status.Agent; agent != nil && !agent.Heard {
+		flags |= bitSilent
+	}
+	return flags
+}
+
+// Encode returns the data of the heat map: a line with the revision and the numbers of runtimes, groups and classes; a
+// line for each class, each group and each runtime; and then three bytes for each runtime: its cell and the number of
+// its group. accepts is the filter; nil accepts all.
+func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
+	groups, of := v.groups()
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%d %d %d %d\n", v.fleet.Revision, len(v.fleet.Members), len(groups), len(v.Classes))
+	line := func(text string) { fmt.Fprintln(&out, strings.ReplaceAll(text, "\n", " ")) }
+	for _, c := range v.Classes {
+		line(c.Shape + " " + c.Tint + " " + c.Name)
+	}
+	for _, g := range groups {
+		line(g.name)
+	}
+	for _, m := range v.fleet.Members {
+		line(m.Metadata.Name)
+	}
+	for i, m := range v.fleet.Members {
+		c := v.cell(m)
+		if accepts != nil && !accepts(m) {
+			c |= bitFiltered
+		}
+		out.WriteByte(c)
+		out.Write(binary.LittleEndian.AppendUint16(nil, of[i]))
+	}
+	return out.Bytes()
+}
+
+// Count is the number of runtimes of one group, by class. The last number is for those of no class.
+type Count struct {
+	Name     string
+	Runtimes int
+	ByClass  []int
+}
+
+// Count returns the counts of all groups, in their order.
+func (v *View) Count(members []*fleetlist.Member) []Count {
+	byGroup := map[group]*Count{}
+	var names []group
+	for _, m := range members {
+		g := v.group(m)
+		if byGroup[g] == nil {
+			byGroup[g] = &Count{Name: g.name, ByClass: make([]int, len(v.Classes)+1)}
+			names = append(names, g)
+		}
+		class := min(int(v.classOf(m)), len(v.Classes))
+		byGroup[g].Runtimes++
+		byGroup[g].ByClass[class]++
+	}
+	slices.SortFunc(names, group.compare)
+	all := make([]Count, 0, len(names))
+	for _, g := range names {
+		all = append(all, *byGroup[g])
+	}
+	return all
+}

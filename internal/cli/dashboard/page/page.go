@@ -1,0 +1,206 @@
+// Package page has the pages of the dashboard: it makes their HTML from an index in memory.
+//
+// # Use
+//
+//	s, err := page.New(page.Options{Index: x, Viewer: authenticate, Hosts: []string{"127.0.0.1:4711"}})
+//	http.Serve(listener, s)
+//
+// # How it works
+//
+// Data goes one way: from the index (package fleetindex), and for the heat map through package heatmap, into the HTML
+// of this package, which package pageserver sends.
+//
+// Every page is made from one snapshot of the index, without a request to the API server. Its URL has the whole state:
+// view, filters, order, page. A page works without JavaScript. With it, the page requests itself again after a change
+// of one of its topics and replaces its content, so a row never leaves a filter unnoticed. The heat map is a canvas
+// that draws bytes; the table below it has the same counts.
+//
+// Only what belongs to one runtime, such as its events and its Manifests, is read from the API server, and not more
+// often than ondemandAge.
+//
+// # What it does not do
+//
+// The package decides nothing about modules, and edits no objects but the spec of a rollout and the request to try a
+// runtime again, by the same code as klm.
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+)
+
+//go:embed templates assets
+var files embed.FS
+
+// Options are the options of the pages.
+type Options struct {
+	// Index is what the pages show. Required.
+	Index *fleetindex.Index
+	// Viewer returns the user of a request. If it returns nil, it has answered the request itself. Required.
+	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
+	// Hosts are the values of the header Host that are accepted. Required.
+	Hosts []string
+	// SignOut is the path to which the form for signing out is sent. Default "": there is no such form.
+	SignOut string
+	// Program is the name of klm in the commands that are shown. Default klm.
+	Program string
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// MaxStreams is the maximum number of open streams of events. Default: that of package pageserver.
+	MaxStreams int
+}
+
+// Server serves the pages.
+type Server struct {
+	*pageserver.Server
+	program, signOut string
+	templates        *template.Template
+	reads            fleetindex.OnDemand
+	nameMark         string // in place of the name of the viewer
+}
+
+// New returns a server of all pages.
+func New(o Options) (*Server, error) {
+	assets, err := fs.Sub(files, "assets")
+	if err != nil {
+		return nil, fmt.Errorf("reading the assets: %w", err)
+	}
+	s := &Server{program: cmp.Or(o.Program, "klm"), signOut: o.SignOut, nameMark: rand.Text()}
+	if s.Server, err = pageserver.New(pageserver.Options{Index: o.Index, Viewer: o.Viewer, Hosts: o.Hosts,
+		Assets: assets, Cell: heatmap.StateCell, Now: o.Now, MaxStreams: o.MaxStreams}); err != nil {
+		return nil, err
+	}
+	if s.templates, err = template.New("").Funcs(functions).ParseFS(files, "templates/*.html"); err != nil {
+		return nil, fmt.Errorf("parsing the templates: %w", err)
+	}
+	s.route()
+	return s, nil
+}
+
+// route has all paths.
+func (s *Server) route() {
+	s.view("GET /{$}", fleetView)
+	s.view("GET /versions", versionsView)
+	s.view("GET /runtimes/{name}", runtimeView)
+	s.view("GET /runtimes/{name}/{module}", moduleView)
+	s.view("GET /rollouts", rolloutsView)
+	s.view("GET /rollouts/{name}", rolloutView)
+	s.view("GET /rollouts/{name}/plan", rolloutPlanView)
+	s.view("GET /plan", planView)
+	s.view("GET /changes", changesView)
+	s.view("GET /catalog", catalogView)
+	s.view("GET /catalog/{module}", catalogModuleView)
+	s.view("GET /", nowhere)
+	s.Pages("GET /fleet/cells", s.cells)
+	s.Handle("GET /changes.csv", s.serveChanges)
+	s.Handle("GET /changes.json", s.serveChanges)
+	s.Handle("POST /rollouts/{name}/{verb}", s.act)
+}
+
+// request is one request for a view.
+type request struct {
+	*http.Request
+	server *Server
+	viewer *pageserver.Viewer
+	fleet  *fleetindex.Snapshot
+	now    time.Time
+}
+
+func (s *Server) request(r *pageserver.Request) *request {
+	return &request{Request: r.Request, server: s, viewer: r.Viewer, fleet: r.Fleet, now: r.Now}
+}
+
+// content is what a view shows.
+type content struct {
+	// Title is the title of the window, and Template the name of the template of the main part, with Data.
+	Title, Template string
+	Data            any
+	// Topics are what the view depends on.
+	Topics []fleetindex.Topic
+	// Section is the entry of the navigation.
+	Section string
+	// status is the HTTP status, 0 for 200. isPersonal means that the page is for this viewer and this moment only.
+	status     int
+	isPersonal bool
+}
+
+// frame is the data of the whole page.
+type frame struct {
+	content
+	Sections []section
+	Viewer   *pageserver.Viewer
+	Name     string // that each viewer gets the own name for
+	SignOut  string
+	Cluster  string
+	Manager  managerLine
+	Fleet    *fleetindex.Tally
+	Revision uint64
+	Problem  string
+	Since    string
+	Notes    []string
+	Ready    bool
+}
+
+// section is an entry of the navigation.
+type section struct {
+	Name, Path string
+	Current    bool
+}
+
+// sections are the entries of the navigation.
+var sections = []section{{Name: "Fleet", Path: "/"}, {Name: "Versions", Path: "/versions"}, {Name: "Rollouts",
+	Path: "/rollouts"}, {Name: "Changes", Path: "/changes"}, {Name: "Catalog", Path: "/catalog"}}
+
+// view registers a view.
+func (s *Server) view(pattern string, show func(*request) content) {
+	s.Pages(pattern, func(r *pageserver.Request) *pageserver.Answer { return s.render(s.request(r), show) })
+}
+
+// render makes a page.
+func (s *Server) render(r *request, show func(*request) content) *pageserver.Answer {
+	c := content{}
+	switch problem := r.fleet.Problem; {
+	case r.fleet.Ready:
+		c = show(r)
+	case problem != nil:
+		c = problemPage(http.StatusServiceUnavailable, "The fleet cannot be read", problem.Error(),
+			"The dashboard tries again by itself.")
+	default:
+		c = problemPage(http.StatusServiceUnavailable, "Reading the fleet", "The runtimes are being listed.",
+			"This page shows them as soon as the list is complete.")
+	}
+	f := frame{content: c, Viewer: r.viewer, SignOut: s.signOut, Fleet: r.fleet.Tally(),
+		Revision: r.fleet.Revision, Ready: r.fleet.Ready,
+		Notes: r.fleet.Notes, Manager: r.manager()}
+	if r.fleet.Cluster != nil {
+		f.Cluster = r.fleet.Cluster.Context
+	}
+	if p := r.fleet.Problem; p != nil {
+		f.Problem, f.Since = p.Error(), clock(r.fleet.ProblemSince)
+	}
+	if r.viewer.Name != "" {
+		f.Name = s.nameMark
+	}
+	for _, is := range sections {
+		is.Current = is.Name == c.Section
+		f.Sections = append(f.Sections, is)
+	}
+	var out bytes.Buffer
+	if err := s.templates.ExecuteTemplate(&out, "frame.html", f); err != nil {
+		return pageserver.Problem(http.StatusInternalServerError, "The page cannot be made: "+err.Error())
+	}
+	a := pageserver.NewAnswer(max(c.status, http.StatusOK), "text/html; charset=utf-8", out.Bytes())
+	a.IsPersonal, a.Name = c.isPersonal, f.Name
+	return a
+}

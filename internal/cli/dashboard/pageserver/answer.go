@@ -1,0 +1,130 @@
+package pageserver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Answer is an answer that can be sent several times.
+type Answer struct {
+	status        int
+	kind, tag     string
+	plain, packed []byte // packed is compressed; nil if the answer is too short for that
+	made          time.Time
+	// IsPersonal means that the answer is for this viewer and this moment only.
+	IsPersonal bool
+	// Name is a text in the body in whose place each viewer gets the own name. "": there is none. It must be secret, so
+	// that no other text can contain it.
+	Name string
+}
+
+// NewAnswer returns an answer with a body.
+func NewAnswer(status int, kind string, body []byte) *Answer {
+	return &Answer{status: status, kind: kind, plain: body, packed: pack(body)}
+}
+
+// Problem returns an answer that is only a text.
+func Problem(status int, message string) *Answer {
+	return &Answer{status: status, kind: "text/plain; charset=utf-8", plain: []byte(message + "\n"), IsPersonal: true}
+}
+
+// WithTag adds an ETag, so that a client that has the body already does not get it again.
+func (a *Answer) WithTag() *Answer {
+	sum := sha256.Sum256(a.plain)
+	a.tag = `"` + hex.EncodeToString(sum[:8]) + `"`
+	return a
+}
+
+// pack compresses data, or returns nil if that is not worth it.
+func pack(data []byte) []byte {
+	const worth = 1024
+	if len(data) < worth {
+		return nil
+	}
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		return nil
+	}
+	if _, err = z.Write(data); err != nil || z.Close() != nil {
+		return nil
+	}
+	return out.Bytes()
+}
+
+// Write sends the answer to the viewer of a request.
+func (a *Answer) Write(w http.ResponseWriter, r *Request) {
+	h := w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("Vary", "Accept-Encoding")
+	if a.tag != "" {
+		h.Set("ETag", a.tag)
+		h.Set("Cache-Control", "private, no-cache")
+		if r.Header.Get("If-None-Match") == a.tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	plain, packed := a.plain, a.packed
+	if a.Name != "" {
+		plain = bytes.ReplaceAll(plain, []byte(a.Name), []byte(html.EscapeString(r.Viewer.Name)))
+		packed = nil
+	}
+	data := plain
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if a.Name != "" {
+			packed = pack(plain)
+		}
+		if packed != nil {
+			data = packed
+			h.Set("Content-Encoding", "gzip")
+		}
+	}
+	h.Set("Content-Length", fmt.Sprint(len(data)))
+	w.WriteHeader(a.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(data) // the client may have gone
+	}
+}
+
+// answerCache keeps the answers about one snapshot. The zero value is empty.
+type answerCache struct {
+	mu       sync.Mutex
+	revision uint64
+	answers  map[string]*Answer
+}
+
+const (
+	// maxAnswers is the number of answers that are kept, and maxAnswerAge how long: pages show ages.
+	maxAnswers   = 200
+	maxAnswerAge = 5 * time.Second
+)
+
+func (c *answerCache) get(revision uint64, key string, now time.Time) *Answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.answers[key]; c.revision == revision && a != nil && now.Sub(a.made) < maxAnswerAge {
+		return a
+	}
+	return nil
+}
+
+func (c *answerCache) put(revision uint64, key string, a *Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.IsPersonal || revision < c.revision {
+		return
+	}
+	if revision > c.revision || c.answers == nil || len(c.answers) >= maxAnswers {
+		c.revision, c.answers = revision, map[string]*Answer{}
+	}
+	c.answers[key] = a
+}

@@ -1,0 +1,203 @@
+// Package pageserver serves the pages of the dashboard to people: it knows who asks, and nothing about what is shown.
+//
+// # Use
+//
+//	s, err := pageserver.New(pageserver.Options{Index: x, Viewer: authenticate, Hosts: []string{"127.0.0.1:4711"},
+//		Assets: files, Cell: cell})
+//	s.Pages("GET /versions", render)
+//	http.Serve(listener, s)
+//
+// # How it works
+//
+// Every request passes the same checks: the host, the origin, and the viewer. Answers are kept in memory until the next
+// snapshot of the index (answer.go), so many viewers of one page cost as much as one. After each snapshot, the open
+// streams get an event with what has changed (events.go), and the pages request themselves again.
+//
+// # What it does not do
+//
+// The package makes no HTML. It does not decide who may view the pages: its caller authenticates each request, and
+// passes the cluster with which the viewer acts.
+package pageserver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+// Viewer is the user of one request.
+type Viewer struct {
+	// Name is the name that is shown, "" if it is not known.
+	Name string
+	// Acts is the cluster with which the viewer makes changes. Nil: the viewer may only read.
+	Acts *connection.Cluster
+}
+
+// Options are the options of a server.
+type Options struct {
+	// Index is what the pages show. Required.
+	Index *fleetindex.Index
+	// Viewer returns the user of a request. If it returns nil, it has answered the request itself. Required.
+	Viewer func(http.ResponseWriter, *http.Request) *Viewer
+	// Hosts are the values of the header Host that are accepted. A page of a stranger whose name leads to this server
+	// has another one. Required.
+	Hosts []string
+	// Assets are the files that are served below /assets/, without a viewer: they are public. Required.
+	Assets fs.FS
+	// Cell returns the cell of a runtime in the heat map, for events. Required.
+	Cell func(*fleetlist.Member) byte
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// MaxStreams is the maximum number of open streams of events. Default 2,000.
+	MaxStreams int
+}
+
+// Request is one request for a page.
+type Request struct {
+	*http.Request
+	Viewer *Viewer
+	// Fleet is the snapshot that the page shows, and Now its time.
+	Fleet *fleetindex.Snapshot
+	Now   time.Time
+}
+
+// Server serves pages.
+type Server struct {
+	Options
+	mux     *http.ServeMux
+	handler http.Handler
+	assets  map[string]*Answer
+	cache   answerCache
+	streams chan struct{}
+}
+
+// New returns a server without pages.
+func New(o Options) (*Server, error) {
+	if o.Index == nil || o.Viewer == nil || len(o.Hosts) == 0 || o.Assets == nil || o.Cell == nil {
+		return nil, errors.New("making the server: Index, Viewer, Hosts, Assets and Cell are required")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 2000
+	}
+	s := &Server{Options: o, mux: http.NewServeMux(), streams: make(chan struct{}, o.MaxStreams)}
+	if err := s.loadAssets(); err != nil {
+		return nil, err
+	}
+	s.mux.HandleFunc("GET /assets/{name}", s.serveAsset)
+	s.Handle("GET /events", s.serveEvents)
+	crossOrigin := http.NewCrossOriginProtection()
+	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, "This request came from another site, so nothing was changed.")
+	}))
+	s.handler = s.secure(crossOrigin.Handler(s.mux))
+	return s, nil
+}
+
+// Handle calls next for the viewer of each request that matches a pattern.
+func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if v := s.Viewer(w, r); v != nil {
+			next(w, &Request{Request: r, Viewer: v, Fleet: s.Index.Snapshot(), Now: s.Now()})
+		}
+	})
+}
+
+// Pages answers the requests that match a pattern. An answer is made once for each snapshot and URL, and kept for a few
+// seconds, for all viewers who may do the same. So it has no name of a viewer but [Answer.Name].
+func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
+	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {
+		key := fmt.Sprint(r.URL.RequestURI(), " ", r.Viewer.Name != "", " ", r.Viewer.Acts != nil)
+		a := s.cache.get(r.Fleet.Revision, key, r.Now)
+		if a == nil {
+			a = render(r)
+			a.made = r.Now
+			s.cache.put(r.Fleet.Revision, key, a)
+		}
+		a.Write(w, r)
+	})
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Policy is the Content-Security-Policy of all answers. Nothing inline is allowed, so a text that reaches a page by a
+// mistake is not executed.
+const Policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+
+// secure sets the headers of all answers, and refuses other hosts.
+func (s *Server) secure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", Policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "same-origin") // no-referrer would also hide the origin of our own forms
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if !slices.Contains(s.Hosts, r.Host) {
+			refuse(w, http.StatusMisdirectedRequest, "This dashboard is not at the host that was requested. "+
+				"Open the address that klm dashboard has printed.")
+			return
+		}
+		if origin := r.Header.Get("Origin"); origin != "" && !s.isOwn(origin) {
+			refuse(w, http.StatusForbidden, "This request came from another site, so it was refused.")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isOwn reports whether an origin is that of this server.
+func (s *Server) isOwn(origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && slices.Contains(s.Hosts, u.Host)
+}
+
+// loadAssets reads the files.
+func (s *Server) loadAssets() error {
+	s.assets = map[string]*Answer{}
+	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+		".svg": "image/svg+xml"}
+	entries, err := fs.ReadDir(s.Assets, ".")
+	if err != nil {
+		return fmt.Errorf("reading the assets: %w", err)
+	}
+	for _, e := range entries {
+		data, err := fs.ReadFile(s.Assets, e.Name())
+		if err != nil {
+			return fmt.Errorf("reading the assets: %w", err)
+		}
+		s.assets[e.Name()] = NewAnswer(http.StatusOK, kinds[path.Ext(e.Name())], data).WithTag()
+	}
+	return nil
+}
+
+// serveAsset serves a file. It needs no viewer.
+func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
+	a, found := s.assets[r.PathValue("name")]
+	if !found {
+		refuse(w, http.StatusNotFound, "There is no such file.")
+		return
+	}
+	a.Write(w, &Request{Request: r, Viewer: &Viewer{}})
+}
+
+// refuse answers without a page, for requests that are refused before anybody is known.
+func refuse(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	fmt.Fprintln(w, message)
+}
