@@ -309,6 +309,12 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 		findings = append(findings, findingForPruned(old))
 	}
 	findings = append(findings, m.lintWays(previous)...)
+	if _, left := check.LostRights(previous.Objects, m.Objects); len(left) > 0 {
+		findings = append(findings, content.NewFinding(content.Warning, upgrade, fmt.Sprintf(
+			"%s may create objects that %s may not delete: %s: if the operator has created some, nobody removes them; keep the "+
+				"verb delete for a release, and remove them there", previous.Version, m.Version,
+			content.JoinFirst(left, ", "))))
+	}
 	return append(findings, check.AddedRights(previous.Objects, m.Objects)...)
 }
 

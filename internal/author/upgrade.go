@@ -64,7 +64,8 @@ func (m *Module) lintWays(previous *Module) []content.Finding {
 	switch {
 	case u.Back != "" && isDeclared:
 		findings = append(findings, problems...)
-	case len(problems) == 0:
+	case !slices.ContainsFunc(problems, func(f content.Finding) bool { return f.Level != content.Info }):
+		findings = append(findings, problems...)
 		findings = append(findings, content.NewFinding(content.Info, where,
 			fmt.Sprintf("nothing in the bundles prevents "+
 				"going back to %s: if you have tried that %s can work with what %s has stored, declare it, so that a fleet "+
@@ -106,6 +107,14 @@ func (m *Module) lintWayBack(previous *Module) []content.Finding {
 		if f.Level == content.Error {
 			add(content.Warning, f.Where, "%s", f.What)
 		}
+	}
+	lost, left := check.LostRights(m.Objects, previous.Objects)
+	if len(left) > 0 {
+		add(content.Warning, m.Config.Where("upgrade"), "it may not delete objects that this version may create: "+
+			"%s: if the operator has created some, they stay, and nobody removes them", content.JoinFirst(left, ", "))
+	} else if len(lost) > 0 {
+		add(content.Info, m.Config.Where("upgrade"), "it has fewer rights: %s: make sure that it does not have to "+
+			"change what this version has written there", content.JoinFirst(lost, ", "))
 	}
 	old := map[string]int{}
 	for i, o := range previous.Objects {

@@ -7,6 +7,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
+// role returns a ClusterRole with verbs for ConfigMaps.
+func role(verbs string) string {
+	return `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operator}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [` + verbs + `]}
+`
+}
+
 // TestWayBack checks the findings about the way back to the previous version, and about its declaration.
 func TestWayBack(t *testing.T) {
 	second := strings.Replace(definition, "storage: true", "storage: false", 1) + `    - name: v9
@@ -37,6 +47,16 @@ func TestWayBack(t *testing.T) {
 			"way back to 1.0.0: .spec.shape: the field is removed", ""},
 		"NewKind": {"nobody reconciles what users have created", others, definition + others, Upgrade{Back: "1.0.0"},
 			content.Warning, "objects of users stay, and nobody reconciles them", ""},
+		"FewerRights": {"it cannot change what this version has written", role("get, list"), role("get, list, update"),
+			Upgrade{Back: "1.0.0"}, content.Info, "it has fewer rights: update configmaps:", ""},
+		"FewerRightsProposed": {"that alone prevents nothing", role("get, list"), role("get, list, update"), Upgrade{},
+			content.Info, `upgrade: {back: ">=1.0.0 <1.1.0"}`, ""},
+		"CannotDelete": {"what this version has created stays", role("get"), role("get, create, delete"),
+			Upgrade{Back: "1.0.0"}, content.Warning, "may not delete objects that this version may create: configmaps:", ""},
+		"CannotDeleteNotProposed": {"somebody has to think about it", role("get"), role("get, create, delete"), Upgrade{},
+			content.Info, "", "declare it"},
+		"SameRights": {"another verb covers it", role("'*'"), role("get, create, delete"), Upgrade{Back: "1.0.0"},
+			content.Info, "", "rights"},
 		"NoStep": {"runtimes cannot be updated directly", definition, definition, Upgrade{From: ">=1.0.5 <1.1.0"},
 			content.Warning, "does not contain 1.0.0: runtimes with that version need another version between", ""},
 	} {

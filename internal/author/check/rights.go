@@ -127,6 +127,46 @@ func dangerOf(g grant) string {
 	return ""
 }
 
+// covers reports whether a permission includes another one.
+func (g grant) covers(o grant) bool {
+	resource, group, _ := strings.Cut(g.resource, ".")
+	otherResource, otherGroup, _ := strings.Cut(o.resource, ".")
+	return (g.verb == "*" || g.verb == o.verb) && (resource == "*" || resource == otherResource) &&
+		(group == "*" || group == otherGroup) && (!g.named || o.named) && (g.wide || !o.wide)
+}
+
+// writes are the verbs that leave something in a cluster.
+var writes = []string{"create", "update", "patch", "*"}
+
+// LostRights returns the permissions to change objects that the roles of one version have and those of another one do
+// not have. created are the resources that the one may create and the other one may not delete: nobody removes such
+// objects afterwards. Both are sorted.
+func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) {
+	var left []grant
+	for _, r := range rolesOf(to) {
+		left = append(left, r.grants()...)
+	}
+	has := func(g grant) bool { return slices.ContainsFunc(left, func(l grant) bool { return l.covers(g) }) }
+	for _, r := range rolesOf(from) {
+		for _, g := range r.grants() {
+			if !slices.Contains(writes, g.verb) || strings.HasPrefix(g.resource, "/") {
+				continue
+			}
+			if !has(g) {
+				lost = append(lost, g.verb+" "+g.resource)
+			}
+			if g.verb == "create" || g.verb == "*" {
+				if g.verb = "delete"; !has(g) {
+					created = append(created, g.resource)
+				}
+			}
+		}
+	}
+	slices.Sort(lost)
+	slices.Sort(created)
+	return slices.Compact(lost), slices.Compact(created)
+}
+
 // AddedRights reports the permissions that the new version has and the old version does not have.
 func AddedRights(before, after []*unstructured.Unstructured) []content.Finding {
 	had := map[grant]bool{}
