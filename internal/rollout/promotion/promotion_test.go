@@ -241,8 +241,18 @@ func TestJudge(t *testing.T) {
 
 // TestModel plays persons who move channels, hold and release, and a manager that records and promotes, in random
 // orders. A promotion never undoes a person's hold, never lowers a version, never takes a withdrawn one, and only one
-// that was proven for long enough. Seen to fail with these mutations: a hold ends with the next move (hold) · an
-// unsettled channel is promoted (moves) · rows 6 and 7 are left out (version).
+// that was proven for long enough. Each mutation was seen to fail, after this number of checks of 80 steps:
+//
+//	hold     a hold ends with the next move                 43
+//	hold     a move by a person is no hold                  43
+//	hold     a move to the promoted version replaces it     243
+//	hold     the annotation does not hold (row 4)           1
+//	hold     the release of an older hold counts            75
+//	version  the channel it comes from moves (row 5)        243
+//	version  the channel it goes to moves (row 5)           80
+//	version  a withdrawn version is promoted (row 6)        2
+//	version  it is not proven for long enough (row 7)       1
+//	Judge    a version is lowered                           4
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := shop()
