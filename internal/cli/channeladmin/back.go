@@ -23,13 +23,11 @@ import (
 func UndoCommand(a *console.App) *cobra.Command {
 	o := setOptions{}
 	c := a.Command("undo ROLLOUT [--dry-run]", "set a channel back to the version before a rollout", `
-The channel gets the version that it had before the rollout. Nobody begins any more,
-	and runtimes with the newer version are taken back by a
-rollout of their own: those that fail first,
-	the others in their maintenance windows. That needs a declaration of the newer version that going
-back is safe (spec.upgrade.back of its ModuleTemplate). Without one, no runtime is taken back,
-	and klm changes nothing: move the channel to a
-higher version that corrects the problem.`, `
+The channel, or the mandatory module, gets the version that it had before the rollout. Nobody begins any more, and
+runtimes with the newer version are taken back by a rollout of their own: those that fail first, the others in their
+maintenance windows. That needs a declaration of the newer version that going back is safe (spec.upgrade.back of its
+ModuleTemplate). Without one, no runtime is taken back, and klm changes nothing: move the channel to a higher version
+that corrects the problem.`, `
 klm rollout undo sample-regular-r3 --dry-run
 klm rollout undo sample-regular-r3`,
 		console.Arguments("ROLLOUT"), func(cmd *cobra.Command, args []string) error {
@@ -83,7 +81,51 @@ func undo(ctx context.Context, a *console.App, o setOptions, name string) error 
 			v1beta2.ReasonDowngradeUnsafe,
 			err.Error(), console.Count(int(begun), "runtime"), r.Spec.To, name)
 	}
+	if release.IsMandatory() {
+		return undoMandatory(ctx, a, c, o, r, release)
+	}
 	return setChannel(ctx, a, o)
+}
+
+// undoMandatory sets the version of a mandatory module back. All runtimes have the module, so there is nothing to show
+// for each of them.
+func undoMandatory(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
+	r *v1beta2.ModuleRollout, release *v1beta2.ModuleReleaseMeta) error {
+	if err := o.parseUrgency(); err != nil {
+		return err
+	}
+	if err := o.checkUrgency(release); err != nil {
+		return err
+	}
+	counts := &r.Status.Runtimes
+	begun := counts.Updating + counts.Proven + counts.Failed + counts.Lost + counts.Excused
+	outcome := console.Outcome{Object: "modulereleasemeta/" + release.Name,
+		Result: fmt.Sprintf("mandatory module %s is set back from version %s to %s: %s with %s go back, and nobody else "+
+			"changes", o.module, r.Spec.To, o.version, console.Count(int(begun), "runtime"), r.Spec.To)}
+	if o.DryRun {
+		outcome.Result = "would do: " + outcome.Result
+		return a.Print(outcome)
+	}
+	if !o.Yes {
+		if err := a.Confirm(fmt.Sprintf("Set mandatory module %s back from version %s to %s? It affects %s.", o.module,
+			r.Spec.To, o.version, console.Count(int(begun), "runtime"))); err != nil {
+			return err
+		}
+	}
+	metadata := map[string]any{"uid": release.UID, "resourceVersion": release.ResourceVersion}
+	if changed := o.urgencyChange(release.Annotations); changed != nil {
+		metadata["annotations"] = changed
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata,
+		"spec": map[string]any{"mandatory": map[string]any{"version": o.version}}})
+	if err != nil {
+		return fmt.Errorf("encoding the version: %w", err)
+	}
+	if err := c.Patch(ctx, release.DeepCopy(), client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")); err != nil {
+		return c.Explain(err, "changing ModuleReleaseMeta "+release.Name)
+	}
+	return a.Print(outcome)
 }
 
 // WithdrawCommand returns the command klm version withdraw.
@@ -91,9 +133,8 @@ func WithdrawCommand(a *console.App) *cobra.Command {
 	o := withdrawOptions{}
 	c := a.Command("withdraw MODULE VERSION --reason=TEXT",
 		"withdraw a version of a module, so that no runtime gets it any more", `
-Runtimes that have the version keep it, and klm lists them. A rollout to the version is held. No channel,
-	pin or new installation
-gets it. With --undo it is available again.`, `
+Runtimes that have the version keep it, and klm lists them. A rollout to the version is held. No channel, pin or new
+installation gets it. With --undo it is available again.`, `
 klm version withdraw sample 2.0.0 --reason="it loses data"
 klm version withdraw sample 2.0.0 --undo`,
 		console.Arguments("MODULE", "VERSION"), func(cmd *cobra.Command, args []string) error {

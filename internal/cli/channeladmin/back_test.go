@@ -89,6 +89,54 @@ func TestUndo(t *testing.T) {
 	}
 }
 
+// TestUndoMandatory: a mandatory module has one version for all runtimes, and goes back in the same way.
+func TestUndoMandatory(t *testing.T) {
+	cases := map[string]struct {
+		fixture.Case
+		back string // spec.upgrade.back of version 2.0.0
+		want string // the version afterwards
+	}{
+		"Declared": {fixture.Case{Reason: "it gets its former version", Args: "undo sample-mandatory-r2 --yes",
+			Want: []string{"mandatory module sample is set back from version 2.0.0 to 1.0.0: 3 runtimes with 2.0.0 go back"}},
+			">=1.0.0 <2.0.0", "1.0.0"},
+		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "undo sample-mandatory-r2 --dry-run",
+			Want: []string{"would do: mandatory module sample"}}, "1.0.0", "2.0.0"},
+		"Urgent": {fixture.Case{Reason: "the way back may be urgent, too",
+			Args: "undo sample-mandatory-r2 --yes --urgency=emergency --reason=fire",
+			Want: []string{"is set back"}}, "1.0.0", "1.0.0"},
+		"NotDeclared": {fixture.Case{Reason: "those who have begun could not go back", Code: console.ExitFailed,
+			Args: "undo sample-mandatory-r2 --yes", Want: []string{"DowngradeUnsafe", "3 runtimes with 2.0.0 cannot go back",
+				"higher version"}}, "", "2.0.0"},
+		"NoAnswer": {fixture.Case{Reason: "nobody has confirmed it", Code: console.ExitUsage,
+			Args: "undo sample-mandatory-r2", Want: []string{"It affects 3 runtimes", "--yes"}}, "1.0.0", "2.0.0"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newControlPlane(t)
+			s.Create(t, &v1beta2.ModuleRollout{
+				ObjectMeta: metav1.ObjectMeta{Name: "sample-mandatory-r2", Namespace: "kcp-system"},
+				Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: v1beta2.MandatoryChannel, Revision: 2,
+					From: "1.0.0", To: "2.0.0"},
+				Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutHalted,
+					Runtimes: v1beta2.RolloutCounts{InScope: 10, Failed: 3}}})
+			o := s.Object(release).DeepCopy()
+			unstructured.RemoveNestedField(o.Object, "spec", "channels")
+			s.Put(o)
+			put(t, s, release, "2.0.0", "spec", "mandatory", "version")
+			put(t, s, newer, c.back, "spec", "upgrade", "back")
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{UndoCommand(a)} }, s.Kubeconfig)
+			after := s.Object(release)
+			if is, _, _ := unstructured.NestedString(after.Object, "spec", "mandatory", "version"); is != c.want {
+				t.Errorf("%s: the version is %s, want %s", c.Reason, is, c.want)
+			}
+			urgent := after.GetAnnotations()[v1beta2.AnnotationUrgency]
+			if want := map[string]string{"Urgent": "mandatory 1.0.0 Emergency: fire"}[name]; urgent != want {
+				t.Errorf("%s: the annotation is %q, want %q", c.Reason, urgent, want)
+			}
+		})
+	}
+}
+
 // TestWithdraw checks the annotation with its reason, and which input is refused.
 func TestWithdraw(t *testing.T) {
 	cases := map[string]struct {
