@@ -69,6 +69,17 @@ type WithdrawnVersion struct {
 	// since is the time at which the manager saw that the version was withdrawn.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
+
+	// runtimes is the number of runtimes that have the version, or are about to get it. They keep it until their
+	// channel moves on. It is counted every ten minutes, and at once when the version is withdrawn.
+	// +optional
+	Runtimes int32 `json:"runtimes,omitempty"`
+
+	// holders are names of such runtimes, sorted, at most 20.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=20
+	Holders []string `json:"holders,omitempty"`
 }
 
 // ChannelStatus is the progress of one channel.

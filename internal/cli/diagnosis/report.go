@@ -50,6 +50,8 @@ type Module struct {
 	Target v1beta2.Target `json:"target,omitempty"`
 	// Rollout states what the runtime waits for while its channel moves to another version; "" if it does not wait.
 	Rollout string `json:"rollout,omitempty"`
+	// Withdrawn states that the installed version was withdrawn, why, and what replaces it; "" if it was not.
+	Withdrawn string `json:"withdrawn,omitempty"`
 }
 
 // Blocker is one reason why a runtime or a module does not reach its desired state.
@@ -151,6 +153,7 @@ func (f *Facts) Modules() []Module {
 		}
 		if m.Kind = "removing"; spec != nil {
 			f.resolve(&m, requested, spec, entry)
+			m.Withdrawn = f.withdrawn(&m)
 		}
 		all = append(all, m)
 	}
@@ -165,6 +168,39 @@ func (f *Facts) Modules() []Module {
 		}
 	}
 	return all
+}
+
+// withdrawn states that the installed version of a module was withdrawn, and what replaces it.
+func (f *Facts) withdrawn(m *Module) string {
+	if f.Catalog == nil || m.Installed == "" {
+		return ""
+	}
+	is, why := false, ""
+	if t := f.Catalog.Templates[channel.TemplateName(m.Name, m.Installed)]; t != nil {
+		is, why = channel.IsWithdrawn(t)
+	}
+	if release := f.Catalog.Releases[m.Name]; release != nil && !is {
+		for _, w := range release.Status.Withdrawn {
+			if w.Version == m.Installed {
+				is, why = true, w.Reason
+			}
+		}
+	}
+	if !is {
+		return ""
+	}
+	text := fmt.Sprintf("Version %s of module %s, which is installed here, was withdrawn", m.Installed, m.Name)
+	if why != "" {
+		text += ": " + why
+	}
+	switch {
+	case m.Next != "" && m.Next != m.Installed:
+		return text + ". It is being replaced by " + m.Next + "."
+	case m.Kind == "pinned":
+		return text + ". The runtime has pinned it: pin another version, or follow a channel."
+	}
+	return text + fmt.Sprintf(". Nothing replaces it by itself: move the channel to a higher version, or take the runtimes "+
+		"back (klm rollout history %s, klm rollout undo).", m.Name)
 }
 
 // targetOf returns control-plane if the objects of a Manifest are on the control plane, and "" otherwise.
@@ -476,6 +512,10 @@ func (r *Report) Show(p *console.Page) {
 			if m.Rollout != "" {
 				p.Line("")
 				p.Wrap("  ", m.Rollout)
+			}
+			if m.Withdrawn != "" {
+				p.Line("")
+				p.Wrap("  ", m.Withdrawn)
 			}
 		}
 	}

@@ -29,6 +29,47 @@ func TestModuleList(t *testing.T) {
 	fixture.GoldenFormats(t, "module_none.txt", diagnosis.ModuleList{})
 }
 
+// TestWithdrawn: klm why states that a runtime has a withdrawn version, and what replaces it.
+func TestWithdrawn(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		change func(f *diagnosis.Facts)
+		want   string // "" if nothing is said
+	}{
+		"Withdrawn": {"nothing replaces it", func(*diagnosis.Facts) {},
+			"was withdrawn: it loses data. Nothing replaces it by itself"},
+		"Template": {"in a runtime, the catalog copy has the annotation", func(f *diagnosis.Facts) {
+			f.Catalog.Releases["sample"].Status.Withdrawn = nil
+			f.Catalog.Templates["sample-1.0.0"].Annotations = map[string]string{v1beta2.AnnotationWithdrawn: "it leaks"}
+		}, "was withdrawn: it leaks"},
+		"Moves": {"its channel has moved on", func(f *diagnosis.Facts) {
+			f.Catalog.Releases["sample"].Spec.Channels[0].Version = "2.0.0"
+		}, "It is being replaced by 2.0.0."},
+		"Pinned": {"only its admin can change that", func(f *diagnosis.Facts) {
+			f.Kyma.Spec.Modules[0].Version, f.Kyma.Spec.Modules[0].Channel = "1.0.0", ""
+		}, "The runtime has pinned it"},
+		"Other": {"another version was withdrawn", func(f *diagnosis.Facts) {
+			f.Catalog.Releases["sample"].Status.Withdrawn[0].Version = "0.9.0"
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fixture.Facts()["healthy"]
+			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
+			f.Catalog.Releases["sample"].Status.Withdrawn = []v1beta2.WithdrawnVersion{{Version: "1.0.0",
+				Reason: "it loses data"}}
+			c.change(f)
+			is := f.Report("").Modules[0].Withdrawn
+			if !strings.Contains(is, c.want) || (c.want == "") != (is == "") {
+				t.Errorf("%s: %q", c.reason, is)
+			}
+			if text := fixture.Text(t, f.Report(""), config.FormatTable); !strings.Contains(
+				strings.Join(strings.Fields(text), " "), is) {
+				t.Errorf("klm why shows:\n%s", text)
+			}
+		})
+	}
+}
+
 // TestWaitsForTurn: while a channel moves in stages, a runtime keeps its version, and klm why states what it waits for.
 func TestWaitsForTurn(t *testing.T) {
 	rollout := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "sample-regular-r2"},
@@ -55,6 +96,12 @@ func TestWaitsForTurn(t *testing.T) {
 	}{
 		"Waits": {"its stage has not begun", func(f *diagnosis.Facts) { moved(f.Catalog, "2.0.0") }, "1.0.0", "",
 			"in stage rest of ModuleRollout sample-regular-r2"},
+		"Urgent": {"how urgent it is, and why", func(f *diagnosis.Facts) {
+			moved(f.Catalog, "2.0.0")
+			urgent := rollout.DeepCopy()
+			urgent.Spec.Urgency, urgent.Spec.UrgencyReason = v1beta2.UrgencyEmergency, "1.0.0 leaks"
+			f.Catalog.Rollouts[rollout.Name] = urgent
+		}, "1.0.0", "", "; it is an emergency: 1.0.0 leaks)"},
 		"Settles": {"the rollout is not made yet", func(f *diagnosis.Facts) {
 			moved(f.Catalog, "1.0.0")
 			f.Catalog.Rollouts, f.Catalog.Policies = nil, []v1beta2.RolloutPolicy{policy}

@@ -97,6 +97,7 @@ type Reconciler struct {
 	checks    map[string]preflightResult // by component and version; only used by the one worker
 	forecasts map[string]forecast        // by name of an active rollout; only used by the one worker
 	notified  map[string]time.Time       // by module/channel: when the webhook of its promotion was called; likewise
+	counted   map[string]time.Time       // by module: when the runtimes with withdrawn versions were counted; likewise
 
 	mu       sync.Mutex
 	active   map[string]bool        // guarded by mu: modules with an active rollout
@@ -128,7 +129,7 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{Options: o, gates: &Gates{Allow: o.GateAllow}, active: map[string]bool{},
 		flights: map[string]flight{},
 		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{}, checks: map[string]preflightResult{},
-		forecasts: map[string]forecast{}, notified: map[string]time.Time{}}, nil
+		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}, nil
 }
 
 // Register adds the controller and its index to a manager.

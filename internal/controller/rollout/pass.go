@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -71,6 +70,9 @@ func (p *pass) run(ctx context.Context) error {
 	p.setActive(p.release.Name, active)
 	moves := p.promote(ctx, statuses)
 	next.Channels, next.Withdrawn = statuses, p.withdrawn()
+	if err := p.countHolders(ctx, next.Withdrawn); err != nil {
+		return err
+	}
 	if err := p.failed(); err != nil {
 		return err
 	}
@@ -82,42 +84,6 @@ func (p *pass) run(ctx context.Context) error {
 		p.after(Period)
 	}
 	return p.saveRelease(ctx, next)
-}
-
-// maxWithdrawn is the number of withdrawn versions that the status of a release has.
-const maxWithdrawn = 20
-
-// withdrawn returns the withdrawn versions of the module, the highest first.
-func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
-	var all []v1beta2.WithdrawnVersion
-	if p.catalog.Templates == nil {
-		return nil
-	}
-	for _, t := range p.catalog.Templates(p.release.Name) {
-		is, why := channel.IsWithdrawn(t)
-		if !is || t.Spec.Version == "" {
-			continue
-		}
-		w := v1beta2.WithdrawnVersion{Version: t.Spec.Version, Reason: text.Clip(why, 256),
-			Since: metav1.NewTime(p.now.Truncate(time.Second))}
-		for _, was := range p.release.Status.Withdrawn {
-			if was.Version == w.Version {
-				w.Since = was.Since
-			}
-		}
-		all = append(all, w)
-	}
-	slices.SortFunc(all, func(a, b v1beta2.WithdrawnVersion) int {
-		switch { // the templates have no order, and the status must not change by itself
-		case channel.IsLower(a.Version, b.Version):
-			return 1
-		case channel.IsLower(b.Version, a.Version):
-			return -1
-		}
-		return cmp.Or(strings.Compare(a.Version, b.Version), strings.Compare(a.Reason, b.Reason))
-	})
-	all = slices.CompactFunc(all, func(a, b v1beta2.WithdrawnVersion) bool { return a.Version == b.Version })
-	return all[:min(len(all), maxWithdrawn)]
 }
 
 // isWorse reports whether a phase needs more attention than another one.

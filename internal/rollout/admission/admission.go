@@ -186,8 +186,8 @@ func keep(r channel.Request, proven string) string {
 // waitsIn states what a runtime waits for in a rollout.
 func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 	name := r.Spec.Stages[at.Stage].Name
-	where := fmt.Sprintf("this runtime is in stage %s of ModuleRollout %s (rank %d %%)", name, r.Name,
-		int(at.Rank)*100/place.RankCount)
+	where := fmt.Sprintf("this runtime is in stage %s of ModuleRollout %s (rank %d %%%s)", name, r.Name,
+		int(at.Rank)*100/place.RankCount, urgencyOf(r))
 	current := cmp.Or(r.Status.Stage.Name, "the first one")
 	switch {
 	case r.Spec.State == v1beta2.RolloutPaused:
@@ -205,6 +205,17 @@ func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 		return where + ", which is under way, and its turn comes when a place is free and nothing else blocks it" + by
 	}
 	return where + "; the current stage is " + current + by
+}
+
+// urgencyOf states how urgent a rollout is, and why. It is "" for a normal one.
+func urgencyOf(r *v1beta2.ModuleRollout) string {
+	switch r.Spec.Urgency {
+	case v1beta2.UrgencyHotfix:
+		return "; it is a hotfix: " + r.Spec.UrgencyReason
+	case v1beta2.UrgencyEmergency:
+		return "; it is an emergency: " + r.Spec.UrgencyReason
+	}
+	return ""
 }
 
 func waiting(version, module, of, target, why string) channel.Turn {
