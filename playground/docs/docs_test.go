@@ -59,6 +59,8 @@ type landscape struct {
 	process *exec.Cmd
 	done    chan error
 	spans   *collector
+	// dashboard is the address of the dashboard, which the landscape has printed.
+	dashboard string
 }
 
 var land landscape
@@ -95,6 +97,9 @@ func (l *landscape) start() error {
 	ready, said := make(chan bool, 1), &bytes.Buffer{}
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if _, address, is := strings.Cut(lines.Text(), "The dashboard is at "); is {
+				l.dashboard = address
+			}
 			if said.Len() < 1<<20 {
 				said.WriteString(lines.Text() + "\n")
 			}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/program"
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
@@ -50,7 +54,7 @@ and removes everything.`,
 	flags := command.Flags()
 	flags.StringVar(&v.Dir, "dir", ".landscape",
 		"folder for kubeconfigs, logs and data; made at the start and removed at the end")
-	flags.StringVar(&v.Bin, "bin", "bin", "folder with the binaries lifecycle-manager, sample-operator and kubectl")
+	flags.StringVar(&v.Bin, "bin", "bin", "folder with lifecycle-manager, sample-operator, klm and kubectl")
 	flags.StringVar(&v.Until, "until", "",
 		"ready: end when every module is Ready, with exit code 1 and the reasons after five minutes")
 	flags.StringSliceVar(&v.Runtimes, "runtimes", []string{"runtime-a", "runtime-b"}, "names of the runtimes")
@@ -94,6 +98,12 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	dashboard, stopDashboard, err := v.serveDashboard(ctx, l.Kubeconfig(landscape.ControlPlane))
+	if err != nil {
+		return err
+	}
+	defer stopDashboard()
+	fmt.Fprint(out, dashboard)
 	if err := v.install(ctx, l); err != nil {
 		return err
 	}
@@ -116,6 +126,34 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintln(out, "\nstopping and removing everything")
 	return nil
+}
+
+// serveDashboard starts klm dashboard for the control plane. It returns the line with the address, and ends with stop.
+func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string, stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	command := exec.CommandContext(ctx, v.program(program.KLM), "dashboard", "--no-open", "--actions",
+		"--kubeconfig", kubeconfig) //nolint:gosec // the folder is chosen by the user
+	var problem bytes.Buffer
+	command.Stderr = &problem
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = 5 * time.Second
+	out, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		cancel()
+		return "", nil, fmt.Errorf("starting the dashboard: %w; make build builds %s", err, command.Path)
+	}
+	stop = func() {
+		cancel()
+		_ = command.Wait() // ended by the signal
+	}
+	if line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		stop()
+		return "", nil, fmt.Errorf("starting the dashboard: it has printed no address: %s", problem.Bytes())
+	}
+	return line, stop, nil
 }
 
 // install publishes the versions of the sample module and registers the runtimes. It then enables the module in each
@@ -195,6 +233,8 @@ func (v *up) whatNext(l *landscape.Landscape) string {
 	return fmt.Sprintf(`
 All is Ready. What to try next, in another terminal, from this folder:
 
+  see the fleet in a browser, at the address above, which works once, or again with
+    %[9]s dashboard --kubeconfig %[2]s
   see what the operator of the fleet sees
     %[1]s --kubeconfig %[2]s -n %[4]s get kyma,manifest
     %[9]s status --kubeconfig %[2]s
