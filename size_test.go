@@ -14,8 +14,6 @@ const maxPackageLines = 2000
 var largePackages = map[string]string{
 	"apply": "one concept: how objects reach one cluster and leave it; all parts share inventory " +
 		"and progress",
-	"internal/cli/dashboard/page": "seven pages with one frame, one kind of table and one filter; what is read for " +
-		"them is outside",
 	"channel": "one decision table with its inputs: requests, policy, windows, upgrade paths; each rule reads several",
 	"internal/controller/kyma": "the life cycle of a Kyma from its triggers to its status; parts with a memory of " +
 		"their own are below it",

@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 )
 
 // catalogView shows all modules with the versions of their channels.
@@ -31,7 +32,7 @@ func catalogView(r *request) content {
 		" module build, then apply its ModuleTemplate and ModuleReleaseMeta."}
 	var rows []row
 	for _, name := range r.fleet.Catalog.Modules() {
-		if !f.listing.Accepts(console.FilterModule, name) || f.name != "" && !strings.Contains(name, f.name) {
+		if !f.Accepts(console.FilterModule, name) || f.Name != "" && !strings.Contains(name, f.Name) {
 			continue
 		}
 		release := r.fleet.Catalog.Releases[name]
@@ -50,10 +51,11 @@ func catalogView(r *request) content {
 			channels = append(channels, text)
 		}
 		versions := len(r.fleet.Catalog.TemplatesOf(name))
-		rows = append(rows, row{keys: []string{name, "", fmt.Sprint(versions), fmt.Sprint(users[name]), component},
-			cells: func() []cell {
+		rows = append(rows, row{Keys: []string{name, "", fmt.Sprint(versions), fmt.Sprint(users[name]), component},
+			Cells: func() []cell {
 				return []cell{{Text: name, Path: "/catalog/" + name}, {Text: orDash(strings.Join(channels, " · "))},
-					{Text: number(versions)}, {Text: number(users[name]), Path: pathWith("/", url.Values{
+					{Text: sheet.Number(versions)},
+					{Text: sheet.Number(users[name]), Path: sheet.PathWith("/", url.Values{
 						console.FilterModule: {name}})}, {Text: orDash(component)}}
 			}})
 	}
@@ -145,7 +147,7 @@ func (r *request) versionTable(name string, release *v1beta2.ModuleReleaseMeta) 
 			}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: version}, {Text: orDash(strings.Join(channels, ", "))},
-			{Text: number(users[version]), Path: pathWith("/", url.Values{console.FilterModule: {name},
+			{Text: sheet.Number(users[version]), Path: sheet.PathWith("/", url.Values{console.FilterModule: {name},
 				console.FilterVersion: {version}}), IsNumber: true}, {Text: from}, {Text: back},
 			{Text: orDash(strings.Join(risks, ", "))}, {Text: orDash(contentOf(template)), Wide: true},
 			{Text: orDash(strings.Join(remarks, ", ")), State: state}})

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
@@ -78,10 +79,10 @@ func (r *request) filteredMoves() ([]move, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(r.moves(), func(m move) bool {
-		return !f.listing.Accepts(console.FilterModule, m.Module) ||
-			!f.listing.Accepts(console.FilterChannel, m.Channel) ||
-			!f.listing.Accepts(console.FilterVersion, m.From, m.To) ||
-			!f.listing.Accepts(console.FilterState, m.Outcome)
+		return !f.Accepts(console.FilterModule, m.Module) ||
+			!f.Accepts(console.FilterChannel, m.Channel) ||
+			!f.Accepts(console.FilterVersion, m.From, m.To) ||
+			!f.Accepts(console.FilterState, m.Outcome)
 	}), nil
 }
 
@@ -97,8 +98,8 @@ func changesView(r *request) content {
 		Empty: "No channel was moved since changes are recorded."}
 	rows := make([]row, 0, len(all))
 	for _, m := range all {
-		rows = append(rows, row{keys: []string{m.At.UTC().Format(time.RFC3339), m.Module, m.Channel, m.What, "", "",
-			m.By, m.Outcome, ""}, cells: func() []cell {
+		rows = append(rows, row{Keys: []string{m.At.UTC().Format(time.RFC3339), m.Module, m.Channel, m.What, "", "",
+			m.By, m.Outcome, ""}, Cells: func() []cell {
 			what := cell{Text: m.What}
 			if r.fleet.Catalog.Rollouts[m.Rollout] != nil {
 				what.Path = "/rollouts/" + m.Rollout
@@ -111,7 +112,7 @@ func changesView(r *request) content {
 	if t, err = r.arrange(t, rows); err != nil {
 		return errorPage("This order is not known", err)
 	}
-	query := r.with(paramSort, "", paramPage, "")
+	query := r.with(sheet.ParamSort, "", sheet.ParamPage, "")
 	query = strings.TrimPrefix(query, "/changes")
 	return content{Title: "Changes", Section: "Changes", Template: "tables",
 		Topics: []fleetindex.Topic{fleetindex.Catalog, fleetindex.Rollouts}, Data: tablesPage{Heading: "Changes",

@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // fleetParams are the parameters of the fleet view.
 type fleetParams struct {
-	filter *filter
+	filter *fleetindex.Filter
 	module string // the one module that is filtered by
 	view   *heatmap.View
 	note   string // why another grouping or colouring is shown
@@ -35,7 +36,7 @@ func (r *request) fleetParams() (v fleetParams, err error) {
 	if v.filter, err = filterOf(q, paramGroup, paramColour); err != nil {
 		return v, err
 	}
-	if v.module = v.filter.values[console.FilterModule]; strings.Contains(v.module, ",") {
+	if v.module = v.filter.Values[console.FilterModule]; strings.Contains(v.module, ",") {
 		v.module = "" // several modules have no common state
 	}
 	v.view, v.note, err = heatmap.New(r.fleet, heatmap.Choice{Module: v.module, Group: q.Get(paramGroup),
@@ -52,8 +53,8 @@ func (s *Server) cells(web *pageserver.Request) *pageserver.Answer {
 	if err != nil {
 		return pageserver.Problem(http.StatusBadRequest, err.Error())
 	}
-	accepts := v.filter.accepts
-	if !v.filter.isSet() {
+	accepts := v.filter.Matches
+	if !v.filter.IsSet() {
 		accepts = nil
 	}
 	return pageserver.NewAnswer(http.StatusOK, "application/octet-stream", v.view.Encode(accepts)).WithTag()
@@ -101,16 +102,17 @@ func fleetView(r *request) content {
 	if err != nil {
 		return errorPage("This filter is not known", err)
 	}
-	members := v.filter.apply(r.fleet.Members)
-	p := fleetPage{Cells: pathWith("/fleet/cells", r.URL.Query()), Matching: len(members), Total: len(r.fleet.Members)}
-	if p.Tally = *r.fleet.Tally(); v.filter.isSet() {
+	members := v.filter.Apply(r.fleet.Members)
+	p := fleetPage{Cells: sheet.PathWith("/fleet/cells", r.URL.Query()), Matching: len(members),
+		Total: len(r.fleet.Members)}
+	if p.Tally = *r.fleet.Tally(); v.filter.IsSet() {
 		p.Tally = fleetindex.TallyOf(members, false)
 	}
 	p.Form, p.Note = r.fleetForm(v), v.note
 	p.Legend, p.LegendOf = v.view.Classes, heatmap.Title(heatmap.Colourings, v.view.Colour)
-	for _, name := range slices.Sorted(maps.Keys(v.filter.values)) {
-		p.Filters = append(p.Filters, choice{Name: name + ": " + v.filter.values[name],
-			Path: r.with(name, "", paramPage, "")})
+	for _, name := range slices.Sorted(maps.Keys(v.filter.Values)) {
+		p.Filters = append(p.Filters, choice{Name: name + ": " + v.filter.Values[name],
+			Path: r.with(name, "", sheet.ParamPage, "")})
 	}
 	for _, s := range p.Tally.States {
 		p.States = append(p.States, r.choice(console.FilterState, s, v))
@@ -132,17 +134,17 @@ func fleetView(r *request) content {
 
 // choice returns the link that filters by a value, or that removes the filter if it is set.
 func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choice {
-	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, paramPage, ""),
-		Current: strings.EqualFold(v.filter.values[filter], of.Name)}
+	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, sheet.ParamPage, ""),
+		Current: strings.EqualFold(v.filter.Values[filter], of.Name)}
 	if c.Current {
-		c.Path = r.with(filter, "", paramPage, "")
+		c.Path = r.with(filter, "", sheet.ParamPage, "")
 	}
 	return c
 }
 
 func (r *request) fleetForm(v fleetParams) fleetForm {
-	f := fleetForm{Values: v.filter.values, Group: v.view.Group, Groups: heatmap.Groupings, Colour: v.view.Colour,
-		Colours: heatmap.Colourings, Sort: r.URL.Query().Get(paramSort)}
+	f := fleetForm{Values: v.filter.Values, Group: v.view.Group, Groups: heatmap.Groupings, Colour: v.view.Colour,
+		Colours: heatmap.Colourings, Sort: r.URL.Query().Get(sheet.ParamSort)}
 	channels := map[string]bool{}
 	modules := map[string]bool{}
 	for _, n := range r.fleet.Tally().Versions {
@@ -158,7 +160,7 @@ func (r *request) fleetForm(v fleetParams) fleetForm {
 	// A value that the URL has and the lists do not, such as Error,Warning, stays selected.
 	for name, all := range map[string]*[]string{console.FilterState: &f.States, console.FilterModule: &f.Modules,
 		console.FilterChannel: &f.Channels} {
-		if is := v.filter.values[name]; is != "" && !slices.Contains(*all, is) {
+		if is := v.filter.Values[name]; is != "" && !slices.Contains(*all, is) {
 			*all = append(*all, is)
 		}
 	}
@@ -185,7 +187,7 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 		bySeverity[n] = append(bySeverity[n], m)
 	}
 	members = slices.Concat(bySeverity[:]...)
-	return r.arrangeAll(t, len(members), func(i, column int) string {
+	return sheet.ArrangeAll(r.URL, t, len(members), func(i, column int) string {
 		m := members[i]
 		switch t.Columns[column].Key {
 		case "state":
@@ -276,10 +278,10 @@ func groupTable(members []*fleetlist.Member, view *heatmap.View) table {
 		counts = counts[:maxGroupRows]
 	}
 	for _, c := range counts {
-		cells := []cell{{Text: c.Name}, {Text: number(c.Runtimes), IsNumber: true}}
+		cells := []cell{{Text: c.Name}, {Text: sheet.Number(c.Runtimes), IsNumber: true}}
 		for i, isUsed := range used {
 			if n := c.ByClass[i]; isUsed && n > 0 {
-				cells = append(cells, cell{Text: number(n), IsNumber: true})
+				cells = append(cells, cell{Text: sheet.Number(n), IsNumber: true})
 			} else if isUsed {
 				cells = append(cells, cell{Text: "–", IsNumber: true})
 			}

@@ -1,37 +1,20 @@
 package page
 
 import (
-	"fmt"
 	"html/template"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
 // functions are the functions of the templates.
 var functions = template.FuncMap{
-	"count":  count,
-	"number": number,
-}
-
-// count returns a number with its noun, such as 1,234 runtimes.
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return number(n) + " " + noun
-}
-
-// number returns a number with separators of thousands.
-func number(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	"count":  sheet.Count,
+	"number": sheet.Number,
 }
 
 // clock returns a time for people, in UTC.

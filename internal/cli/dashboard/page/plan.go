@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/channeladmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 )
 
 // planAge is the time in which a plan is shown to further viewers. A plan reads all Manifests of a module.
@@ -93,14 +94,14 @@ func (r *request) withPlan(p planPage, rollout string) content {
 	rows := make([]row, 0, len(report.Runtimes))
 	for _, e := range report.Runtimes {
 		effects[e.Effect]++
-		rows = append(rows, row{keys: []string{e.Runtime, e.Stage, e.Effect, "", e.Reason, ""}, cells: func() []cell {
+		rows = append(rows, row{Keys: []string{e.Runtime, e.Stage, e.Effect, "", e.Reason, ""}, Cells: func() []cell {
 			return []cell{{Text: e.Runtime, Path: "/runtimes/" + e.Runtime}, {Text: orDash(e.Stage)}, {Text: e.Effect},
 				{Text: orDash(e.From)}, {Text: orDash(e.Reason)}, {Text: strings.TrimSpace(e.Message + " " + e.Remedy),
 					Wide: true}}
 		}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(effects)) {
-		p.About = append(p.About, number(effects[name])+" "+name)
+		p.About = append(p.About, sheet.Number(effects[name])+" "+name)
 	}
 	if p.Runtimes, err = r.arrange(p.Runtimes, rows); err != nil {
 		return errorPage("This order is not known", err)
@@ -145,10 +146,11 @@ func (r *request) planStages(report *channeladmin.Effects) (about []string, t ta
 		for _, reason := range slices.Sorted(maps.Keys(s.Blocked)) {
 			blocked = append(blocked, fmt.Sprintf("%d %s", s.Blocked[reason], reason))
 		}
-		t.Rows = append(t.Rows, []cell{{Text: s.Name}, {Text: number(s.Runtimes), IsNumber: true},
-			{Text: number(s.Begun), IsNumber: true}, {Text: number(s.Moving), IsNumber: true},
-			{Text: orDash(strings.Join(blocked, ", "))}, {Text: number(s.Concurrency), IsNumber: true},
-			{Text: number(s.AllowedFailures), IsNumber: true}, {Text: times.When(s.Begins)}, {Text: times.When(s.Ends)},
+		t.Rows = append(t.Rows, []cell{{Text: s.Name}, {Text: sheet.Number(s.Runtimes), IsNumber: true},
+			{Text: sheet.Number(s.Begun), IsNumber: true}, {Text: sheet.Number(s.Moving), IsNumber: true},
+			{Text: orDash(strings.Join(blocked, ", "))}, {Text: sheet.Number(s.Concurrency), IsNumber: true},
+			{Text: sheet.Number(s.AllowedFailures), IsNumber: true}, {Text: times.When(s.Begins)},
+			{Text: times.When(s.Ends)},
 			{Text: orDash(strings.Join(then, ", "))}})
 	}
 	return about, t

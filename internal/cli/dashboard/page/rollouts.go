@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
-	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/rolloutadmin"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
@@ -35,10 +35,10 @@ func rolloutsView(r *request) content {
 			r.server.program + " channel set MODULE CHANNEL VERSION."}
 	var rows []row
 	for _, o := range r.rollouts() {
-		if !f.listing.Accepts(console.FilterModule, o.Spec.Module) ||
-			!f.listing.Accepts(console.FilterChannel, o.Spec.Channel) ||
-			!f.listing.Accepts(console.FilterState, string(o.Status.Phase), string(o.Spec.State)) ||
-			!f.listing.Accepts(console.FilterVersion, o.Spec.From, o.Spec.To) {
+		if !f.Accepts(console.FilterModule, o.Spec.Module) ||
+			!f.Accepts(console.FilterChannel, o.Spec.Channel) ||
+			!f.Accepts(console.FilterState, string(o.Status.Phase), string(o.Spec.State)) ||
+			!f.Accepts(console.FilterVersion, o.Spec.From, o.Spec.To) {
 			continue
 		}
 		n := &o.Status.Runtimes
@@ -46,12 +46,12 @@ func rolloutsView(r *request) content {
 		if o.Status.Phase.IsOver() {
 			stage = ""
 		}
-		rows = append(rows, row{keys: []string{o.Name, string(o.Status.Phase), o.Spec.Module, o.Spec.Channel, "", "",
-			"", "", fmt.Sprint(n.Failed), o.CreationTimestamp.UTC().Format(time.RFC3339), ""}, cells: func() []cell {
+		rows = append(rows, row{Keys: []string{o.Name, string(o.Status.Phase), o.Spec.Module, o.Spec.Channel, "", "",
+			"", "", fmt.Sprint(n.Failed), o.CreationTimestamp.UTC().Format(time.RFC3339), ""}, Cells: func() []cell {
 			return []cell{{Text: o.Name, Path: "/rollouts/" + o.Name},
 				{Text: phaseOf(o), State: string(o.Status.Phase)},
 				{Text: o.Spec.Module}, {Text: o.Spec.Channel}, {Text: orDash(o.Spec.From)}, {Text: o.Spec.To},
-				{Text: orDash(stage)}, {Bar: barOfCounts(n)}, {Text: number(int(n.Failed))},
+				{Text: orDash(stage)}, {Bar: barOfCounts(n)}, {Text: sheet.Number(int(n.Failed))},
 				{Text: r.ago(o.CreationTimestamp.Time) + " ago"}, {Text: o.Status.Message, Wide: true}}
 		}})
 	}
@@ -94,14 +94,11 @@ func phaseOf(o *v1beta2.ModuleRollout) string {
 
 // barOfCounts returns the bar of the verdicts on runtimes.
 func barOfCounts(n *v1beta2.RolloutCounts) *bar {
-	type one = struct {
-		class string
-		n     int
-	}
 	label := fmt.Sprintf("%d of %d proven", n.Proven, n.InScope)
-	return barOf(int(n.InScope), label, one{"verdict-proven", int(n.Proven)}, one{"verdict-excused", int(n.Excused)},
-		one{"verdict-updating", int(n.Updating)}, one{"verdict-lost", int(n.Lost)},
-		one{"verdict-failed", int(n.Failed)}, one{"verdict-waiting", int(n.Waiting)})
+	return sheet.BarOf(int(n.InScope), label, []sheet.Share{{Class: "verdict-proven", N: int(n.Proven)},
+		{Class: "verdict-excused", N: int(n.Excused)}, {Class: "verdict-updating", N: int(n.Updating)},
+		{Class: "verdict-lost", N: int(n.Lost)}, {Class: "verdict-failed", N: int(n.Failed)},
+		{Class: "verdict-waiting", N: int(n.Waiting)}}...)
 }
 
 // rolloutPage is the data of the view of one rollout.
@@ -118,7 +115,7 @@ type rolloutPage struct {
 	Persons     []string
 	Control     table
 	WayBack     string
-	Actions     []action
+	Actions     []rolloutadmin.Action
 	Done        string // what the viewer has just done
 	Commands    []command
 	PlanPath    string // of what is left; "" if there is no plan
@@ -136,17 +133,6 @@ type stageBox struct {
 
 // gate is a gate of the current stage.
 type gate struct{ Name, State, Since, Message string }
-
-// action is something that a viewer may do with a rollout.
-type action struct {
-	Verb, Title, Text string
-	Stage             string
-	NeedsReason       bool
-	HasReason         bool
-	IsDanger          bool
-	Path              string
-	Command, Kubectl  string
-}
 
 // rolloutView shows one rollout.
 func rolloutView(r *request) content {
@@ -183,7 +169,8 @@ func rolloutView(r *request) content {
 	for _, b := range s.Blockers {
 		about := b.Object
 		if b.Runtimes > 0 {
-			about = strings.TrimSuffix(count(int(b.Runtimes), "runtime")+", for example "+b.Object, ", for example ")
+			about = sheet.Count(int(b.Runtimes), "runtime") + ", for example " + b.Object
+			about = strings.TrimSuffix(about, ", for example ")
 		}
 		p.Obstacles = append(p.Obstacles, obstacle{Object: about, Reason: b.Code, Since: "–", Message: b.Message,
 			Remedy: b.Remedy})
@@ -209,7 +196,7 @@ func rolloutView(r *request) content {
 	if !s.Phase.IsOver() && len(o.Spec.Stages) > 0 {
 		p.PlanPath = "/rollouts/" + o.Name + "/plan"
 		if r.viewer.Acts != nil {
-			p.Actions = r.actionsOf(o)
+			p.Actions = rolloutadmin.ActionsFor(o, program)
 		}
 	}
 	p.Commands = []command{{program + " rollout show " + o.Name, "shows the same"},
@@ -260,19 +247,10 @@ func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
 				states[state] += k
 			}
 		}
-		var parts []struct {
-			class string
-			n     int
-		}
-		for _, s := range heatmap.States {
-			parts = append(parts, struct {
-				class string
-				n     int
-			}{"state-" + string(s), states[string(s)]})
-		}
-		label := version + ": " + count(n, "runtime")
-		t.Rows = append(t.Rows, []cell{{Text: orDash(version)}, {Text: number(n), IsNumber: true},
-			{Text: number(states[string(v1beta2.StateError)]), IsNumber: true}, {Bar: barOf(n, label, parts...)}})
+		label := version + ": " + sheet.Count(n, "runtime")
+		t.Rows = append(t.Rows, []cell{{Text: orDash(version)}, {Text: sheet.Number(n), IsNumber: true},
+			{Text: sheet.Number(states[string(v1beta2.StateError)]), IsNumber: true},
+			{Bar: stateBar(n, label, states)}})
 	}
 	return t
 }
@@ -288,49 +266,6 @@ func (r *request) wayBack(o *v1beta2.ModuleRollout) string {
 	}
 	return fmt.Sprintf("Version %s declares that going back to %s is safe: %s rollout undo %s %s", o.Spec.To,
 		o.Spec.From, r.server.program, o.Spec.Module, o.Spec.Channel)
-}
-
-// actionsOf returns what a viewer may do with a rollout now.
-func (r *request) actionsOf(o *v1beta2.ModuleRollout) []action {
-	at := func(verb, title, text string) action {
-		return action{Verb: verb, Title: title, Text: text, Path: "/rollouts/" + o.Name + "/" + verb, HasReason: true,
-			Command: r.server.program + " rollout " + verb + " " + o.Name}
-	}
-	kubectl := func(patch string) string {
-		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", o.Namespace, o.Name, patch)
-	}
-	var all []action
-	isApproval := func(g v1beta2.RolloutGate) bool { return g.Approval != nil }
-	// Nobody can begin while the rollout is halted, so an approval would have no effect.
-	if i := int(o.Status.Stage.Index); i < len(o.Spec.Stages) && o.Status.Plan != "" &&
-		o.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(o.Spec.Stages[i].Gates, isApproval) {
-		a := at("approve", "Approve stage "+o.Status.Stage.Name, "The next stage may begin when all gates have passed.")
-		a.Stage, a.HasReason = o.Status.Stage.Name, false
-		a.Command += " --stage=" + a.Stage
-		all = append(all, a)
-	}
-	isStopped := o.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(o.Status.Blockers,
-		func(b v1beta2.RolloutBlocker) bool {
-			return b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
-		})
-	if isStopped || o.Spec.State == v1beta2.RolloutPaused {
-		a := at("resume", "Resume", "The failures so far are acknowledged, and only further ones count.")
-		if a.NeedsReason = isStopped; isStopped {
-			a.Command += " --reason=…"
-		} else {
-			a.Text, a.Kubectl = "Further runtimes begin.", kubectl(`{"spec":{"state":"Running"}}`)
-		}
-		all = append(all, a)
-	}
-	if o.Spec.State == v1beta2.RolloutRunning {
-		a := at("pause", "Pause", "Nobody begins any more, and what has begun finishes.")
-		a.Kubectl = kubectl(`{"spec":{"state":"Paused"}}`)
-		all = append(all, a)
-	}
-	a := at("abort", "Abort", "Nobody begins any more. Runtimes that have begun keep "+o.Spec.To+
-		". The rollout cannot go on afterwards.")
-	a.IsDanger, a.Kubectl = true, kubectl(`{"spec":{"state":"Aborted"}}`)
-	return append(all, a)
 }
 
 // act changes a rollout for a viewer who may do that. The API server decides whether the viewer has the right.

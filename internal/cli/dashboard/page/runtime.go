@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
@@ -43,73 +44,13 @@ type chain struct {
 	diagnosis.Module
 	Path   string
 	Remark string
-	Steps  []step
+	Steps  []diagnosis.Step
 }
-
-// step is one step of a chain. State is done, held, or later.
-type step struct{ Name, State string }
 
 // obstacle is a blocker as it is shown.
 type obstacle struct {
 	Object, Reason, Since, Message, Remedy, Next string
 	Anchor                                       string
-}
-
-// stepNames are the steps of a chain, and stepOf has the step that each reason holds. Any other reason of a module that
-// is not Ready holds the application of its objects.
-var (
-	stepNames = []string{"channel", "rollout", "upgrade path", "window", "content", "apply", "ready"}
-	stepOf    = map[string]int{
-		v1beta2.ReasonInvalidModuleRequest: 0, v1beta2.ReasonModuleNotFound: 0, v1beta2.ReasonChannelNotFound: 0,
-		v1beta2.ReasonVersionNotFound: 0, v1beta2.ReasonInvalidRelease: 0, v1beta2.ReasonTemplateAmbiguous: 0,
-		v1beta2.ReasonModuleConflict: 0, v1beta2.ReasonTemplateNotFound: 0, v1beta2.ReasonModuleNotAllowed: 0,
-		v1beta2.ReasonKymaPaused: 0, v1beta2.ReasonModulePaused: 0, v1beta2.ReasonSkipReconciliation: 0,
-		v1beta2.ReasonUnmanaged: 0, v1beta2.ReasonVersionWithdrawn: 0, v1beta2.ReasonTargetChanged: 0,
-		v1beta2.ReasonControlPlaneNotAllowed: 0, v1beta2.ReasonWaitingForRollout: 1, v1beta2.ReasonPolicyConflict: 1,
-		v1beta2.ReasonPolicyInvalid: 1, v1beta2.ReasonEdgeMissing: 2, v1beta2.ReasonUpgradeInvalid: 2,
-		v1beta2.ReasonKnownRisk: 2, v1beta2.ReasonDowngradeRefused: 2, v1beta2.ReasonDowngradeUnsafe: 2,
-		v1beta2.ReasonRestoredOlder: 2, v1beta2.ReasonWaitingForWindow: 3, v1beta2.ReasonWindowUnknown: 3,
-		v1beta2.ReasonVersionReplaced: 4, v1beta2.ReasonRegistryUnreachable: 4, v1beta2.ReasonEgressRefused: 4,
-		v1beta2.ReasonRegistryUnauthorized: 4, v1beta2.ReasonArtifactNotFound: 4, v1beta2.ReasonDigestMismatch: 4,
-		v1beta2.ReasonArtifactTooLarge: 4, v1beta2.ReasonUnsafeArchive: 4, v1beta2.ReasonArchiveTooLarge: 4,
-		v1beta2.ReasonInvalidDescriptor: 4, v1beta2.ReasonAccessTypeNotSupported: 4, v1beta2.ReasonInvalidReference: 4,
-		v1beta2.ReasonLoginNotFound: 4, v1beta2.ReasonRefusedFeature: 4, v1beta2.ReasonRepositoryUnreachable: 4,
-		v1beta2.ReasonRepositoryUnauthorized: 4, v1beta2.ReasonChartNotFound: 4, v1beta2.ReasonChartTooLarge: 4,
-		v1beta2.ReasonInvalidIndex: 4, v1beta2.ReasonSignatureMissing: 4, v1beta2.ReasonSignatureInvalid: 4,
-		v1beta2.ReasonTrustPolicyInvalid: 4, v1beta2.ReasonInvalidYAML: 4, v1beta2.ReasonInvalidObject: 4,
-		v1beta2.ReasonDuplicateObject: 4, v1beta2.ReasonInvalidImage: 4, v1beta2.ReasonInvalidArchive: 4,
-		v1beta2.ReasonInvalidChart: 4, v1beta2.ReasonInvalidKustomization: 4, v1beta2.ReasonTemplateFailed: 4,
-		v1beta2.ReasonInvalidValues: 4, v1beta2.ReasonInvalidConfig: 4, v1beta2.ReasonInvalidInfo: 4,
-		v1beta2.ReasonRenderTimeout: 4, v1beta2.ReasonRenderMemory: 4, v1beta2.ReasonRenderCrashed: 4,
-		v1beta2.ReasonStateRuleInvalid: 4, v1beta2.ReasonWorkloadNotReady: 6, v1beta2.ReasonWorkloadFailed: 6,
-		v1beta2.ReasonCustomResourceNotReady: 6,
-	}
-)
-
-// chainOf returns the steps of a module that is held by a reason, "" if nothing holds it.
-func chainOf(m *diagnosis.Module, reason string) []step {
-	held := len(stepNames)
-	switch at, known := stepOf[reason]; {
-	case known:
-		held = at
-	case reason != "":
-		held = 5
-	case m.Rollout != "":
-		held = 1
-	case m.State != v1beta2.StateReady && m.State != v1beta2.StateUnmanaged, m.Next != "":
-		held = 5
-	}
-	var all []step
-	for i, name := range stepNames {
-		s := step{name, "done"}
-		if i == held {
-			s.State = "held"
-		} else if i > held {
-			s.State = "later"
-		}
-		all = append(all, s)
-	}
-	return all
 }
 
 // factsOf reads a runtime, or returns what was read less than ondemandAge ago.
@@ -182,7 +123,7 @@ func runtimeView(r *request) content {
 		if module.Target != "" {
 			remark = strings.TrimPrefix(remark+", on the control plane", ", ")
 		}
-		p.Chains = append(p.Chains, chain{Module: module, Remark: remark, Steps: chainOf(&module, reason),
+		p.Chains = append(p.Chains, chain{Module: module, Remark: remark, Steps: module.Steps(reason),
 			Path: "/runtimes/" + name + "/" + module.Name})
 	}
 	p.Events, p.History = r.eventTable(report), r.historyTable(facts.Kyma, "")
@@ -259,13 +200,13 @@ func moduleView(r *request) content {
 	}
 	if len(report.Modules) > 0 {
 		p.Chain = chain{Module: report.Modules[0], Remark: report.Modules[0].Kind,
-			Steps: chainOf(&report.Modules[0], reason)}
+			Steps: report.Modules[0].Steps(reason)}
 	}
 	p.Conditions = table{Caption: "Conditions", Columns: []column{{Title: "Condition"}, {Title: "Status"},
 		{Title: "Since"}, {Title: "Reason"}, {Title: "Message"}}, Empty: "The module has no Manifest."}
 	if d := report.Detail; d != nil {
 		p.About = []string{"Manifest " + d.Manifest, "component " + orDash(d.Component),
-			count(d.Objects, "object") + " in the runtime"}
+			sheet.Count(d.Objects, "object") + " in the runtime"}
 		if d.Resource != "" {
 			p.About = append(p.About, "custom resource "+d.Resource)
 		}
@@ -293,7 +234,7 @@ func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	var rows []row
 	for _, o := range m.Status.Synced {
 		api := strings.TrimPrefix(o.Group+"/"+o.Version, "/")
-		rows = append(rows, row{keys: []string{o.Kind, o.Namespace, o.Name, api}, cells: func() []cell {
+		rows = append(rows, row{Keys: []string{o.Kind, o.Namespace, o.Name, api}, Cells: func() []cell {
 			return []cell{{Text: o.Kind}, {Text: orDash(o.Namespace)}, {Text: o.Name}, {Text: api}}
 		}})
 	}

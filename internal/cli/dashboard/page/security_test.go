@@ -248,29 +248,3 @@ func TestActions(t *testing.T) {
 		t.Errorf("the rollout is %v", spec)
 	}
 }
-
-// TestActionsOf: an approval is offered only where it has an effect.
-func TestActionsOf(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*v1beta2.ModuleRollout)
-		want   string
-	}{
-		"Gate":     {func(*v1beta2.ModuleRollout) {}, "approve pause abort"},
-		"Halted":   {func(o *v1beta2.ModuleRollout) { o.Status.Phase = v1beta2.RolloutHalted }, "resume pause abort"},
-		"NoStages": {func(o *v1beta2.ModuleRollout) { o.Spec.Stages = nil }, "pause abort"},
-		"NoPlan":   {func(o *v1beta2.ModuleRollout) { o.Status.Plan = "" }, "pause abort"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := rolloutOf("text")
-			c.change(o)
-			r := &request{server: &Server{program: "klm"}}
-			var verbs []string
-			for _, a := range r.actionsOf(o) {
-				verbs = append(verbs, a.Verb)
-			}
-			if got := strings.Join(verbs, " "); got != c.want {
-				t.Errorf("actions %q, want %q", got, c.want)
-			}
-		})
-	}
-}

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/fleetindex"
-	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/heatmap"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/sheet"
 )
 
 // versionsView shows the versions of all modules, by channel.
@@ -18,8 +18,8 @@ func versionsView(r *request) content {
 		return errorPage("This filter is not known", err)
 	}
 	all := r.fleet.Tally().Versions
-	if f.isSet() {
-		all = fleetindex.TallyOf(f.apply(r.fleet.Members), true).Versions
+	if f.IsSet() {
+		all = fleetindex.TallyOf(f.Apply(r.fleet.Members), true).Versions
 	}
 	total := map[string]int{}
 	for _, n := range all {
@@ -31,8 +31,8 @@ func versionsView(r *request) content {
 		Empty: "No runtime has a module that matches."}
 	rows := make([]row, 0, len(all))
 	for _, n := range all {
-		if !f.listing.Accepts(console.FilterModule, n.Module) || !f.listing.Accepts(console.FilterVersion, n.Version) ||
-			!f.listing.Accepts(console.FilterChannel, n.Channel) {
+		if !f.Accepts(console.FilterModule, n.Module) || !f.Accepts(console.FilterVersion, n.Version) ||
+			!f.Accepts(console.FilterChannel, n.Channel) {
 			continue
 		}
 		remark, hint := r.remark(n)
@@ -41,22 +41,13 @@ func versionsView(r *request) content {
 			path.Set(console.FilterChannel, n.Channel)
 		}
 		rows = append(rows, row{
-			keys: []string{n.Module, n.Version, n.Channel, number(n.Runtimes), "", remark},
-			cells: func() []cell {
-				label := number(n.Runtimes) + " of " + count(total[n.Module], "runtime")
-				var parts []struct {
-					class string
-					n     int
-				}
-				for _, s := range heatmap.States {
-					parts = append(parts, struct {
-						class string
-						n     int
-					}{"state-" + string(s), n.States[string(s)]})
-				}
+			Keys: []string{n.Module, n.Version, n.Channel, sheet.Number(n.Runtimes), "", remark},
+			Cells: func() []cell {
+				label := sheet.Number(n.Runtimes) + " of " + sheet.Count(total[n.Module], "runtime")
 				return []cell{{Text: n.Module, Path: "/catalog/" + n.Module}, {Text: orDash(n.Version)},
-					{Text: cmp.Or(n.Channel, "pinned")}, {Text: number(n.Runtimes), Path: pathWith("/", path)},
-					{Bar: barOf(total[n.Module], label, parts...)}, {Text: remark, Hint: hint, State: remark}}
+					{Text: cmp.Or(n.Channel, "pinned")},
+					{Text: sheet.Number(n.Runtimes), Path: sheet.PathWith("/", path)},
+					{Bar: stateBar(total[n.Module], label, n.States)}, {Text: remark, Hint: hint, State: remark}}
 			}})
 	}
 	if t, err = r.arrange(t, rows); err != nil {

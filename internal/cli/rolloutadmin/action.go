@@ -1,0 +1,65 @@
+package rolloutadmin
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Action is a change of a rollout that makes sense now.
+type Action struct {
+	// Verb is that of [Act], and Title its name for people. Text states what the change does.
+	Verb, Title, Text string
+	// Stage is the stage that is approved; "" for other verbs.
+	Stage string
+	// HasReason means that the change has a reason, and NeedsReason that it is refused without one.
+	HasReason, NeedsReason bool
+	// IsDanger means that nothing takes the change back.
+	IsDanger bool
+	// Command and Kubectl are the commands that do the same. Kubectl is "" if one line does not do.
+	Command, Kubectl string
+}
+
+// ActionsFor returns the actions for a rollout that is under way. program is the name of klm.
+func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
+	at := func(verb, title, text string) Action {
+		return Action{Verb: verb, Title: title, Text: text, HasReason: true,
+			Command: program + " rollout " + verb + " " + o.Name}
+	}
+	kubectl := func(patch string) string {
+		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", o.Namespace, o.Name, patch)
+	}
+	var all []Action
+	isApproval := func(g v1beta2.RolloutGate) bool { return g.Approval != nil }
+	// Nobody can begin while the rollout is halted, so an approval would have no effect.
+	if i := int(o.Status.Stage.Index); i < len(o.Spec.Stages) && o.Status.Plan != "" &&
+		o.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(o.Spec.Stages[i].Gates, isApproval) {
+		a := at("approve", "Approve stage "+o.Status.Stage.Name, "The next stage may begin when all gates have passed.")
+		a.Stage, a.HasReason = o.Status.Stage.Name, false
+		a.Command += " --stage=" + a.Stage
+		all = append(all, a)
+	}
+	isStopped := o.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(o.Status.Blockers,
+		func(b v1beta2.RolloutBlocker) bool {
+			return b.Code == v1beta2.ReasonInconclusive || b.Code == v1beta2.ReasonNoEvidence
+		})
+	if isStopped || o.Spec.State == v1beta2.RolloutPaused {
+		a := at("resume", "Resume", "The failures so far are acknowledged, and only further ones count.")
+		if a.NeedsReason = isStopped; isStopped {
+			a.Command += " --reason=…"
+		} else {
+			a.Text, a.Kubectl = "Further runtimes begin.", kubectl(`{"spec":{"state":"Running"}}`)
+		}
+		all = append(all, a)
+	}
+	if o.Spec.State == v1beta2.RolloutRunning {
+		a := at("pause", "Pause", "Nobody begins any more, and what has begun finishes.")
+		a.Kubectl = kubectl(`{"spec":{"state":"Paused"}}`)
+		all = append(all, a)
+	}
+	a := at("abort", "Abort", "Nobody begins any more. Runtimes that have begun keep "+o.Spec.To+
+		". The rollout cannot go on afterwards.")
+	a.IsDanger, a.Kubectl = true, kubectl(`{"spec":{"state":"Aborted"}}`)
+	return append(all, a)
+}
