@@ -6,7 +6,8 @@ import (
 )
 
 // Selector selects objects by their labels. In JSON it is the label selector of Kubernetes; it is a separate type so
-// that the API server rejects an expression that can never be evaluated. +structType=atomic
+// that the API server rejects an expression that can never be evaluated.
+// +structType=atomic
 type Selector struct {
 	// matchLabels are labels that an object must have, with these values. Empty: no condition.
 	// +optional
