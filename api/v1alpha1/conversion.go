@@ -14,7 +14,7 @@ import (
 )
 
 // ConvertTo converts k to v1beta2: components become modules, and the default channel is regular. It fails if
-// AnnotationConversion is not valid or would become too large; dst is undefined then.
+// AnnotationConversion is not valid or would become too large; the content of dst is undefined then.
 func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	to := toStoredKyma(k)
 	if err := restoreFromAnnotation(k.Annotations, contentOfStoredKyma(to)); err != nil {
@@ -32,7 +32,7 @@ func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 }
 
 // ConvertFrom converts src to v1alpha1. It does not fail for objects that the API server accepts: losses that do not
-// fit into the annotation are omitted, and ConvertTo rejects the result then.
+// fit into the annotation are omitted, and ConvertTo later rejects such an object.
 func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	to := fromStoredKyma(src)
 	if !tryRestoreFromAnnotation(src.Annotations, contentOfKyma(to)) {
@@ -181,15 +181,16 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 }
 
 // tryRestoreFromAnnotation restores the losses in the annotation of a v1beta2 object that is being read. Every stored
-// object must be readable, so an invalid annotation is ignored: the result is false then, and to is undefined.
+// object must be readable, so an invalid annotation is ignored: the result is false then, and the content of to is
+// undefined.
 func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
 }
 
 // annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
-// annotation. It fails if the losses do not fit. back is the original after a conversion to v1beta2 and back; there is
-// the original itself.
+// annotation. It fails if the losses do not fit. The parameter there is the original, and back is the original after a
+// conversion to v1beta2 and back.
 func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(back, there)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package v1alpha1 contains the versions of Kyma, Manifest and ModuleTemplate from 2022, and their conversion to
+// Package v1alpha1 contains the kinds Kyma, Manifest and ModuleTemplate in the form of 2022, and their conversion to
 // v1beta2 and back.
 //
 // Use it to read or write such objects from Go:
@@ -11,12 +11,13 @@
 //
 // How the conversion works: fields with the same meaning are copied (project.go). Values without a field in the other
 // version are stored in one annotation, AnnotationConversion, as a list of losses (loss.go). A loss has a path, the
-// value that results from the copied fields, and the original value. When the object is converted back, a loss is
-// restored only if the copied fields still have that value, so edits in between take precedence. An object without
-// losses has no annotation. Nothing is lost silently: an object whose losses exceed the size of the annotation can be
-// read, but not written back.
+// value that results from the copied fields, and the original value. When the object is converted back, the original
+// value is restored only if the copied fields still give the same value, so edits in between take precedence. An object
+// without losses has no annotation. Nothing is lost silently: an object whose losses exceed the size of the annotation
+// can be read, but not written back.
 //
-// The package contains no control logic, and it does not validate: the API server does. It imports only apimachinery.
+// The package contains no control logic and no validation; the API server validates the objects. The package imports
+// only apimachinery.
 //
 // +kubebuilder:object:generate=true
 // +groupName=operator.kyma-project.io

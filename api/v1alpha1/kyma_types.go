@@ -59,7 +59,7 @@ type KymaSpec struct {
 	// +kubebuilder:validation:MaxItems:=250
 	Components []Component `json:"components,omitempty"`
 
-	// sync is kept so that old objects stay valid. It has no effect: every runtime has its Kyma.
+	// sync is kept so that old objects stay valid. It has no effect: every runtime has a copy of its Kyma.
 	// +optional
 	Sync *Sync `json:"sync,omitempty"`
 }

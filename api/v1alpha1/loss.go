@@ -24,13 +24,13 @@ const MaxConversionBytes = 64 << 10
 type lossRecord struct {
 	// For is the API version of the object that the losses were taken from.
 	For string `json:"for"`
-	// Losses are the values that the version of the object has no field for, in the order of their paths.
+	// Losses are the values for which the API version of the object has no field, in the order of their paths.
 	Losses []loss `json:"losses,omitempty"`
 	// TooLarge is true if the losses were omitted because of their size. Such an object cannot be written back.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
-// loss is one value that the other version has no field for.
+// loss is one value for which the other API version has no field.
 type loss struct {
 	// Path is the path of the value. A step is the name of a field, or an object with one key and value, which selects
 	// the list element with that key and value.
@@ -62,7 +62,7 @@ func pathOfLargest(all []loss) string {
 // absent represents a missing value, which differs from null.
 type absent struct{}
 
-// diff returns the losses that turn was into is. Both are JSON values.
+// diff compares the JSON values was and is. It returns the losses that have to be restored in was to get is.
 func diff(was, is any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, was, is, &found)
@@ -223,8 +223,8 @@ func decodeOrAbsent(raw json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// encodeLosses returns the annotation for losses of an API version, "" for none, and whether they fit. If they do not
-// fit, the annotation has only TooLarge set.
+// encodeLosses returns the value of the annotation for the losses of an API version, or "" without losses. fits is
+// false if the losses are too large; the annotation then only has TooLarge.
 func encodeLosses(version string, all []loss) (annotation string, fits bool, err error) {
 	if len(all) == 0 {
 		return "", true, nil

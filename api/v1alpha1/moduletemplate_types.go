@@ -26,9 +26,9 @@ type ModuleTemplate struct {
 	Spec ModuleTemplateSpec `json:"spec,omitzero"`
 }
 
-// ModuleTemplateSpec describes one version of a module. In v1beta2 it also has the name of the module and the version;
-// they are copied from the label operator.kyma-project.io/module-name, and from the annotation
-// operator.kyma-project.io/module-version or the descriptor.
+// ModuleTemplateSpec describes one version of a module. In v1beta2 the spec also has the name and the version of the
+// module. The conversion copies the name from the label operator.kyma-project.io/module-name, and the version from the
+// annotation operator.kyma-project.io/module-version or from the descriptor.
 type ModuleTemplateSpec struct {
 	// channel is the release channel of the version. It has no effect: a ModuleReleaseMeta maps channels to versions.
 	// +optional

@@ -11,8 +11,8 @@ import (
 )
 
 // The functions in this file copy only the fields with the same meaning in both versions. toStored… converts to
-// v1beta2, fromStored… converts back. toStored… sets the defaults that the API server would set, so that a default does
-// not look like an edit.
+// v1beta2, fromStored… converts back. toStored… sets the defaults that the API server would set, so that a default is
+// not taken for an edit by a user.
 
 func toStoredKyma(k *Kyma) *v1beta2.Kyma {
 	out := &v1beta2.Kyma{}

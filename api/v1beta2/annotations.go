@@ -5,15 +5,15 @@ const (
 	// AnnotationSKRDomain on a Kyma is the DNS name of the runtime. It is in the certificate of the watcher, and its
 	// first part appears in metrics. The component that creates Kymas sets it.
 	AnnotationSKRDomain = "skr-domain"
-	// AnnotationOCMComponentName on a Manifest is the name of the OCM component it comes from.
+	// AnnotationOCMComponentName on a Manifest is the name of the OCM component that the module comes from.
 	AnnotationOCMComponentName = "operator.kyma-project.io/ocm-component-name"
 	// AnnotationFQDN on a Manifest has the value of AnnotationOCMComponentName, for older clients.
 	AnnotationFQDN = "operator.kyma-project.io/fqdn"
-	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: the user maintains it.
+	// AnnotationIsUnmanaged with ValueTrue on a Manifest marks the module as unmanaged: the user maintains its objects.
 	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
 	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, in the format of Kyma's
-	// lifecycle-manager. Until a new Manifest is Ready for the first time, it may be the ref that is being applied, if
-	// the artefact is verified.
+	// lifecycle-manager. Before a new Manifest is Ready for the first time, it may be the ref of a verified source that
+	// is still being applied.
 	AnnotationSyncOCIRef = "sync-oci-ref"
 	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate marks its default custom resource as cluster-scoped.
 	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"
@@ -26,7 +26,8 @@ const (
 	AnnotationOwner = "operator.kyma-project.io/owner"
 	// AnnotationTakeRuntime with ValueTrue on a Kyma in the control plane makes this Kyma the owner of its runtime,
 	// even if the runtime has another owner, or if the access Secret leads to another cluster than before. The former
-	// owner then stops changing the runtime. The manager removes the annotation when it is done. Not in Kyma's own API.
+	// owner then stops changing the runtime. The manager removes the annotation when this Kyma is the owner. Not in
+	// Kyma's own API.
 	AnnotationTakeRuntime = "operator.kyma-project.io/take-runtime"
 	// AnnotationBaseObjectsDigest on the Kyma in a runtime is the digest of the base objects: the namespace and the
 	// CRDs that are applied to the runtime before its first module. Not in Kyma's own API.
@@ -64,37 +65,39 @@ const (
 	// AnnotationRetry with a new value on a Kyma in the control plane, or on a Manifest, requests a retry at once, for
 	// example after the runtime or the registry was repaired. The delay after errors ends, the runtime is probed,
 	// cached failures are ignored, and the objects of modules that are not Ready are compared and sent again. On a Kyma
-	// it applies to all its modules. Any value that differs from the last one is a request; users and klm retry set it.
-	// Not in Kyma's own API.
+	// the annotation applies to all modules of the Kyma. Any value that differs from the last one is a request. Users
+	// and klm retry set the annotation. Not in Kyma's own API.
 	AnnotationRetry = "operator.kyma-project.io/retry"
-	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma: it equals spec.version
-	// unless somebody edited spec.version. Not in Kyma's own API.
+	// AnnotationRequestedVersion on a Manifest is the version that was resolved from its Kyma: the value equals
+	// spec.version unless somebody edited spec.version. Not in Kyma's own API.
 	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
 	// AnnotationRequestedSources on a Manifest is a digest of spec.install, spec.installs, spec.config, spec.crds and
 	// spec.localizedImages as they were resolved from the component descriptor. If the digest differs from these
 	// fields, somebody edited the fields, and the manager resolves them again. Not in Kyma's own API.
 	AnnotationRequestedSources = "operator.kyma-project.io/requested-sources"
 	// AnnotationContentDigest on a ModuleTemplate is the digest of the content that its version installs: layers,
-	// charts and images. The manager records it when the version is first installed. On a Manifest it is the digest of
-	// the content that its sources come from. Not in Kyma's own API.
+	// charts and images. The manager records the digest when the version is first installed. On a Manifest the
+	// annotation is the digest of the content that its sources come from. Not in Kyma's own API.
 	AnnotationContentDigest = "operator.kyma-project.io/content-digest"
-	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no runtime gets it any more,
-	// and those that have it keep it. The value is the reason, for users. klm version withdraw sets it. Not in Kyma's
-	// own API.
+	// AnnotationWithdrawn on a ModuleTemplate in the control plane withdraws its version: no runtime gets the version
+	// any more, and runtimes that have the version keep it. The value is the reason, for users. klm version withdraw
+	// sets it. Not in Kyma's own API.
 	AnnotationWithdrawn = "operator.kyma-project.io/withdrawn"
-	// AnnotationReplacedBy on a ModuleTemplate is the digest of other content that the registry has under the same
-	// version. While it differs from AnnotationContentDigest and AnnotationAcceptContent, the version is blocked with
-	// ReasonVersionReplaced. The manager sets and removes it. Not in Kyma's own API.
+	// AnnotationReplacedBy on a ModuleTemplate is the digest of the content that the registry has now under the
+	// version, if it is not the recorded content. While this digest differs from AnnotationContentDigest and
+	// AnnotationAcceptContent, the version is blocked with ReasonVersionReplaced. The manager sets and removes the
+	// annotation. Not in Kyma's own API.
 	AnnotationReplacedBy = "operator.kyma-project.io/replaced-by"
 	// AnnotationAcceptContent on a ModuleTemplate in the control plane is the digest of content that may replace the
-	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set it. Not
-	// in Kyma's own API.
+	// recorded content of the version. The content is then installed in all runtimes, and recorded. Users set the
+	// annotation. Not in Kyma's own API.
 	AnnotationAcceptContent = "operator.kyma-project.io/accept-content"
-	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. It is set if the control
-	// plane was restored from an older state, or lost the Manifest or its status. While a Manifest has the annotation,
-	// nothing is applied: the objects of the module in the runtime are added to the inventory, and the version in the
-	// annotation counts as installed. VersionUnknown means that only the inventory was lost. The controller of Kymas
-	// sets the annotation, and removes it with the next version that is installed. Not in Kyma's own API.
+	// AnnotationRuntimeVersion on a Manifest is the version of the module in the runtime. The annotation is set if the
+	// control plane was restored from an older state, or lost the Manifest or its status. While a Manifest has the
+	// annotation, nothing is applied: the objects of the module in the runtime are added to the inventory, and the
+	// version in the annotation counts as installed. VersionUnknown means that only the inventory was lost. The
+	// controller of Kymas sets the annotation, and removes it with the next version that is installed. Not in Kyma's
+	// own API.
 	AnnotationRuntimeVersion = "operator.kyma-project.io/runtime-version"
 	// AnnotationPurged on a Manifest that is being deleted means that the purge removed unserved objects of the module,
 	// such as a webhook that blocked the deletion. Its value names the object that was removed last, for users. The
@@ -103,48 +106,49 @@ const (
 	// AnnotationDeletionGivenUp on a Kyma and on its Manifests means that the runtime was unreachable until the end of
 	// --deletion-deadline: the finalizers are removed, and the runtime keeps its objects. Its value is the name of the
 	// tombstone, a ConfigMap that lists these objects. On a Manifest whose runtime belongs to another owner, its value
-	// is the reason, for example RuntimeTaken; there is no tombstone then. It must not be removed. Not in Kyma's own
-	// API.
+	// is the reason, for example RuntimeTaken; there is no tombstone then. The annotation must not be removed. Not in
+	// Kyma's own API.
 	AnnotationDeletionGivenUp = "operator.kyma-project.io/given-up"
-	// AnnotationNotBefore on a Kyma, in the control plane or the runtime, defers updates of all requested modules by a
-	// rollout. Its value is a date, such as 2026-12-24, or a time in RFC 3339. It has an effect only if the
-	// RolloutPolicy has maxDeferral, and no longer than that allows. Not in Kyma's own API.
+	// AnnotationNotBefore on a Kyma, in the control plane or the runtime, defers the updates of all requested modules
+	// that rollouts would start. Its value is a date, such as 2026-12-24, or a time in RFC 3339. Updates are deferred
+	// only if the RolloutPolicy has maxDeferral, and for at most that time. Not in Kyma's own API.
 	AnnotationNotBefore = "operator.kyma-project.io/not-before"
 	// AnnotationNotBeforeModulePrefix, followed by the name of a module, is AnnotationNotBefore for this module only,
-	// and wins over it.
+	// and takes precedence over AnnotationNotBefore.
 	AnnotationNotBeforeModulePrefix = "not-before.operator.kyma-project.io/"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may be downgraded
 	// to a lower version, separated by commas; DowngradeAll means all modules. On the ModuleReleaseMeta of a mandatory
 	// module, ValueTrue allows the downgrade on every runtime; for mandatory modules, only the Kyma in the control
-	// plane is read. It applies as long as it is set. Not in Kyma's own API.
+	// plane is read. The annotation applies as long as it is set. Not in Kyma's own API.
 	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
 	// AnnotationDeleteCustomResources on a Kyma, in the control plane or the runtime, names the modules whose custom
 	// resources of users may be deleted when a CRD of the module is deleted, separated by commas; AllModules means all
-	// modules. For mandatory modules, only the Kyma in the control plane is read. Without it, such custom resources
-	// block the deletion of the CRD. The Kyma controller sets it to ValueTrue on the Manifests of these modules. It
-	// applies as long as it is set: remove it when the module is removed. Not in Kyma's own API.
+	// modules. For mandatory modules, only the Kyma in the control plane is read. Without the annotation, such custom
+	// resources block the deletion of the CRD. The Kyma controller sets the annotation to ValueTrue on the Manifests of
+	// these modules. The annotation applies as long as it is set: remove it when the module is removed. Not in Kyma's
+	// own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
-	// AnnotationUrgency on a ModuleReleaseMeta in the control plane states that moves of channels are urgent, one in a
-	// line: the channel, the version that it is moved to, Hotfix or Emergency, optionally ignoreWindows, a colon and
-	// the
-	// reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes volumes. A line counts for one move to its version. klm
-	// channel set --urgency sets it together with the version. Not in Kyma's own API.
+	// AnnotationUrgency on a ModuleReleaseMeta in the control plane declares moves of channels as urgent. It has one
+	// line for each move: the channel, the version that the channel is moved to, Hotfix or Emergency, optionally
+	// ignoreWindows, a colon and the reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes volumes. A line has an
+	// effect on one move to its version only. klm channel set --urgency sets the annotation together with the version.
+	// Not in Kyma's own API.
 	AnnotationUrgency = "operator.kyma-project.io/urgency"
-	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds promotions into channels or releases them,
-	// one
-	// in a line: the channel, and "Hold: REASON", or "Release REVISION" for the hold by the move with this revision.
-	// klm
-	// promotions hold and klm promotions release set it. Not in Kyma's own API.
+	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels. It
+	// has one line for each channel: the name of the channel and "Hold: REASON", or the name and "Release REVISION",
+	// which ends the hold that the move with this revision has caused. klm promotions hold and klm promotions release
+	// set the annotation. Not in Kyma's own API.
 	AnnotationPromotion = "operator.kyma-project.io/promotion"
-	// AnnotationRollout on a Manifest is the name of the ModuleRollout that ordered its version, a slash, and the name
-	// of the stage if there are stages. It stays until another version is ordered. Not in Kyma's own API.
+	// AnnotationRollout on a Manifest is the name of the ModuleRollout by which the Manifest got its version, a slash,
+	// and the name of the stage if there are stages. The annotation stays until the Manifest gets another version. Not
+	// in Kyma's own API.
 	AnnotationRollout = "operator.kyma-project.io/rollout"
-	// AnnotationRolloutStarted on a Manifest is the time at which the version was ordered by the ModuleRollout (RFC
-	// 3339). Not in Kyma's own API.
+	// AnnotationRolloutStarted on a Manifest is the time (RFC 3339) at which the Manifest got its version by the
+	// ModuleRollout. Not in Kyma's own API.
 	AnnotationRolloutStarted = "operator.kyma-project.io/rollout-started"
 	// AnnotationRolloutExcused with ValueTrue on a Manifest means that the module was in state Error, or its runtime
-	// was not reachable, before the ModuleRollout ordered the version: its result is no evidence about the version. Not
-	// in Kyma's own API.
+	// was not reachable, before the Manifest got the version of the ModuleRollout: a failure of the module then proves
+	// nothing about the version. Not in Kyma's own API.
 	AnnotationRolloutExcused = "operator.kyma-project.io/rollout-excused"
 	// AnnotationCAAddedAt on the Secret of the gateway is the time at which the newest CA was added to its bundle (RFC
 	// 3339).

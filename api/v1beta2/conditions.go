@@ -11,41 +11,43 @@ const (
 	// ConditionMandatoryModules: every mandatory module is Ready. It exists in the control plane only, and only if
 	// there are mandatory modules; it does not affect the state of the Kyma. Not in Kyma's own API.
 	ConditionMandatoryModules = "MandatoryModules"
-	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed policy cannot
-	// be parsed. Otherwise it does not exist. Not in Kyma's own API.
+	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed maintenance
+	// policy cannot be parsed. Otherwise the condition does not exist. Not in Kyma's own API.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
 	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only has an effect in the control
-	// plane, such as spec.skipMaintenanceWindows; it does not affect the state of the Kyma. Otherwise it does not
-	// exist. Not in Kyma's own API.
+	// plane, such as spec.skipMaintenanceWindows. Otherwise the condition does not exist. It does not affect the state
+	// of the Kyma. Not in Kyma's own API.
 	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
-	// is set; the deadline is counted from its last transition. Otherwise it does not exist. Not in Kyma's own API.
+	// is set; the deadline is counted from the last transition of this condition. Otherwise the condition does not
+	// exist. Not in Kyma's own API.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
 	// expires soon. The manager notices this even if no request fails; with lost rights, a Kyma that would be Ready is
-	// in state Warning. Otherwise it does not exist. Not in Kyma's own API.
+	// in state Warning. Otherwise the condition does not exist. Not in Kyma's own API.
 	ConditionCredentialHealthy = "CredentialHealthy"
-	// ConditionSKRWebhook: the runtime reports changes. It exists if the watcher is enabled.
+	// ConditionSKRWebhook: the agent in the runtime reports changes. The condition exists if the watcher is enabled.
 	ConditionSKRWebhook = "SKRWebhook"
-	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. It exists if such a Secret is configured.
+	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. The condition exists if such a Secret is
+	// configured.
 	ConditionSKRImagePullSecretSync = "SKRImagePullSecretSync"
 )
 
 // Types of the conditions of a Manifest.
 const (
-	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. It exists if the policy
-	// requires a signature.
+	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. The condition exists if
+	// the policy requires a signature.
 	ConditionSignature = "Signature"
 	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
-	// the registry does not answer. It does not affect the state: the state is that of the objects in the runtime.
-	// Otherwise it does not exist. Not in Kyma's own API.
+	// the registry does not answer. Otherwise the condition does not exist. It does not affect the state of the
+	// Manifest, which is that of the objects in the runtime. Not in Kyma's own API.
 	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
 	// ConditionInstallation: the module is installed and its workload is ready.
 	ConditionInstallation = "Installation"
-	// ConditionModuleCR: the default custom resource was created. It exists if the module has one and the policy is
-	// CreateAndDelete.
+	// ConditionModuleCR: the default custom resource was created. The condition exists if the module has a default
+	// custom resource and the policy is CreateAndDelete.
 	ConditionModuleCR = "ModuleCR"
 )
 
@@ -55,11 +57,11 @@ const ConditionReady = "Ready"
 
 // Types of the conditions of a Watcher.
 const (
-	// ConditionVirtualService: events arrive through Istio gateways. It exists if the Watcher selects some. It is
-	// False, without further effect, where Istio is not installed.
+	// ConditionVirtualService: events arrive through Istio gateways. The condition exists if the Watcher selects some.
+	// It is False, without further effect, where Istio is not installed.
 	ConditionVirtualService = "VirtualService"
-	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. It exists if the Watcher requests a route. It
-	// is False, without further effect, where Gateway API is not installed. Not in Kyma's own API.
+	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. The condition exists if the Watcher requests a
+	// route. It is False, without further effect, where Gateway API is not installed. Not in Kyma's own API.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 

@@ -1,14 +1,14 @@
-// Package v1beta2 holds the kinds of the API group operator.kyma-project.io that Lifecycle Manager serves and stores:
-// Kyma, Manifest, ModuleTemplate, ModuleReleaseMeta and Watcher.
+// Package v1beta2 has the kinds of the API group operator.kyma-project.io that Lifecycle Manager serves and stores:
+// Kyma, Manifest, ModuleTemplate, ModuleReleaseMeta, RolloutPolicy, ModuleRollout and Watcher.
 //
 // Use it to read and write these objects from Go. AddToScheme registers the kinds; the constants define every label,
-// annotation, finalizer, state, condition and reason; the methods return derived values of one object and accept a nil
-// receiver.
+// annotation, finalizer, state, condition and reason; the methods return values that are derived from one object, and
+// accept a nil receiver.
 //
 // The structs are the only source of the CRDs: controller-gen reads the field comments and markers and writes the
 // folder crds. Defaults and validation are defined there, so the API server rejects an invalid object with a message
-// that names the field. A field is required only if an object without it was never useful, so objects written for
-// earlier releases stay valid.
+// that names the field. A field is required only if an object without it could never be used, so objects that were
+// written for earlier releases stay valid.
 //
 // The package contains no control logic: states are computed by the controllers, versions are resolved by package
 // channel. It imports only apimachinery.

@@ -37,7 +37,7 @@ const (
 	EventInventoryRestored = "InventoryRestored"
 )
 
-// Reasons of events about a ModuleRollout. There are none about single runtimes.
+// Reasons of events about a ModuleRollout. No event is about a single runtime.
 const (
 	// EventRolloutStarted: the channel moves to another version.
 	EventRolloutStarted = "RolloutStarted"
@@ -45,29 +45,32 @@ const (
 	EventUrgentRollout = "UrgentRollout"
 	// EventStageStarted: a stage of the rollout begins.
 	EventStageStarted = "StageStarted"
-	// EventStageProven: a stage of the rollout has reached its quorum. The message states what that proves.
+	// EventStageProven: enough runtimes of a stage are Ready with the new version. The message states what that proves
+	// about the version.
 	EventStageProven = "StageProven"
 	// EventGateWaits: the soak of a stage is over, and a gate has not passed, for example an approval is needed.
 	EventGateWaits = "GateWaits"
-	// EventRolloutHeld: nobody begins, because of something that is not the fault of the version.
+	// EventRolloutHeld: no runtime begins to update, because of something that is not the fault of the version.
 	EventRolloutHeld = "RolloutHeld"
-	// EventRolloutHalted: more runtimes have failed than the policy allows, so nobody begins any more.
+	// EventRolloutHalted: more runtimes have failed than the policy allows, so no further runtime begins to update.
 	EventRolloutHalted = "RolloutHalted"
-	// EventTakingBack: the rollout was halted, so its version is withdrawn, and runtimes are taken back.
+	// EventTakingBack: the rollout was halted, so its version is withdrawn, and runtimes are taken back to the former
+	// version.
 	EventTakingBack = "TakingBack"
 	// EventRolloutAborted: a person has aborted the rollout, or has set the channel back.
 	EventRolloutAborted = "RolloutAborted"
-	// EventRolloutSuperseded: the channel was moved on before the rollout was completed.
+	// EventRolloutSuperseded: the channel was moved to another version before the rollout was completed.
 	EventRolloutSuperseded = "RolloutSuperseded"
-	// EventRolloutCompleted: the version is the proven version of the channel.
+	// EventRolloutCompleted: the rollout is completed, and its version is the proven version of the channel.
 	EventRolloutCompleted = "RolloutCompleted"
 )
 
 // Reasons of events about a ModuleReleaseMeta.
 const (
-	// EventPromotionProposed: a version has proven itself in a channel, and a person may move the next channel to it.
+	// EventPromotionProposed: a version has proven itself in a channel, and a person may move the next channel to this
+	// version.
 	EventPromotionProposed = "PromotionProposed"
-	// EventPromotionApplied: the manager has moved a channel to a version that has proven itself in another one.
+	// EventPromotionApplied: the manager has moved a channel to a version that has proven itself in another channel.
 	EventPromotionApplied = "PromotionApplied"
 )
 

@@ -38,11 +38,11 @@ var resources = map[string]string{
 	KindModuleRollout:     "modulerollouts",
 }
 
-// ResourceOf returns the plural of a kind of this package, as in URLs and names of CRDs, or "" for another kind. The
-// API group has kinds of modules, too, so the group does not say whose an object is.
+// ResourceOf returns the plural of a kind of this package, as in URLs and names of CRDs, or "" for another kind.
+// Modules also define kinds in this API group, so the group alone does not identify the kinds of Lifecycle Manager.
 func ResourceOf(kind string) string { return resources[kind] }
 
-// IsCRD reports whether a name is that of the CRD of a kind of this package.
+// IsCRD reports whether a name is the name of the CRD of a kind of this package.
 func IsCRD(name string) bool {
 	resource, group, _ := strings.Cut(name, ".")
 	return group == Group && slices.Contains(slices.Collect(maps.Values(resources)), resource)

@@ -9,7 +9,7 @@ import (
 // DefaultChannel is the release channel that applies when neither the module nor the Kyma names one.
 const DefaultChannel = "regular"
 
-// NoChannel is a reserved word that is no channel: the API server refuses it.
+// NoChannel is a reserved word: the API server refuses a channel with this name.
 const NoChannel = "none"
 
 // Kyma lists the modules that are requested for one runtime, and their status.
@@ -140,7 +140,7 @@ type KymaStatus struct {
 	// their problem, for example "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)". It is a column in
 	// lists of Kymas. It has at most 1,024 characters; "and 3 more" then stands for the other modules. It is written
 	// together with other changes of the status. Empty: there are no modules, or the status has not changed since the
-	// manager knows this field. Not in Kyma's own API.
+	// manager was upgraded to a release with this field. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=1024
 	Summary string `json:"summary,omitempty"`
@@ -156,8 +156,9 @@ type KymaStatus struct {
 	// +listType=atomic
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
-	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. The copy in the
-	// runtime shows a restored control plane which versions the runtime has. Not in Kyma's own API.
+	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. A control plane that
+	// was restored from a backup reads the copy in the runtime, to find out which versions the runtime has. Not in
+	// Kyma's own API.
 	// +optional
 	// +listType=atomic
 	MandatoryModules []MandatoryModuleStatus `json:"mandatoryModules,omitempty"`
@@ -166,9 +167,9 @@ type KymaStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// clusterID identifies the cluster that is the runtime: the UID of its Namespace kube-system. If the access Secret
-	// leads to a cluster with another UID, nothing is changed there. Empty: not known. Not in Kyma's own API; in the
-	// control plane only.
+	// clusterID identifies the cluster of the runtime: it is the UID of the Namespace kube-system there. If the access
+	// Secret leads to a cluster with another UID, nothing is changed there. Empty: not known. Not in Kyma's own API; in
+	// the control plane only.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
@@ -181,12 +182,12 @@ type KymaStatus struct {
 // AgentStatus is the status of the agent in a runtime. The condition SKRWebhook contains the same information for
 // users.
 type AgentStatus struct {
-	// digest identifies the delivered objects in the runtime, without the certificate. Empty: not all of them exist
-	// yet.
+	// digest identifies the objects of the agent that were delivered to the runtime, without the certificate. Empty:
+	// not all of them exist yet.
 	// +optional
 	Digest string `json:"digest,omitempty"`
 
-	// version is the version of the connected agent. Empty: it was never connected.
+	// version is the version of the connected agent. Empty: the agent was never connected.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -202,8 +203,8 @@ type AgentStatus struct {
 	// +optional
 	LastHeartbeat metav1.Time `json:"lastHeartbeat,omitzero"`
 
-	// sequence is the number of the last event that was received before the agent was disconnected. Zero while it is
-	// connected.
+	// sequence is the number of the last event that was received before the agent was disconnected. Zero while the
+	// agent is connected.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty"`
 
@@ -219,7 +220,8 @@ type AgentStatus struct {
 	// +optional
 	Certificate *AgentCertificate `json:"certificate,omitempty"`
 
-	// synced are the delivered objects, in the order of their delivery. They are removed with the Kyma.
+	// synced are the objects of the agent that were delivered to the runtime, in the order of their delivery. They are
+	// removed with the Kyma.
 	// +optional
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
@@ -233,17 +235,18 @@ type AgentCertificate struct {
 	// issued is the time at which the certificate was issued.
 	Issued metav1.Time `json:"issued"`
 
-	// notAfter is the time at which it expires. A new one is delivered before that.
+	// notAfter is the time at which the certificate expires. A new certificate is delivered before that time.
 	NotAfter metav1.Time `json:"notAfter"`
 
-	// root is the fingerprint of the root certificate that signed it.
+	// root is the fingerprint of the root certificate that signed this certificate.
 	Root string `json:"root"`
 
 	// bundle is the digest of the root certificates that the runtime was configured to trust.
 	Bundle string `json:"bundle"`
 
 	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat; the agent trusts
-	// listeners whose certificates were signed by this root or an older one. Empty: it sent no heartbeat yet.
+	// listeners whose certificates were signed by this root or an older one. Empty: the agent has sent no heartbeat
+	// yet.
 	// +optional
 	RootInUse string `json:"seen,omitempty"`
 }
@@ -264,7 +267,8 @@ type MandatoryModuleStatus struct {
 	// +optional
 	Resource *ObjectReference `json:"resource,omitempty"`
 
-	// lastChange is the last change of the version. Absent: the version was not changed since this is recorded.
+	// lastChange is the last change of the version. Absent: the version has not changed since the manager began to
+	// record changes.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }
@@ -320,7 +324,7 @@ type ModuleStatus struct {
 	Maintenance bool `json:"maintenance,omitempty"`
 
 	// history are the last changes of the version of the module, the oldest first, at most ten. Empty: the version has
-	// not changed since the manager records changes. Not in Kyma's own API.
+	// not changed since the manager began to record changes. Not in Kyma's own API.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=10
@@ -453,13 +457,13 @@ func (k *Kyma) IsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBet
 // IsInternal reports whether the Kyma may have modules that are marked as internal.
 func (k *Kyma) IsInternal() bool { return k != nil && labelIsTrue(k.Labels, LabelInternal) }
 
-// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. The case of the
-// value is ignored.
+// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. Upper and lower case
+// of the value are the same.
 func (k *Kyma) SkipsReconciliation() bool {
 	return k != nil && labelIsTrue(k.Labels, LabelSkipReconciliation)
 }
 
-// IsManaged reports whether the module is reconciled: it is, unless managed is false.
+// IsManaged reports whether the module is reconciled, which it is unless managed is false.
 func (m *Module) IsManaged() bool { return m == nil || m.Managed == nil || *m.Managed }
 
 // Policy returns the custom resource policy, CreateAndDelete if none is set.

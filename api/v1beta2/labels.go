@@ -5,8 +5,8 @@ const ValueTrue = "true"
 
 // Labels of the group operator.kyma-project.io.
 const (
-	// LabelKymaName is the name of the Kyma that an access Secret or a Manifest belongs to. Users set it on the Secret,
-	// Lifecycle Manager on the Manifest.
+	// LabelKymaName is the name of the Kyma that an access Secret or a Manifest belongs to. Users set the label on the
+	// Secret, and Lifecycle Manager sets it on the Manifest.
 	LabelKymaName = "operator.kyma-project.io/kyma-name"
 	// LabelManagedBy names the manager of an object: ManagedByLifecycleManager in the control plane, ManagedByKyma on
 	// all objects that Lifecycle Manager writes to a runtime.
@@ -78,8 +78,8 @@ const LeaderLease = "893110f7.kyma-project.io"
 
 // Labels that describe a runtime. The component that creates Kymas sets them.
 const (
-	// LabelRuntimeID is the ID of the runtime. It is the name in its certificate, and copied to the Kyma in the
-	// runtime.
+	// LabelRuntimeID is the ID of the runtime. The ID is the name in the certificate of the agent, and the label is
+	// copied to the Kyma in the runtime.
 	LabelRuntimeID = "kyma-project.io/runtime-id"
 	// LabelGlobalAccountID is copied to the Kyma in the runtime, and matched by maintenance policies.
 	LabelGlobalAccountID = "kyma-project.io/global-account-id"

@@ -20,8 +20,8 @@ const (
 	LayerConfig = "config"
 	// LayerCRDs contains CRDs, see ManifestSpec.CRDs.
 	LayerCRDs = "crds"
-	// LayerDefaultCR is the default custom resource, for information; Lifecycle Manager reads it from the
-	// ModuleTemplate.
+	// LayerDefaultCR is the default custom resource, for information; Lifecycle Manager reads the default custom
+	// resource from the ModuleTemplate.
 	LayerDefaultCR = "default-cr"
 )
 
@@ -58,8 +58,8 @@ type Manifest struct {
 // +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
-	// remote is kept so that old objects and clients stay valid. It has no effect, because it is false even in
-	// Manifests of modules on runtimes; target replaces it.
+	// remote is kept so that old objects and clients stay valid. It has no effect, because it is false even in old
+	// Manifests of modules on runtimes. The field target replaces it.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
@@ -263,13 +263,13 @@ type Resource struct {
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 
-	// pending is true from the time when the object was recorded until all objects were applied: until then, it is not
-	// known whether the module has created the object. Not in Kyma's own API.
+	// pending is true from the time when the object was recorded until all objects were applied. Until then it is not
+	// known whether the object was created by the module or existed before. Not in Kyma's own API.
 	// +optional
 	Pending bool `json:"pending,omitempty"`
 
-	// adopted is true if the object existed before the module. It stays when the module is removed. Not in Kyma's own
-	// API.
+	// adopted is true if the object existed before the module was installed. The object stays when the module is
+	// removed. Not in Kyma's own API.
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
 
@@ -313,7 +313,7 @@ func (m *Manifest) ModuleName() string { return m.label(LabelModuleName) }
 // Channel returns the release channel that the module follows, "" for mandatory and pinned modules.
 func (m *Manifest) Channel() string { return m.label(LabelChannel) }
 
-// IsMandatory reports whether the Manifest is one of a mandatory module.
+// IsMandatory reports whether the Manifest belongs to a mandatory module.
 func (m *Manifest) IsMandatory() bool { return m.label(LabelMandatoryModule) == ValueTrue }
 
 // SkipsReconciliation reports whether the Manifest has the label that excludes it from reconciliation. The value must
@@ -326,13 +326,13 @@ func (m *Manifest) IsUnmanaged() bool {
 }
 
 // IsRestored reports whether the Manifest has AnnotationRuntimeVersion: the control plane has lost the state of a
-// module that the runtime still has. Nothing is applied then.
+// module that is still installed in the runtime. The controller applies nothing for such a Manifest.
 func (m *Manifest) IsRestored() bool {
 	return m != nil && m.Annotations[AnnotationRuntimeVersion] != ""
 }
 
-// HasRuntimeInventory reports whether the inventory of a restored Manifest has the objects of the module in the
-// runtime. If the inventory is empty, the runtime has no such object.
+// HasRuntimeInventory reports whether the controller has read the inventory of a restored Manifest from the runtime. If
+// the inventory is empty then, the runtime has no object of the module.
 func (m *Manifest) HasRuntimeInventory() bool {
 	if !m.IsRestored() {
 		return false
@@ -342,8 +342,8 @@ func (m *Manifest) HasRuntimeInventory() bool {
 		len(m.Status.Synced) == 0)
 }
 
-// Target returns the cluster of the objects of the Manifest: the cluster on which they were installed, and before that
-// the cluster in spec.
+// Target returns the cluster of the objects of the Manifest: the cluster on which they were installed, or the cluster
+// in spec if nothing was installed yet.
 func (m *Manifest) Target() Target {
 	if s := &m.Status; s.Target == TargetControlPlane || s.AppliedDigest == "" && len(s.Synced) == 0 &&
 		m.Spec.Target == TargetControlPlane {

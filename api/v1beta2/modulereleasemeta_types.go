@@ -3,7 +3,7 @@ package v1beta2
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ModuleReleaseMeta defines which version of a module each release channel has, or that the module is installed on
-// every runtime. Its name is the name of the module; Lifecycle Manager looks it up by this name.
+// every runtime. Its name is the name of the module; Lifecycle Manager finds the ModuleReleaseMeta by this name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -36,7 +36,7 @@ type ModuleReleaseMetaStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// channels has an entry for each channel, and one with the name mandatory for a mandatory module.
+	// channels has an entry for each channel. For a mandatory module, it has one entry with the name mandatory.
 	// +optional
 	// +listType=map
 	// +listMapKey=channel
@@ -66,16 +66,17 @@ type WithdrawnVersion struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// since is the time at which the manager saw that the version was withdrawn.
+	// since is the time at which the manager noticed that the version was withdrawn.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// runtimes is the number of runtimes that have the version, or are about to get it. They keep it until their
-	// channel moves on. It is counted every ten minutes, and at once when the version is withdrawn.
+	// runtimes is the number of runtimes that have the version, or are about to get it. They keep the version until
+	// their channel moves to another one. The runtimes are counted every ten minutes, and at once when the version is
+	// withdrawn.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`
 
-	// holders are names of such runtimes, sorted, at most 20.
+	// holders are the names of runtimes that have the version or are about to get it, sorted, at most 20.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=20
@@ -87,12 +88,12 @@ type ChannelStatus struct {
 	// channel is the name of the channel, or mandatory.
 	Channel string `json:"channel"`
 
-	// version is the proven version: the last one whose rollout was completed. A runtime whose turn in a rollout has
-	// not come has this version.
+	// version is the proven version: the last version whose rollout was completed. While a rollout is under way, the
+	// runtimes that it has not admitted yet have this version.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// provenAt is the time since which version is the proven one. Absent: it is not known.
+	// provenAt is the time at which version became the proven version. Absent: the time is not known.
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
@@ -100,7 +101,7 @@ type ChannelStatus struct {
 	// +optional
 	Promotion *ChannelPromotion `json:"promotion,omitempty"`
 
-	// target is the version in spec that was seen last.
+	// target is the version of the channel in spec when the status was last written.
 	// +optional
 	Target string `json:"target,omitempty"`
 
@@ -108,13 +109,14 @@ type ChannelStatus struct {
 	// +optional
 	Rollout string `json:"rollout,omitempty"`
 
-	// takingBack is the higher version from which the rollout that is under way takes runtimes back to version. Empty:
-	// none does.
+	// takingBack is the higher version from which the current rollout takes runtimes back to version. Empty: no rollout
+	// takes runtimes back.
 	// +optional
 	TakingBack string `json:"takingBack,omitempty"`
 
-	// takenBack is the version in spec that was halted and taken back. As long as spec has this version, the channel
-	// stays at version: move it to another one. Empty: none was.
+	// takenBack is the version in spec whose rollout was halted, and from which runtimes were taken back. As long as
+	// spec has this version, the channel stays at version: move the channel to another version. Empty: no version was
+	// taken back.
 	// +optional
 	TakenBack string `json:"takenBack,omitempty"`
 
@@ -123,7 +125,8 @@ type ChannelStatus struct {
 	// +optional
 	Policy string `json:"policy,omitempty"`
 
-	// usedUrgency is the line of the annotation urgency that was used for a move last. It does not count again.
+	// usedUrgency is the line of the annotation urgency that was last used for a move of the channel. This line has no
+	// effect on later moves.
 	// +optional
 	UsedUrgency string `json:"usedUrgency,omitempty"`
 
@@ -147,9 +150,9 @@ type ChannelStatus struct {
 type PromotionState string
 
 const (
-	// PromotionUpToDate means that the channel has the version, or a higher one.
+	// PromotionUpToDate means that the channel already has the version, or a higher one.
 	PromotionUpToDate PromotionState = "UpToDate"
-	// PromotionWaiting means that something speaks against it: see blockers.
+	// PromotionWaiting means that the version is not promoted yet: see blockers.
 	PromotionWaiting PromotionState = "Waiting"
 	// PromotionProposed means that a person may move the channel to the version.
 	PromotionProposed PromotionState = "Proposed"
@@ -179,38 +182,39 @@ type ChannelPromotion struct {
 	// +kubebuilder:validation:MaxItems:=8
 	Blockers []RolloutBlocker `json:"blockers,omitempty"`
 
-	// evidence are the runtimes that had the version when they were counted last.
+	// evidence has the numbers of runtimes that had the version when the runtimes were last counted.
 	// +optional
 	Evidence *PromotionEvidence `json:"evidence,omitempty"`
 
-	// revision is the last move of the channel that was compared with the promotion.
+	// revision is the number of the last move of the channel of which the manager has checked whether it holds the
+	// promotion.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
-	// hold is the move of a person to another version than the promoted one. It holds the promotion until it is
-	// released: klm promotions release.
+	// hold is the move by which a person has set the channel to another version than the promoted one. The promotion
+	// waits until a person releases the hold: klm promotions release.
 	// +optional
 	Hold *PromotionHold `json:"hold,omitempty"`
 
-	// notified is the version of which the webhook was notified last.
+	// notified is the last version that the webhook of the promotion was notified of.
 	// +optional
 	Notified string `json:"notified,omitempty"`
 
-	// webhookError is why the webhook could not be notified. The manager tries again every five minutes.
+	// webhookError is the reason why the webhook could not be notified. The manager tries again every five minutes.
 	// +optional
 	WebhookError string `json:"webhookError,omitempty"`
 }
 
-// PromotionEvidence are the runtimes that have a version.
+// PromotionEvidence has the numbers of runtimes that have a version.
 type PromotionEvidence struct {
 	// version is the version.
 	Version string `json:"version"`
 
-	// ready is the number of runtimes in which it is Ready.
+	// ready is the number of runtimes in which the version is Ready.
 	// +optional
 	Ready int32 `json:"ready"`
 
-	// failed is the number of runtimes in which it is in state Error.
+	// failed is the number of runtimes in which the version is in state Error.
 	// +optional
 	Failed int32 `json:"failed"`
 }
@@ -223,7 +227,7 @@ type PromotionHold struct {
 	// version is the version that the channel was moved to.
 	Version string `json:"version"`
 
-	// by is the field manager that has moved it. Empty: not known.
+	// by is the field manager that has moved the channel. Empty: not known.
 	// +optional
 	By string `json:"by,omitempty"`
 
@@ -255,7 +259,7 @@ type ChannelMove struct {
 	// +optional
 	Urgency RolloutUrgency `json:"urgency,omitempty"`
 
-	// reason is the reason for the urgency, or for a move that nobody made, for users.
+	// reason is the reason for the urgency, or for a move that the manager made by itself, for users.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 

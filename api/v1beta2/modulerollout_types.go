@@ -2,9 +2,9 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ModuleRollout is one move of a channel of a module from one version to another. Lifecycle Manager makes it when the
-// version of the channel changes in the ModuleReleaseMeta. Its name is <module>-<channel>-r<revision>. Not in Kyma's
-// own API.
+// ModuleRollout is one move of a channel of a module from one version to another. Lifecycle Manager creates the
+// ModuleRollout when the version of the channel changes in the ModuleReleaseMeta. Its name is
+// <module>-<channel>-r<revision>. Not in Kyma's own API.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -24,7 +24,7 @@ type ModuleRollout struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is made by Lifecycle Manager. Users change state, approvals and resumptions only.
+	// spec is written by Lifecycle Manager. Users change only state, reason, approvals and resumptions.
 	Spec ModuleRolloutSpec `json:"spec"`
 
 	// status is written by Lifecycle Manager only.
@@ -32,16 +32,17 @@ type ModuleRollout struct {
 	Status ModuleRolloutStatus `json:"status,omitzero"`
 }
 
-// RolloutState is what users want of a rollout.
+// RolloutState is the state of a rollout that users request.
 // +kubebuilder:validation:Enum=Running;Paused;Aborted
 type RolloutState string
 
 const (
-	// RolloutRunning lets the rollout go on.
+	// RolloutRunning lets the rollout continue.
 	RolloutRunning RolloutState = "Running"
-	// RolloutPaused lets no further runtime begin. What has begun finishes.
+	// RolloutPaused lets no further runtime begin to update. Updates that have begun are finished.
 	RolloutPaused RolloutState = "Paused"
-	// RolloutAborted ends the rollout. What has begun finishes, and stays.
+	// RolloutAborted ends the rollout. Updates that have begun are finished, and the updated runtimes keep the new
+	// version.
 	RolloutAborted RolloutState = "Aborted"
 )
 
@@ -56,7 +57,7 @@ const (
 	RolloutBack RolloutDirection = "Back"
 )
 
-// RolloutUrgency is what a rollout may leave out because it is urgent.
+// RolloutUrgency defines which parts of a rollout are left out because it is urgent.
 // +kubebuilder:validation:Enum=Normal;Hotfix;Emergency
 type RolloutUrgency string
 
@@ -88,7 +89,7 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="channel cannot be changed"
 	Channel string `json:"channel"`
 
-	// from is the proven version of the channel when the rollout was made.
+	// from is the version that was the proven version of the channel when the rollout was created.
 	// +kubebuilder:validation:MaxLength:=128
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="from cannot be changed"
 	From string `json:"from"`
@@ -143,14 +144,14 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lineage cannot be changed"
 	Lineage string `json:"lineage"`
 
-	// policy is the name of the RolloutPolicy that the stages were copied from. Empty: there was none, and the version
-	// takes effect on all runtimes at once.
+	// policy is the name of the RolloutPolicy that the stages were copied from. Empty: there was no policy, and the
+	// version takes effect on all runtimes at once.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=253
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="policy cannot be changed"
 	Policy string `json:"policy,omitempty"`
 
-	// stages are copied from the policy when the rollout is made.
+	// stages are copied from the policy when the rollout is created.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -169,7 +170,7 @@ type ModuleRolloutSpec struct {
 	// +optional
 	NewInstallations string `json:"newInstallations,omitempty"`
 
-	// state is what users want: Running, Paused or Aborted.
+	// state is the state that users request: Running, Paused or Aborted.
 	// +kubebuilder:default:=Running
 	State RolloutState `json:"state"`
 
@@ -178,14 +179,14 @@ type ModuleRolloutSpec struct {
 	// +kubebuilder:validation:MaxLength:=1024
 	Reason string `json:"reason,omitempty"`
 
-	// approvals are added by persons, see klm rollout approve.
+	// approvals are added by users, see klm rollout approve.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=64
 	Approvals []RolloutApproval `json:"approvals,omitempty"`
 
-	// resumptions are added by persons to let a halted rollout go on, see klm rollout resume. Each acknowledges the
-	// failures that were found until then.
+	// resumptions are added by users to let a halted rollout continue, see klm rollout resume. Each resumption
+	// acknowledges the failures that were found before it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=64
@@ -196,8 +197,8 @@ type ModuleRolloutSpec struct {
 type ModuleRolloutStage struct {
 	RolloutStage `json:",inline"`
 
-	// ranks is the number of ranks, of 65,536, that this stage and the percent stages before it have together. It is
-	// computed from percent and minCount when the rollout is made. Zero: a stage with a selector.
+	// ranks is the number of ranks, of 65,536, that this stage and all earlier stages with a percent have together. It
+	// is computed from percent and minCount when the rollout is created. Zero: the stage has a selector.
 	// +optional
 	Ranks int32 `json:"ranks,omitempty"`
 }
@@ -225,7 +226,7 @@ type RolloutApproval struct {
 	Plan string `json:"plan"`
 }
 
-// RolloutResumption lets a halted rollout go on.
+// RolloutResumption lets a halted rollout continue.
 type RolloutResumption struct {
 	// by is the name of the person.
 	// +optional
@@ -236,13 +237,13 @@ type RolloutResumption struct {
 	// +optional
 	At metav1.Time `json:"at,omitzero"`
 
-	// reason is the reason, for others.
+	// reason is the reason for the resumption, for other users.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	Reason string `json:"reason"`
 }
 
-// TakesBack reports whether a halt takes runtimes back.
+// TakesBack reports whether runtimes are taken back to the former version when the rollout is halted.
 func (s *ModuleRolloutSpec) TakesBack() bool {
 	return !s.IsBack() && (s.OnHalt == HaltTakeBack || s.OnHalt == HaltTakeBackFailed)
 }
@@ -254,7 +255,7 @@ func (s *ModuleRolloutSpec) IsBack() bool { return s.Direction == RolloutBack }
 type RolloutPhase string
 
 const (
-	// RolloutPending means: nobody was updated yet, because something is missing: see status.blockers.
+	// RolloutPending means: no runtime was updated yet, because something is missing: see status.blockers.
 	RolloutPending RolloutPhase = "Pending"
 	// RolloutUpdating means: runtimes of the current stage are updated.
 	RolloutUpdating RolloutPhase = "Running"
@@ -262,22 +263,23 @@ const (
 	RolloutSoaking RolloutPhase = "Soaking"
 	// RolloutWaitingForGate means: the soak of the current stage is over, and a gate has not passed.
 	RolloutWaitingForGate RolloutPhase = "WaitingForGate"
-	// RolloutHeld means: nothing begins, because of something that is not the fault of the version: see
+	// RolloutHeld means: no runtime begins to update, because of something that is not the fault of the version: see
 	// status.blockers.
 	RolloutHeld RolloutPhase = "Held"
-	// RolloutHalted means: more runtimes have failed than the policy allows. A person has to resume or abort.
+	// RolloutHalted means: more runtimes have failed than the policy allows. A person has to resume or abort the
+	// rollout.
 	RolloutHalted RolloutPhase = "Halted"
-	// RolloutTail means: the last stage is proven; runtimes that could not be updated so far follow one by one.
+	// RolloutTail means: the last stage has passed. Runtimes that could not be updated so far are updated when they can
+	// be.
 	RolloutTail RolloutPhase = "Tail"
 	// RolloutEndedAborted means: a person has aborted the rollout, or has set the channel back.
 	RolloutEndedAborted RolloutPhase = "Aborted"
-	// RolloutSuperseded means: the channel was moved on before this rollout was completed.
+	// RolloutSuperseded means: the channel was moved to another version before this rollout was completed.
 	RolloutSuperseded RolloutPhase = "Superseded"
-	// RolloutTakenBack means: the rollout was halted, and by onHalt of its policy the version is withdrawn, and
-	// runtimes
-	// are taken back by a rollout of their own.
+	// RolloutTakenBack means: the rollout was halted. Because its policy has onHalt, the version is withdrawn, and
+	// another ModuleRollout takes runtimes back to the former version.
 	RolloutTakenBack RolloutPhase = "TakenBack"
-	// RolloutCompleted means: the version is the proven version of the channel.
+	// RolloutCompleted means: the rollout has ended, and its version is the proven version of the channel.
 	RolloutCompleted RolloutPhase = "Completed"
 )
 
@@ -301,7 +303,7 @@ type ModuleRolloutStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// plan is the digest of the plan. Approvals have to name it.
+	// plan is the digest of the plan. An approval has to contain this digest.
 	// +optional
 	Plan string `json:"plan,omitempty"`
 
@@ -315,7 +317,7 @@ type ModuleRolloutStatus struct {
 	// +kubebuilder:validation:MaxLength:=6400
 	Admitted string `json:"admitted,omitempty"`
 
-	// runtimes are the numbers of runtimes by verdict.
+	// runtimes has the numbers of runtimes by verdict.
 	// +optional
 	Runtimes RolloutCounts `json:"runtimes,omitzero"`
 
@@ -325,12 +327,13 @@ type ModuleRolloutStatus struct {
 	// +listMapKey=name
 	Stages []RolloutStageResult `json:"stages,omitempty"`
 
-	// blockers state what keeps the rollout from going on, and what to do, at most 8.
+	// blockers state why the rollout does not continue, and what to do, at most 8.
 	// +optional
 	// +listType=atomic
 	Blockers []RolloutBlocker `json:"blockers,omitempty"`
 
-	// wayBack states whether runtimes can be taken back from the new version. Absent: the rollout goes back itself.
+	// wayBack states whether runtimes can be taken back from the new version to the former one. Absent: the direction
+	// of the rollout is Back.
 	// +optional
 	WayBack *RolloutWayBack `json:"wayBack,omitempty"`
 
@@ -351,14 +354,14 @@ type ModuleRolloutStatus struct {
 	// +optional
 	AcknowledgedLost int32 `json:"acknowledgedLost,omitempty"`
 
-	// starts are the numbers of runtimes that were admitted in the last minute, for limits per minute.
+	// starts has the numbers of runtimes that were admitted in the last minute, for limits per minute.
 	// +optional
 	// +listType=atomic
 	Starts []RolloutStarts `json:"starts,omitempty"`
 
-	// eta is the time at which the last runtime is expected to have the version, by maintenance windows, freezes, soak
-	// times and limits, if nothing fails and gates pass at once. Absent: the rollout does not go on by itself, or the
-	// time is not known.
+	// eta is the time at which the last runtime is expected to have the version. It takes maintenance windows, freezes,
+	// soak times and limits into account, and assumes that nothing fails and gates pass at once. Absent: the rollout
+	// does not continue by itself, or the time is not known.
 	// +optional
 	ETA metav1.Time `json:"eta,omitzero"`
 
@@ -379,12 +382,12 @@ type RolloutWayBack struct {
 	// +optional
 	Declared bool `json:"declared"`
 
-	// verified means that it is declared, and that the former version can still be installed. The CRDs are checked by
-	// the API server of each runtime.
+	// verified means that going back is declared as safe, and that the former version can still be installed. Whether
+	// the CRDs allow it is checked later, by the API server of each runtime.
 	// +optional
 	Verified bool `json:"verified"`
 
-	// to is the version before the rollout.
+	// to is the version that the channel had before the rollout.
 	// +optional
 	To string `json:"to,omitempty"`
 
@@ -409,7 +412,7 @@ type RolloutStageStatus struct {
 	// +optional
 	ProvenAt metav1.Time `json:"provenAt,omitzero"`
 
-	// soakUntil is the end of the soak. Absent: it has not begun.
+	// soakUntil is the time at which the soak ends. Absent: the soak has not begun.
 	// +optional
 	SoakUntil metav1.Time `json:"soakUntil,omitzero"`
 
@@ -459,7 +462,7 @@ type RolloutCounts struct {
 	// inScope is the number of runtimes that have the module in the channel.
 	// +optional
 	InScope int32 `json:"inScope"`
-	// waiting is the number of runtimes whose turn has not come, or that cannot be updated now.
+	// waiting is the number of runtimes that are not admitted yet, or cannot be updated now.
 	// +optional
 	Waiting int32 `json:"waiting"`
 	// updating is the number of runtimes whose update is under way, or was admitted.
@@ -474,7 +477,8 @@ type RolloutCounts struct {
 	// lost is the number of runtimes that cannot be reached since their update began.
 	// +optional
 	Lost int32 `json:"lost"`
-	// excused is the number of updated runtimes that were broken before, which are no evidence.
+	// excused is the number of updated runtimes that did not work before the update; their results prove nothing about
+	// the version.
 	// +optional
 	Excused int32 `json:"excused"`
 }
@@ -504,7 +508,7 @@ type RolloutStageResult struct {
 	Evidence string `json:"evidence,omitempty"`
 }
 
-// RolloutBlocker is something that keeps a rollout from going on.
+// RolloutBlocker is a reason why a rollout does not continue.
 type RolloutBlocker struct {
 	// code is the reason, for programs, for example ApprovalNeeded.
 	Code string `json:"code"`
@@ -521,7 +525,7 @@ type RolloutBlocker struct {
 	// +optional
 	Remedy string `json:"remedy,omitempty"`
 
-	// runtimes is the number of runtimes that are concerned. Zero: the whole rollout.
+	// runtimes is the number of runtimes that the blocker affects. Zero: the whole rollout.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`
 }
@@ -539,7 +543,7 @@ type RolloutRuntime struct {
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutStarts is the number of runtimes of a stage that were admitted at one time.
+// RolloutStarts is the number of runtimes of a stage that were admitted at the same time.
 type RolloutStarts struct {
 	// stage is the name of the stage.
 	Stage string `json:"stage"`

@@ -7,7 +7,7 @@ import (
 )
 
 // ModuleTemplate is one version of one module. Its name is the name of the module, a dash and the version; Lifecycle
-// Manager looks it up by this name.
+// Manager finds the ModuleTemplate by this name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -30,7 +30,7 @@ type ModuleTemplate struct {
 // ModuleTemplateSpec describes one version of a module.
 type ModuleTemplateSpec struct {
 	// channel is the release channel of this version, for modules that have no ModuleReleaseMeta. Empty: none.
-	// Deprecated: a ModuleReleaseMeta maps channels to versions, and then this has no effect.
+	// Deprecated: if the module has a ModuleReleaseMeta, it maps channels to versions, and this field has no effect.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
 	// +kubebuilder:validation:MaxLength:=32
@@ -68,7 +68,8 @@ type ModuleTemplateSpec struct {
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
 	// customStateCheck maps values in the module's custom resource to states, for operators that do not report a state.
-	// The first match determines the state; without a match, it is Processing. Empty: .status.state is the state.
+	// The first entry that matches determines the state. If no entry matches, the state is Processing. Empty:
+	// .status.state is the state.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
@@ -109,23 +110,24 @@ type ModuleTemplateSpec struct {
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 
-	// upgrade declares from which versions this one can be installed, to which versions it is safe to go back, and
-	// which runtimes should not have it. Empty: from every lower version, and back to none. Not in Kyma's own API.
+	// upgrade declares which versions can be updated to this one, to which lower versions a runtime can safely go back,
+	// and which runtimes should not get this version. Empty: every lower version can be updated to this one, and going
+	// back is not safe. Not in Kyma's own API.
 	// +optional
 	Upgrade *ModuleUpgrade `json:"upgrade,omitempty"`
 }
 
-// ModuleUpgrade declares the ways to and from a version. Ranges are those of semantic versioning, for example ">=1.3.0
-// <2.0.0" or "1.4.x || 1.5.x"; pre-releases are compared by precedence.
+// ModuleUpgrade declares the allowed updates to a version and back from it. Ranges are those of semantic versioning,
+// for example ">=1.3.0 <2.0.0" or "1.4.x || 1.5.x"; pre-releases are compared by precedence.
 type ModuleUpgrade struct {
 	// from is the range of the versions that can be updated to this one directly. A runtime with another version is
-	// updated through versions that make a way, one after the other. Empty: every lower version.
+	// updated to this one through versions between them, one after the other. Empty: every lower version.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=256
 	From string `json:"from,omitempty"`
 
 	// back is the range of the lower versions to which a runtime with this version can safely go back. Declare only
-	// what was tried: stored objects must be readable by the lower version. Empty: none.
+	// versions for which going back was tested: the lower version must be able to read all stored objects. Empty: none.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=256
 	Back string `json:"back,omitempty"`
@@ -191,7 +193,7 @@ type CustomStateCheck struct {
 	// jsonPath is the path of the value in the syntax of kubectl, for example status.health.
 	JSONPath string `json:"jsonPath"`
 
-	// value is compared with the text of that value.
+	// value is the text that the value in the custom resource must have.
 	Value string `json:"value"`
 
 	// mappedState is the state for this value.

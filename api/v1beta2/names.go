@@ -46,9 +46,10 @@ const (
 	FieldOwnerCustomResource = "resource.kyma-project.io/finalizer"
 	// FieldOwnerPromotionPrefix, followed by the name of a channel, owns the version of a channel that was promoted.
 	FieldOwnerPromotionPrefix = "lifecycle-manager-promotion-"
-	// FieldOwnerClient owns what klm writes for a person.
+	// FieldOwnerClient owns the fields that klm writes for a person.
 	FieldOwnerClient = "klm"
-	// FieldOwnerCatalog owns the catalog in a runtime. Only objects that it owns are removed from there.
+	// FieldOwnerCatalog owns the catalog copy in a runtime. Only objects of this field manager are removed from the
+	// catalog copy.
 	FieldOwnerCatalog = "catalog-sync"
 	// FieldOwnerRuntimeContext owns the namespace, and the labels and annotations of the Kyma, in a runtime.
 	FieldOwnerRuntimeContext = "kyma-sync-context"

@@ -4,7 +4,7 @@ package v1beta2
 // condition that is not True, the value of status.modules[].reason, and the result of Reason() of an error. The message
 // next to a reason names the object and states what to do.
 
-// Reasons about reaching a runtime.
+// Reasons about the connection to a runtime.
 const (
 	// ReasonAccessSecretNotFound: no Secret has the label operator.kyma-project.io/kyma-name with the name of the Kyma.
 	// Create it, with the kubeconfig under the key config.
@@ -20,9 +20,9 @@ const (
 	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check its address, its network, and that
 	// it is running. If the cluster no longer exists, delete the access Secret.
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
-	// ReasonRuntimeCertificateInvalid: the kubeconfig in the access Secret does not trust the certificate of the
-	// runtime's API server: another authority has signed it, it is for another host, or it has expired. Write the
-	// authority and the address of the API server into the kubeconfig, or renew the certificate.
+	// ReasonRuntimeCertificateInvalid: the certificate of the runtime's API server is not trusted: it was not signed by
+	// the authority in the kubeconfig, is for another host, or has expired. Write the authority and the address of the
+	// API server into the kubeconfig, or renew the certificate.
 	ReasonRuntimeCertificateInvalid = "RuntimeCertificateInvalid"
 	// ReasonRuntimeUnauthorized: the runtime rejects the credentials, for example because they were revoked. Write a
 	// new kubeconfig into the access Secret.
@@ -69,8 +69,8 @@ const (
 const (
 	// ReasonRegistryUnreachable: the registry does not answer. Check its address and its network.
 	ReasonRegistryUnreachable = "RegistryUnreachable"
-	// ReasonEgressRefused: a registry or chart repository, or where it leads to, has an address that must not be
-	// reached, such as loopback. Correct the location, or allow the address with --egress-allow.
+	// ReasonEgressRefused: a registry or chart repository, or a server that it refers to, has an IP address to which
+	// the manager must not connect, such as loopback. Correct the location, or allow the address with --egress-allow.
 	ReasonEgressRefused = "EgressRefused"
 	// ReasonRegistryUnauthorized: the registry rejects the credentials, or requires some. Check the Secret with the
 	// credentials.
@@ -121,11 +121,11 @@ const (
 
 // Reasons about signatures.
 const (
-	// ReasonSignatureMissing: the trust policy requires a signature, and there is none that can be verified. Sign the
-	// component version with a key of the policy, or change the policy.
+	// ReasonSignatureMissing: the trust policy requires a signature, and the component version has none that can be
+	// verified. Sign the component version with a key of the policy, or change the policy.
 	ReasonSignatureMissing = "SignatureMissing"
-	// ReasonSignatureInvalid: there are signatures, but none by a key of the trust policy, or the artifact was changed
-	// after signing. Find out who pushed it, then sign it again.
+	// ReasonSignatureInvalid: the component version has signatures, but none by a key of the trust policy, or the
+	// artifact was changed after signing. Find out who pushed it, then sign it again.
 	ReasonSignatureInvalid = "SignatureInvalid"
 	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or parsed. Correct it. Until then the
 	// previous policy stays in force; a manager that starts without a valid policy exits.
@@ -208,9 +208,10 @@ const (
 	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set
 	// the label on the Kyma, or remove the module.
 	ReasonModuleNotAllowed = "ModuleNotAllowed"
-	// ReasonVersionReplaced: the registry has other content under a version than when the version was first installed.
-	// What is installed stays. Push the recorded content again and retry, publish the new content as a new version, or
-	// accept it for all runtimes with the annotation operator.kyma-project.io/accept-content on the ModuleTemplate.
+	// ReasonVersionReplaced: the content of a version in the registry is not the content with which the version was
+	// first installed. What is installed stays. Push the recorded content again and retry, publish the new content as a
+	// new version, or accept it for all runtimes with the annotation operator.kyma-project.io/accept-content on the
+	// ModuleTemplate.
 	ReasonVersionReplaced = "VersionReplaced"
 	// ReasonControlPlaneNotAllowed: the module is for the control plane itself, and the manager may not install modules
 	// there. Set the chart value controlPlaneModules.enabled, or publish a version with target remote.
@@ -224,14 +225,16 @@ const (
 	// ReasonVersionWithdrawn: the version was withdrawn, and no runtime gets it any more. Move the channel to another
 	// version, or request another one. klm version withdraw --undo makes it available again.
 	ReasonVersionWithdrawn = "VersionWithdrawn"
-	// ReasonEdgeMissing: the new version cannot be installed on top of the installed one (spec.upgrade.from of its
-	// ModuleTemplate), and no other versions make a way. Publish a version that does, or extend the range.
+	// ReasonEdgeMissing: the installed version cannot be updated to the new one (spec.upgrade.from of its
+	// ModuleTemplate), neither directly nor through versions between them. Publish a version that does, or extend the
+	// range.
 	ReasonEdgeMissing = "EdgeMissing"
 	// ReasonUpgradeInvalid: spec.upgrade of a ModuleTemplate has a range or an expression that is not valid. Correct
 	// it: klm module lint checks it.
 	ReasonUpgradeInvalid = "UpgradeInvalid"
-	// ReasonKnownRisk: the version has a known problem in runtimes like this one, or it is not known whether it has.
-	// Read the message; wait for a version without the problem, or remove the risk from spec.upgrade.risks.
+	// ReasonKnownRisk: the version has a known problem in runtimes like this one, or the manager cannot find out
+	// whether it has. Read the message; wait for a version without the problem, or remove the risk from
+	// spec.upgrade.risks.
 	ReasonKnownRisk = "KnownRisk"
 	// ReasonRestoredOlder: the runtime has a higher version of the module than the restored control plane has recorded.
 	// Nothing is changed. Let the channel have this version or a higher one again, or go back to the lower version:
@@ -241,15 +244,15 @@ const (
 	// spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"
 	// ReasonUpdateDeferred: the admin of the runtime has deferred the update with the annotation
-	// operator.kyma-project.io/not-before, and the RolloutPolicy allows that until the time in the message. Wait, or
+	// operator.kyma-project.io/not-before, which the RolloutPolicy allows until the time in the message. Wait, or
 	// remove the annotation: klm module defer MODULE --clear.
 	ReasonUpdateDeferred = "UpdateDeferred"
 	// ReasonDeferralInvalid: the annotation operator.kyma-project.io/not-before is neither a date nor a time. The
 	// update is deferred as long as the RolloutPolicy allows. Correct the annotation: klm module defer MODULE
 	// --until=DATE.
 	ReasonDeferralInvalid = "DeferralInvalid"
-	// ReasonWaitingForRollout: the channel moves to another version, and the turn of this runtime has not come. Wait;
-	// klm rollout show shows what the rollout waits for.
+	// ReasonWaitingForRollout: the channel moves to another version, and the rollout has not admitted this runtime yet.
+	// Wait; klm rollout show shows what the rollout waits for.
 	ReasonWaitingForRollout = "WaitingForRollout"
 	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a
 	// maintenance policy.
@@ -261,8 +264,8 @@ const (
 
 // Reasons about rollouts. They are codes of status.blockers of a ModuleRollout.
 const (
-	// ReasonPolicyConflict: two RolloutPolicies are equally exact for the module and channel, so nothing moves. Correct
-	// the policies: exclude the module or the channel from all but one.
+	// ReasonPolicyConflict: two RolloutPolicies match the module and channel equally exactly, so no rollout begins.
+	// Correct the policies: exclude the module or the channel from all but one.
 	ReasonPolicyConflict = "PolicyConflict"
 	// ReasonPolicyInvalid: the RolloutPolicy cannot be applied, for example because a selector is not valid. Nothing
 	// moves. Correct it.
@@ -279,49 +282,50 @@ const (
 	// ReasonRolloutPaused: a person has paused the rollout. Resume it: klm rollout resume.
 	ReasonRolloutPaused = "RolloutPaused"
 	// ReasonTooManyFailures: more runtimes have failed because of the version than the policy allows, so no further
-	// runtime begins. Check the failed runtimes; then abort the rollout, or resume it with a reason.
+	// runtime begins to update. Check the failed runtimes; then abort the rollout, or resume it with a reason.
 	ReasonTooManyFailures = "TooManyFailures"
-	// ReasonTooManyLost: more runtimes cannot be reached since their update began than the policy allows, so no further
-	// runtime begins. Find out why; then abort the rollout, or resume it with a reason.
+	// ReasonTooManyLost: more runtimes are unreachable since their update began than the policy allows, so no further
+	// runtime begins to update. Find out why; then abort the rollout, or resume it with a reason.
 	ReasonTooManyLost = "TooManyLost"
-	// ReasonInconclusive: as many runtimes fail that do not have the new version, so the failures prove nothing about
-	// the version. Find out what fails; the rollout goes on when fewer runtimes fail, or when a person resumes it.
+	// ReasonInconclusive: runtimes without the new version fail as often as runtimes with it, so the failures prove
+	// nothing about the version. Find out what fails; the rollout goes on when fewer runtimes fail, or when a person
+	// resumes it.
 	ReasonInconclusive = "Inconclusive"
-	// ReasonNoEvidence: no runtime of an earlier stage could be updated, so nothing is known about the version. Wait
-	// until one can be updated, or resume the rollout with a reason.
+	// ReasonNoEvidence: no runtime of an earlier stage could be updated, so it is not known whether the version works.
+	// Wait until one can be updated, or resume the rollout with a reason.
 	ReasonNoEvidence = "NoEvidence"
 	// ReasonApprovalNeeded: a person has to approve the stage. Approve it: klm rollout approve.
 	ReasonApprovalNeeded = "ApprovalNeeded"
 	// ReasonGateNotPassed: the condition of a gate is not met yet, or could not be read. Check the gate in the message.
 	ReasonGateNotPassed = "GateNotPassed"
-	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins. Check the gate in the
-	// message; then abort the rollout, or resume it with a reason.
+	// ReasonGateFailed: the condition of a gate has failed, so no further runtime begins to update. Check the gate in
+	// the message; then abort the rollout, or resume it with a reason.
 	ReasonGateFailed = "GateFailed"
-	// ReasonPreflightFailed: the version cannot be installed anywhere, so no runtime begins. The message has the cause.
+	// ReasonPreflightFailed: the version cannot be installed in any runtime, so no runtime begins to update. The
+	// message has the cause.
 	ReasonPreflightFailed = "PreflightFailed"
 	// ReasonDowngradeUnsafe: the newer version does not declare that going back to the lower one is safe
 	// (spec.upgrade.back), so runtimes keep the newer one. Fix forward: move the channel to a higher version that
 	// corrects the problem.
 	ReasonDowngradeUnsafe = "DowngradeUnsafe"
-	// ReasonPromotionTooEarly: the version has not been the proven one of its channel for long enough. Wait.
+	// ReasonPromotionTooEarly: the version has not been the proven version of its channel for long enough. Wait.
 	ReasonPromotionTooEarly = "PromotionTooEarly"
 	// ReasonPromotionHeld: a person has moved the channel to another version than the promoted one, or holds its
 	// promotion. Release it: klm promotions release.
 	ReasonPromotionHeld = "PromotionHeld"
-	// ReasonPromotionCircle: the promotions of several RolloutPolicies lead from the channel back to it. Remove one of
-	// them.
+	// ReasonPromotionCircle: the promotions of several RolloutPolicies form a circle of channels. Remove one of them.
 	ReasonPromotionCircle = "PromotionCircle"
-	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel, so
-	// the
-	// manager does not change it. Move the channel there, or use mode Propose.
+	// ReasonPromotionNotOwned: another field manager, for example a GitOps tool, owns the version of the channel in the
+	// ModuleReleaseMeta, so the manager does not change the version. Move the channel there, or use mode Propose.
 	ReasonPromotionNotOwned = "PromotionNotOwned"
 	// ReasonChannelMoving: the channel is being moved to another version. Wait until its rollout has ended.
 	ReasonChannelMoving = "ChannelMoving"
-	// ReasonControlPlaneFailing: the control plane or a registry fails, which is not the fault of the version. Wait:
-	// the rollout goes on when it works again; if the reason persists, check what the message names.
+	// ReasonControlPlaneFailing: runtimes cannot be updated because the control plane or a registry fails, which is not
+	// the fault of the version. Wait: the rollout goes on when it works again; if the reason persists, check what the
+	// message names.
 	ReasonControlPlaneFailing = "ControlPlaneFailing"
 	// ReasonRolloutRemade: the ModuleRollout, or the status of the ModuleReleaseMeta, was deleted during the rollout,
-	// so it was made again, and is paused. Resume it: klm rollout resume.
+	// so the manager has created the ModuleRollout again, paused. Resume it: klm rollout resume.
 	ReasonRolloutRemade = "RolloutRemade"
 )
 
@@ -334,7 +338,7 @@ const (
 	// ReasonObjectConflict: an object already exists and belongs to another owner, or a field is immutable. Remove the
 	// object, or rename it in the module.
 	ReasonObjectConflict = "ObjectConflict"
-	// ReasonObjectExists: an object that has to be created exists. Delete it if it is not wanted.
+	// ReasonObjectExists: an object that has to be created exists already. Delete it if it is not wanted.
 	ReasonObjectExists = "ObjectExists"
 	// ReasonObjectNotFound: an object that is needed does not exist. Create it if it is wanted.
 	ReasonObjectNotFound = "ObjectNotFound"
@@ -367,9 +371,9 @@ const (
 	// ReasonReservedObject: a module for the control plane contains an object of the manager. Remove it from the
 	// module, or rename it.
 	ReasonReservedObject = "ReservedObject"
-	// ReasonAdoptionRefused: the object exists already, somebody else made it, and the module or --adoption-policy does
-	// not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with the annotation
-	// operator.kyma-project.io/adoption: adopt.
+	// ReasonAdoptionRefused: the object exists already, was not created by the module, and the module or
+	// --adoption-policy does not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with
+	// the annotation operator.kyma-project.io/adoption: adopt.
 	ReasonAdoptionRefused = "AdoptionRefused"
 	// ReasonObjectAdopted, of an event: an object existed before the module. It gets the fields of the module, and
 	// stays when the module is removed.
@@ -423,7 +427,7 @@ const (
 	ReasonObjectHandedOver = "ObjectHandedOver"
 	// ReasonObjectLeftToOwner, of an event: an object stays, because it belongs to another module.
 	ReasonObjectLeftToOwner = "ObjectLeftToOwner"
-	// ReasonObjectLeftToOthers, of an event: an object stays, because somebody else has created it again.
+	// ReasonObjectLeftToOthers, of an event: an object stays, because another client has deleted and created it again.
 	ReasonObjectLeftToOthers = "ObjectLeftToOthers"
 	// ReasonDeletionQueued: many Kymas are being deleted, and only a limited number of them remove their modules at the
 	// same time. Wait.
@@ -460,7 +464,7 @@ const (
 	ReasonCertificateRefused = "CertificateRefused"
 )
 
-// Reasons about objects and fields that have no effect where they are.
+// Reasons about objects and fields that have no effect in their namespace or cluster.
 const (
 	// ReasonNamespaceNotServed: the object is in a namespace that the manager does not serve, so nothing is done for
 	// it. Delete it, and create it in the namespace in the message.
@@ -527,9 +531,9 @@ const (
 	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the permission in
 	// the message.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
-	// ReasonStatusNotSaved: the API server of the control plane refuses the status of the object, which therefore shows
-	// an earlier one. Check, with the refusal in the message, that the CRDs in the control plane are those of the
-	// manager, and policies and webhooks there; if the status is too large, request fewer modules.
+	// ReasonStatusNotSaved: the API server of the control plane refuses the new status of the object, so the object
+	// shows an earlier status. Check, with the refusal in the message, that the CRDs in the control plane are those of
+	// the manager, and policies and webhooks there; if the status is too large, request fewer modules.
 	ReasonStatusNotSaved = "StatusNotSaved"
 )
 

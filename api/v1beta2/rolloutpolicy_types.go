@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RolloutPolicy defines the stages in which a new version of a channel reaches the fleet, and what stops it. Without a
-// policy for a module and channel, a new version takes effect on all runtimes at once. Not in Kyma's own API.
+// RolloutPolicy defines the stages in which a new version of a channel reaches the fleet, and the conditions that stop
+// a rollout. Without a policy for a module and channel, a new version takes effect on all runtimes at once. Not in
+// Kyma's own API.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -35,8 +36,9 @@ type RolloutPolicy struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.hotfix) || !has(self.hotfix.stages) || self.hotfix.stages.all(n, self.stages.exists(s, s.name == n))",fieldPath=".hotfix.stages",message="hotfix.stages must be names of stages"
 // +kubebuilder:validation:XValidation:rule="!has(self.hotfix) || !has(self.hotfix.stages) || self.hotfix.stages.exists(n, n == self.stages[size(self.stages)-1].name)",fieldPath=".hotfix.stages",message="hotfix.stages must contain the last stage, which is for all other runtimes"
 type RolloutPolicySpec struct {
-	// modules selects the modules that the policy is for. If several policies are for the same module and channel, the
-	// one that names the module wins over one with "*"; two that are equally exact are a conflict, and nothing moves.
+	// modules selects the modules that the policy is for. If several policies are for the same module and channel, a
+	// policy that names the module takes precedence over a policy with "*". Two policies that are equally exact are a
+	// conflict, and no rollout begins.
 	Modules RolloutModules `json:"modules"`
 
 	// channels are the channels that the policy is for; "mandatory" stands for mandatory modules, and "*" for all.
@@ -47,21 +49,24 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:items:MaxLength:=32
 	Channels []string `json:"channels,omitempty"`
 
-	// suspend stops all rollouts of the modules and channels of this policy: nothing begins; what has begun finishes.
+	// suspend stops all rollouts of the modules and channels of this policy: no runtime begins to update; updates that
+	// have begun are finished.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// freezes are times in which nobody begins in a rollout of this policy, at most 32; what has begun finishes. First
-	// installations and the request of a person for one runtime go on.
+	// freezes are times in which no runtime begins to update in a rollout of this policy, at most 32; updates that have
+	// begun are finished. A freeze does not affect first installations, and versions that a person requests for a
+	// single runtime.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems:=32
 	Freezes []RolloutFreeze `json:"freezes,omitempty"`
 
-	// maxDeferral is the time for which the admin of a runtime may defer an update of a rollout, from the begin of the
-	// rollout on, with the annotation operator.kyma-project.io/not-before. After that the runtime follows in its next
-	// window. A way back cannot be deferred. Empty: updates cannot be deferred.
+	// maxDeferral is the time for which the admin of a runtime may defer an update of a rollout, counted from the
+	// beginning of the rollout, with the annotation operator.kyma-project.io/not-before. After that time the runtime is
+	// updated in its next maintenance window. A rollout that takes runtimes back to a lower version cannot be deferred.
+	// Empty: updates cannot be deferred.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -74,22 +79,24 @@ type RolloutPolicySpec struct {
 	// +kubebuilder:validation:Minimum:=1
 	MaxUpdating int32 `json:"maxUpdating,omitempty"`
 
-	// exclusive means that a runtime takes part in one rollout at a time. Default: true.
+	// exclusive means that a runtime is updated by one rollout at a time. Default: true.
 	// +optional
 	// +kubebuilder:default:=true
 	Exclusive *bool `json:"exclusive,omitempty"`
 
-	// newInstallations defines which version a runtime gets that has no version of the module yet: Target, the new one
-	// as soon as the first stage has passed; Proven, the former one until the rollout is completed. Default: Target.
+	// newInstallations defines which version a runtime without the module gets when it requests the module during a
+	// rollout. Target: the new version, as soon as the first stage has passed. Proven: the former version, until the
+	// rollout is completed. Default: Target.
 	// +optional
 	// +kubebuilder:default:=Target
 	// +kubebuilder:validation:Enum=Target;Proven
 	NewInstallations string `json:"newInstallations,omitempty"`
 
-	// onHalt is what happens when a rollout is halted: Hold, nobody begins until a person decides; TakeBackFailed, the
-	// version is withdrawn, and the runtimes in which it has failed are taken back; TakeBack, all runtimes that have it
-	// are. Runtimes are taken back only if the version declares that this is safe (spec.upgrade.back); otherwise the
-	// rollout is held with DowngradeUnsafe. Default: Hold.
+	// onHalt defines what happens when a rollout is halted. Hold: no runtime begins to update until a person decides.
+	// TakeBackFailed: the version is withdrawn, and the runtimes in which it has failed are taken back to the former
+	// version. TakeBack: the version is withdrawn, and all runtimes that have it are taken back. Runtimes are taken
+	// back only if the version declares that this is safe (spec.upgrade.back); otherwise the rollout is held with
+	// DowngradeUnsafe. Default: Hold.
 	// +optional
 	// +kubebuilder:default:=Hold
 	OnHalt HaltAction `json:"onHalt,omitempty"`
@@ -109,18 +116,18 @@ type RolloutPolicySpec struct {
 	// +optional
 	Defaults RolloutDefaults `json:"defaults,omitzero"`
 
-	// hotfix is what a rollout with urgency Hotfix shortens, and nothing else. Empty: it has the usual stages, and only
-	// goes on during a freeze that excepts it.
+	// hotfix defines how a rollout with urgency Hotfix is shortened. Empty: such a rollout has the usual stages and
+	// soaks, and differs from others only in freezes that have an exception for hotfixes.
 	// +optional
 	Hotfix *RolloutHotfix `json:"hotfix,omitempty"`
 
-	// promotion brings a version that has proven itself in one channel to the next one. Empty: only persons move
-	// channels. The policy of the channel in to decides.
+	// promotion proposes a version that has proven itself in one channel for another channel, or moves that channel to
+	// it. A promotion is defined in the policy of the channel that gets the version. Empty: only persons move channels.
 	// +optional
 	Promotion *RolloutPromotion `json:"promotion,omitempty"`
 }
 
-// PromotionMode is what happens with a version that has proven itself.
+// PromotionMode defines what happens with a version that has proven itself.
 // +kubebuilder:validation:Enum=Propose;Apply
 type PromotionMode string
 
@@ -131,7 +138,7 @@ const (
 	PromotionApply PromotionMode = "Apply"
 )
 
-// RolloutPromotion brings a version that has proven itself in one channel to another one.
+// RolloutPromotion brings a version that has proven itself in one channel to another channel.
 // +kubebuilder:validation:XValidation:rule="self.from != self.to",message="a promotion leads from one channel to another one"
 type RolloutPromotion struct {
 	// from is the channel in which versions prove themselves.
@@ -146,7 +153,8 @@ type RolloutPromotion struct {
 	// +kubebuilder:validation:MaxLength:=32
 	To string `json:"to"`
 
-	// after is the time for which the version must have been the proven one in from. Default: 7 days (168h).
+	// after is the time for which the version must have been the proven version of the channel in from. Default: 7 days
+	// (168h).
 	// +optional
 	After *metav1.Duration `json:"after,omitempty"`
 
@@ -155,11 +163,12 @@ type RolloutPromotion struct {
 	// +kubebuilder:default:=Propose
 	Mode PromotionMode `json:"mode,omitempty"`
 
-	// if are conditions on the runtimes that have the version in from.
+	// if has conditions on the runtimes that have the version in the channel in from.
 	// +optional
 	If PromotionConditions `json:"if,omitzero"`
 
-	// webhook gets a POST with each new proposal. Any answer with status 200 and JSON accepts it.
+	// webhook is the address that gets a POST with each new proposal. An answer with status 200 and JSON means that the
+	// proposal was received.
 	// +optional
 	Webhook *WebhookGate `json:"webhook,omitempty"`
 }
@@ -182,12 +191,12 @@ type PromotionConditions struct {
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 }
 
-// HaltAction is what happens when a rollout is halted.
+// HaltAction defines what happens when a rollout is halted.
 // +kubebuilder:validation:Enum=Hold;TakeBackFailed;TakeBack
 type HaltAction string
 
 const (
-	// HaltHold lets nobody begin until a person decides.
+	// HaltHold lets no runtime begin to update until a person decides.
 	HaltHold HaltAction = "Hold"
 	// HaltTakeBackFailed withdraws the version, and takes back the runtimes in which it has failed.
 	HaltTakeBackFailed HaltAction = "TakeBackFailed"
@@ -195,14 +204,14 @@ const (
 	HaltTakeBack HaltAction = "TakeBack"
 )
 
-// RolloutHotfix is what a rollout with urgency Hotfix shortens.
+// RolloutHotfix defines how a rollout with urgency Hotfix is shortened.
 type RolloutHotfix struct {
 	// soak is the longest soak of each stage. Empty: the soaks of the stages.
 	// +optional
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// stages are the names of the stages that a hotfix has, in any order; the last stage is one of them. A runtime of
-	// another stage belongs to the first of these that it fits. Empty: all stages.
+	// stages are the names of the stages that a hotfix has, in any order; the last stage is one of them. A runtime of a
+	// stage that is left out belongs to the first of these stages that matches the runtime. Empty: all stages.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems:=1
@@ -211,7 +220,7 @@ type RolloutHotfix struct {
 	Stages []string `json:"stages,omitempty"`
 }
 
-// RolloutFreeze is a time in which nobody begins.
+// RolloutFreeze is a time in which no runtime begins to update.
 // +kubebuilder:validation:XValidation:rule="self.from < self.to",message="a freeze begins before it ends"
 type RolloutFreeze struct {
 	// name is the name of the freeze.
@@ -225,8 +234,8 @@ type RolloutFreeze struct {
 	// to is the time at which the freeze ends.
 	To metav1.Time `json:"to"`
 
-	// except are the rollouts that go on nevertheless: Hotfix and Emergency are urgencies, and Back stands for those
-	// that take runtimes back to a lower version.
+	// except are the kinds of rollouts that the freeze does not stop: Hotfix and Emergency are rollouts with this
+	// urgency, and Back are rollouts that take runtimes back to a lower version.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems:=3
@@ -278,21 +287,23 @@ type RolloutStage struct {
 	// +kubebuilder:validation:XValidation:rule="has(self.matchLabels) && size(self.matchLabels) > 0 || has(self.matchExpressions) && size(self.matchExpressions) > 0",message="a selector without a condition would select the whole fleet"
 	Selector *StageSelector `json:"selector,omitempty"`
 
-	// percent is the share of the fleet that this stage and the percent stages before it have together, 1 to 100. The
-	// share is taken of a hash of the name of the Kyma, so that it contains runtimes of every region and plan.
+	// percent is the share of the fleet that this stage and all earlier stages with a percent have together, 1 to 100.
+	// A hash of the name of the Kyma decides which runtimes belong to the share, so it contains runtimes of every
+	// region and plan.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	// +kubebuilder:validation:Maximum:=100
 	Percent int32 `json:"percent,omitempty"`
 
-	// minCount is the least number of runtimes that percent should stand for when the rollout is made.
+	// minCount is the smallest number of runtimes that percent should stand for. If the share has fewer runtimes when
+	// the rollout is created, it is made larger.
 	// +optional
 	// +kubebuilder:validation:Minimum:=1
 	// +kubebuilder:validation:Maximum:=100000
 	MinCount int32 `json:"minCount,omitempty"`
 
-	// spread limits the updates under way in the runtimes that have the same value of a label, for example of the same
-	// region.
+	// spread limits how many runtimes with the same value of a label, for example of the same region, are updated at
+	// the same time.
 	// +optional
 	Spread *RolloutSpread `json:"spread,omitempty"`
 
@@ -320,8 +331,8 @@ type RolloutStage struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) != int || int(self) >= 0",message="maxFailures must be a number from 0, or a percent from 0% to 99.9%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
-	// soak is the time between the quorum of the stage and the next stage, in which the updated runtimes are observed.
-	// Empty: none.
+	// soak is the time for which the updated runtimes are observed before the next stage begins. It begins when enough
+	// runtimes of this stage are Ready with the new version (minProven). Empty: none.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -335,7 +346,8 @@ type RolloutStage struct {
 	MinEvidence *int32 `json:"minEvidence,omitempty"`
 
 	// progressDeadline is the time after which the rollout is completed although runtimes of the last stage could not
-	// be updated, for example because they are not reachable. They follow when they can. Default: 14 days.
+	// be updated, for example because they are not reachable. These runtimes are updated when they can be. Default: 14
+	// days.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -396,14 +408,15 @@ func (s *StageSelector) Selector() *Selector {
 	return all
 }
 
-// RolloutSpread limits the updates under way in runtimes with the same value of a label.
+// RolloutSpread limits how many runtimes with the same value of a label are updated at the same time.
 type RolloutSpread struct {
 	// label is the key of the label of the Kyma.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=317
 	Label string `json:"label"`
 
-	// max is the share of the concurrency of the stage that runtimes with the same value may have, rounded up.
+	// max is the largest share of maxConcurrency of the stage that runtimes with the same value of the label may take,
+	// rounded up.
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	Max string `json:"max"`
 }
@@ -443,10 +456,10 @@ type ApprovalGate struct {
 	Count int32 `json:"count,omitempty"`
 }
 
-// PromQLGate requires that a query has the value 1. The value 0 fails; no value, several values and no answer are
-// unknown: the rollout is held, and nobody's failure.
+// PromQLGate requires that a query has the value 1. With the value 0, the gate fails. With no value, several values or
+// no answer, the result is unknown: the rollout waits, and does not count as failed.
 type PromQLGate struct {
-	// expr is the query. It has to return one value: 1 to pass, 0 to fail.
+	// expr is the query. It has to return one value: 1 if the gate passes, 0 if it fails.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=4096
 	Expr string `json:"expr"`
@@ -464,8 +477,8 @@ type PromQLGate struct {
 	FailFor metav1.Duration `json:"failFor,omitzero"`
 }
 
-// WebhookGate requires that an endpoint answers {"result": "pass"} to a POST of the status of the rollout. "fail"
-// fails; "wait", any other answer and no answer hold the rollout.
+// WebhookGate requires that an endpoint answers {"result": "pass"} to a POST of the status of the rollout. With the
+// result "fail", the gate fails. With "wait", any other answer or no answer, the rollout waits.
 type WebhookGate struct {
 	// url is the address of the endpoint. It must be allowed by --rollout-gate-allow.
 	// +kubebuilder:validation:Pattern:=`^https?://`
@@ -475,14 +488,14 @@ type WebhookGate struct {
 
 // RolloutDefaults are the values for all stages.
 type RolloutDefaults struct {
-	// minProven is the share of the runtimes of a stage that can be updated now which have to be Ready with the new
-	// version before the soak begins. Default: 95%.
+	// minProven is the share of runtimes that have to be Ready with the new version before the soak of a stage begins.
+	// Only those runtimes of the stage count that can be updated now. Default: 95%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[1-9][0-9]?)%$`
 	MinProven string `json:"minProven,omitempty"`
 
-	// maxLost is the share of the runtimes of the fleet that may become unreachable after their update began before the
-	// rollout is halted. At least one always may. Default: 2%.
+	// maxLost is the share of the runtimes of the fleet that may be unreachable since their update began. If more are,
+	// the rollout is halted. One runtime is always allowed. Default: 2%.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(100|[0-9][0-9]?)%$`
 	MaxLost string `json:"maxLost,omitempty"`
@@ -523,8 +536,8 @@ const AllNames = "*"
 // MandatoryChannel stands for mandatory modules where a channel is named.
 const MandatoryChannel = "mandatory"
 
-// Matches returns how exactly the policy is for a module and channel: 0, not at all; 1, by "*"; 2, by the name of the
-// module.
+// Matches returns how exactly the policy matches a module and channel: 0 means not at all, 1 by "*", and 2 by the name
+// of the module.
 func (p *RolloutPolicy) Matches(module, channel string) int {
 	s := &p.Spec
 	if slices.Contains(s.Modules.Except, module) ||

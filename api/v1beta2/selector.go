@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selector selects objects by their labels. In JSON it is the label selector of Kubernetes; it is a separate type so
-// that the API server rejects an expression that can never be evaluated.
+// Selector selects objects by their labels. In JSON it has the form of the label selector of Kubernetes. It is a
+// separate Go type so that the CRD has rules by which the API server rejects invalid expressions.
 // +structType=atomic
 type Selector struct {
 	// matchLabels are labels that an object must have, with these values. Empty: no condition.

@@ -103,8 +103,8 @@ func (i InstallInfo) Decode() (Source, error) {
 }
 
 // DecodeSource parses the source of an entry of spec.installs of a Manifest. It returns a *SourceError if the source is
-// not a JSON object, its type is unknown, it has a field that its type does not define or a field of a wrong type, or a
-// required field is missing. Field names are case-sensitive.
+// not a JSON object, if its type is unknown, if it has a field that its type does not define or a field of a wrong
+// type, or if a required field is missing. Field names are case-sensitive.
 func DecodeSource(source runtime.RawExtension) (Source, error) {
 	raw := source.Raw
 	if len(raw) == 0 {

@@ -2,7 +2,8 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// State is the state of an object or a module in one word. The empty string means that it was not reconciled yet.
+// State is the state of an object or a module in one word. The empty string means that the object was not reconciled
+// yet.
 // +kubebuilder:validation:Enum=Processing;Deleting;Ready;Error;"";Warning;Unmanaged
 type State string
 
@@ -42,8 +43,8 @@ const (
 	// CreateAndDelete creates the default custom resource with the module and deletes it before the module is
 	// uninstalled.
 	CreateAndDelete CustomResourcePolicy = "CreateAndDelete"
-	// Ignore leaves all custom resources of the module to the user. The removal of the module waits until they are
-	// deleted.
+	// Ignore leaves all custom resources of the module to the user. The removal of the module waits until these custom
+	// resources are deleted.
 	Ignore CustomResourcePolicy = "Ignore"
 )
 

@@ -31,8 +31,8 @@ func Summarize(modules []ModuleStatus) string {
 	return b.String()
 }
 
-// summaryOf returns the text for one module. A name that is not the name of a module is quoted, so that the text stays
-// unambiguous.
+// summaryOf returns the text for one module. A name that could not be the name of a module is quoted, so that the text
+// can be parsed.
 func summaryOf(m *ModuleStatus) string {
 	text := m.Name
 	if !moduleName.MatchString(text) {
@@ -60,7 +60,7 @@ func summaryOf(m *ModuleStatus) string {
 var moduleName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
 // ParseSummary returns the name, the version, the channel, the state and the reason of each module in a text of
-// [Summarize]. ok is false if the text does not have all modules, or is not such a text.
+// [Summarize]. ok is false if the text does not have all modules, or was not made by Summarize.
 func ParseSummary(text string) (modules []ModuleStatus, ok bool) {
 	for more := text != ""; more; {
 		var details string

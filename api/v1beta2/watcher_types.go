@@ -52,8 +52,8 @@ type WatcherSpec struct {
 	// field is the watched part of the object: its spec, or its status subresource.
 	Field FieldName `json:"field"`
 
-	// gateway selects the Istio gateways through which events arrive. Empty: none. It has no effect where Istio is not
-	// installed. Without gateway and route, events arrive at the address of the listener.
+	// gateway selects the Istio gateways through which events arrive. Empty: none. The field has no effect where Istio
+	// is not installed. Without gateway and route, events arrive at the address of the listener.
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
 
@@ -73,8 +73,8 @@ type WatcherSpec struct {
 type WatcherMode string
 
 const (
-	// WatcherModeWatch is the mode in which the agent watches the resource. It does not block requests, and it detects
-	// changes that happened while it was not running.
+	// WatcherModeWatch is the mode in which the agent watches the resource. The agent then delays no requests, and
+	// detects changes that happened while it was not running.
 	WatcherModeWatch WatcherMode = "watch"
 	// WatcherModeWebhook is the mode in which the API server of the runtime calls the agent for every change, as an
 	// admission webhook that allows every request.

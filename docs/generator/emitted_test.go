@@ -73,7 +73,7 @@ type goFile struct {
 	positions *token.FileSet
 }
 
-// productFiles returns the Go files of the product by folder, without tests and without this generator.
+// productFiles returns the Go files of the repository by folder, without tests and without this generator.
 func productFiles(t *testing.T) map[string][]goFile {
 	t.Helper()
 	files := map[string][]goFile{}
@@ -190,8 +190,9 @@ func calledName(call *ast.CallExpr) string {
 	return ""
 }
 
-// TestReasonsAndEventsAreEmitted compares the lists of package v1beta2 with the source, both ways: what the pages list
-// is produced somewhere, and what is produced is on a page.
+// TestReasonsAndEventsAreEmitted compares the lists of reasons and events in package v1beta2 with the source: the
+// source produces every reason and event in the lists, and the lists have every reason and event that the source
+// produces.
 func TestReasonsAndEventsAreEmitted(t *testing.T) {
 	all := codes(t)
 	for _, key := range slices.Sorted(maps.Keys(all)) {

@@ -30,8 +30,8 @@ func klmPage(string) (string, error) {
 	return b.String(), nil
 }
 
-// collectVerbs appends all commands that have no subcommands to all, sorted by name. The shells of klm completion are
-// arguments in the reference.
+// collectVerbs appends all commands that have no subcommands to all, sorted by name. The reference shows the
+// subcommands of klm completion, one for each shell, as values of an argument.
 func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 	for _, sub := range c.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
