@@ -268,6 +268,15 @@ func TestCreate(t *testing.T) {
 		"PolicyFreeze": {"two times, and an exception", "RolloutPolicy",
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: year-end, from: '2026-12-18T00:00:00Z', " +
 				"to: '2027-01-04T00:00:00+01:00', except: [Back]}]}}", nil},
+		"PolicyPromotion": {"from one channel to another one", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], channels: [regular], promotion: {from: fast, to: regular}}}",
+			nil},
+		"PolicyPromotionItself": {"it would go in a circle", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], promotion: {from: fast, to: fast}}}",
+			[]string{"spec.promotion"}},
+		"PolicyPromotionOther": {"the policy is not for that channel", "RolloutPolicy",
+			"{spec: {modules: {names: [a]}, stages: [{name: all}], channels: [fast], promotion: {from: fast, to: regular}}}",
+			[]string{"spec.promotion.to"}},
 		"PolicyFreezeEnds": {"it would never hold", "RolloutPolicy",
 			"{spec: {modules: {names: [a]}, stages: [{name: all}], freezes: [{name: x, from: '2027-01-04T00:00:00Z', " +
 				"to: '2026-12-18T00:00:00Z'}]}}", []string{"spec.freezes[0]"}},

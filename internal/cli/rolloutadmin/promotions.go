@@ -100,6 +100,10 @@ func readPromotions(ctx context.Context, a *console.App, c *connection.Cluster) 
 				all = append(all, *row)
 			}
 		}
+		for to, is := range promotion.Missing(r, policies) {
+			all = append(all, promotionRow{Module: r.Name, From: is.From, To: to, Version: is.Version, State: is.State,
+				Why: is.Blockers})
+		}
 	}
 	order := func(r *promotionRow) int { return slices.Index(promotionStates(), string(r.State)) }
 	slices.SortFunc(all, func(a, b promotionRow) int {
@@ -144,9 +148,8 @@ func (l promotionList) Show(p *console.Page) {
 	}
 	var rows [][]string
 	for _, r := range l {
-		rows = append(rows, []string{r.Module, r.From + " → " + r.To, r.Current, console.OrDash(r.Version),
-			string(r.State),
-			p.Ago(r.Since)})
+		rows = append(rows, []string{r.Module, r.From + " → " + r.To, console.OrDash(r.Current),
+			console.OrDash(r.Version), string(r.State), p.Ago(r.Since)})
 	}
 	p.Table([]string{"MODULE", "CHANNELS", "CURRENT", "PROMOTED", "STATE", "SINCE"}, rows)
 	for _, r := range l {
@@ -154,8 +157,7 @@ func (l promotionList) Show(p *console.Page) {
 		case r.State == v1beta2.PromotionProposed:
 			p.Line("")
 			p.Wrap("", fmt.Sprintf("%s %s has proven itself in channel %s. What to do: klm channel set %s %s %s",
-				r.Module,
-				r.Version, r.From, r.Module, r.To, r.Version))
+				r.Module, r.Version, r.From, r.Module, r.To, r.Version))
 		case len(r.Why) > 0:
 			p.Line("")
 			p.Line("%s %s is not promoted to channel %s, because:", r.Module, console.OrDash(r.Version), r.To)

@@ -12,6 +12,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
+// withoutRegular removes the channel regular of a release.
+func withoutRegular(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
+	r.Spec.Channels, r.Status.Channels = r.Spec.Channels[:1], r.Status.Channels[:1]
+	return r
+}
+
 // TestPromotions: what is promoted, why not yet, and the orders of persons about it.
 func TestPromotions(t *testing.T) {
 	release := func(hold bool, annotation string) *v1beta2.ModuleReleaseMeta {
@@ -52,6 +58,10 @@ func TestPromotions(t *testing.T) {
 			"sample 2.0.0 is not promoted to channel regular, because:", "PromotionHeld: the channel was moved to " +
 				"1.0.0",
 			"promotions release sample regular"}}, release(true, ""), ""},
+		"ToMissing": {fixture.Case{Reason: "nothing would ever be promoted", Args: "promotions list", Want: []string{
+			"sample   fast → regular   -         2.0.0      Waiting",
+			"ChannelNotFound: module sample has no channel regular to promote to; what to do: add the channel: klm channel",
+		}}, withoutRegular(release(false, "")), ""},
 		"Hold": {fixture.Case{Reason: "a person wants no change", Args: "promotions hold sample regular --reason=audit",
 			Want: []string{"nothing is promoted to it any more"}}, release(false, "fast Hold: x"),
 			"fast Hold: x\nregular Hold: audit"},

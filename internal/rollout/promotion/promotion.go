@@ -152,6 +152,32 @@ func Judge(in Inputs) Result {
 	return j.result(was, v1beta2.PromotionProposed, p)
 }
 
+// Missing returns the promotions of a module that lead to channels which its release does not have, by the name of the
+// channel. Each of them waits for a person.
+func Missing(release *v1beta2.ModuleReleaseMeta,
+	policies []v1beta2.RolloutPolicy) map[string]*v1beta2.ChannelPromotion {
+	all := map[string]*v1beta2.ChannelPromotion{}
+	for i := range policies {
+		p := policies[i].Spec.Promotion
+		if p == nil || release.IsMandatory() {
+			continue
+		}
+		version, hasFrom := release.ChannelVersion(p.From)
+		_, hasTo := release.ChannelVersion(p.To)
+		policy, err := rollout.PolicyFor(policies, release.Name, p.To)
+		if !hasFrom || hasTo || err != nil || policy == nil || policy.Name != policies[i].Name {
+			continue
+		}
+		all[p.To] = &v1beta2.ChannelPromotion{From: p.From, Version: version, State: v1beta2.PromotionWaiting,
+			Blockers: []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonChannelNotFound,
+				Object:  "ModuleReleaseMeta " + release.Name,
+				Message: fmt.Sprintf("module %s has no channel %s to promote to", release.Name, p.To),
+				Remedy: fmt.Sprintf("add the channel: klm channel set %s %s VERSION --create; or exclude the module from "+
+					"RolloutPolicy %s", release.Name, p.To, policy.Name)}}}
+	}
+	return all
+}
+
 func (j *judge) block(code, object, message, remedy string) {
 	j.blockers = append(j.blockers, v1beta2.RolloutBlocker{Code: code, Object: object, Message: message,
 		Remedy: remedy})
