@@ -30,6 +30,7 @@ type memory struct {
 	objects map[reflect.Type]map[string]client.Object
 	lists   map[reflect.Type][]machinery.Object // of the fleet, in any order
 	reads   int
+	writes  map[string]int // by create, status and patch; nil: they are not counted
 }
 
 func (m *memory) add(o client.Object) {
@@ -86,11 +87,14 @@ func (m *memory) Status() client.SubResourceWriter { return statusOf{memory: m} 
 
 type statusOf struct {
 	client.SubResourceWriter
-	*memory
+	memory *memory
 }
 
 func (s statusOf) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	s.add(o.DeepCopyObject().(client.Object))
+	s.memory.add(o.DeepCopyObject().(client.Object))
+	if s.memory.writes != nil {
+		s.memory.writes["status"]++
+	}
 	return nil
 }
 
