@@ -2,6 +2,9 @@ package channel
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -62,6 +65,35 @@ func (p *Policy) ruleFor(labels map[string]string) int {
 		}
 	}
 	return -1
+}
+
+// RuleFinder returns a function that returns the index of the first rule that matches the labels of a Kyma, or -1 if no
+// rule matches, so that it has the default window. All Kymas with the same result have the same windows. The function
+// matches equal values of the labels in question once; it must be used by one goroutine only.
+func (p *Policy) RuleFinder() func(labels map[string]string) int {
+	if p == nil {
+		return func(map[string]string) int { return -1 }
+	}
+	used := map[string]bool{}
+	for i := range p.rules {
+		for label := range p.rules[i].match {
+			used[label] = true
+		}
+	}
+	keys, known := slices.Sorted(maps.Keys(used)), map[string]int{}
+	return func(labels map[string]string) int {
+		var values strings.Builder
+		for _, key := range keys {
+			values.WriteString(labels[key])
+			values.WriteByte(0)
+		}
+		rule, found := known[values.String()]
+		if !found {
+			rule = p.ruleFor(labels)
+			known[values.String()] = rule
+		}
+		return rule
+	}
 }
 
 func (r *rule) matches(labels map[string]string) bool {

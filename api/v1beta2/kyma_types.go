@@ -33,6 +33,7 @@ const NoChannel = "none"
 // +kubebuilder:printcolumn:name="Agent",type=boolean,priority=1,JSONPath=`.status.agent.heard`,description="Whether the agent is connected"
 // +kubebuilder:printcolumn:name="Paused",type=string,priority=1,JSONPath=`.metadata.annotations.operator\.kyma-project\.io/paused`
 // +kubebuilder:printcolumn:name="Last Heartbeat",type=string,priority=1,JSONPath=`.status.agent.lastHeartbeat`,description="Time of the last heartbeat of an agent that is not connected"
+// +kubebuilder:printcolumn:name="Skip Windows",type=boolean,priority=1,JSONPath=`.spec.skipMaintenanceWindows`,description="Whether updates wait for no maintenance window"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.metadata.name.size() <= 63",optionalOldSelf=true,fieldPath=".metadata",message="metadata.name must be at most 63 characters long, because it becomes the value of a label"
 type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`

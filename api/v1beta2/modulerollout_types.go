@@ -498,6 +498,16 @@ type RolloutStageResult struct {
 	// +optional
 	Passed bool `json:"passed,omitempty"`
 
+	// expectedBegin is the time at which the stage is expected to begin, by the forecast of eta. Absent: the stage has
+	// begun, or the time is not known.
+	// +optional
+	ExpectedBegin metav1.Time `json:"expectedBegin,omitzero"`
+
+	// expectedEnd is the time at which the last runtime of the stage is expected to have the version, by the forecast
+	// of eta. Absent: all runtimes have it, or the time is not known.
+	// +optional
+	ExpectedEnd metav1.Time `json:"expectedEnd,omitzero"`
+
 	// acknowledgedFailed is the number of failed runtimes that the last resumption acknowledged. Only further ones
 	// count.
 	// +optional

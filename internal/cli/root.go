@@ -20,6 +20,7 @@
 //	recovery                   platform team: klm backup, klm restore
 //	supportdump                all of them
 //	dashboard                  platform team: klm dashboard
+//	fleetcalendar              platform team: klm calendar
 //
 // The commands use console (the frame of commands, output, errors), connection (clusters), fleetlist (lists of Kymas),
 // diagnosis (the state of one runtime) and ocmaccess (registries and archives).
@@ -58,6 +59,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetcalendar"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetstatus"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/installer"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/recovery"
@@ -140,7 +142,7 @@ klm completion bash > /etc/bash_completion.d/klm`,
 			rolloutadmin.Commands(a, channeladmin.PlanCommand(a), channeladmin.UndoCommand(a)),
 			installer.Commands(a), checkup.Commands(a, channeladmin.WithdrawCommand(a)),
 			recovery.Commands(a),
-			[]*cobra.Command{fleetstatus.Command(a), moduleCommand(a), supportdump.Command(a),
+			[]*cobra.Command{fleetstatus.Command(a), fleetcalendar.Command(a), moduleCommand(a), supportdump.Command(a),
 				dashboard.Command(a)})...,
 	)
 	if a.Name != "klm" {

@@ -80,6 +80,7 @@ func (a *advance) reportStages() {
 		is := v1beta2.RolloutStageResult{Name: a.spec.Stages[i].Name, RolloutCounts: c}
 		if was := stageResult(before, is.Name); was != nil {
 			is.ProvenAt, is.Passed = was.ProvenAt, was.Passed
+			is.ExpectedBegin, is.ExpectedEnd = was.ExpectedBegin, was.ExpectedEnd // set by forecasts
 		}
 		is.AcknowledgedFailed = a.acknowledged[i]
 		if i == a.current() {

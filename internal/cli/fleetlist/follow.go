@@ -117,15 +117,8 @@ func (t *tableFollower) members(ctx context.Context, read *table) (all []Member,
 		if row.Object == nil || len(row.Cells) <= max(t.at[columnName], t.at[columnPaused]) {
 			return nil, errNotAList
 		}
-		m, ok := memberOf(func(column int) any {
-			if at := t.at[column]; at >= 0 && at < len(row.Cells) {
-				return row.Cells[at]
-			}
-			return nil
-		})
-		paused := m.Metadata.Annotations.Paused
-		m.Metadata = row.Object.Metadata
-		m.Metadata.Annotations.Paused = paused
+		m, ok := memberOf(row.cells(t.at))
+		m.setMetadata(&row.Object.Metadata)
 		if !ok {
 			incomplete = append(incomplete, m.Metadata.Name)
 		}

@@ -29,7 +29,8 @@ const PageSize = 500
 type Member struct {
 	Metadata memberMeta `json:"metadata"`
 	Spec     struct {
-		Channel string `json:"channel"`
+		Channel     string `json:"channel"`
+		SkipWindows bool   `json:"skipMaintenanceWindows"`
 	} `json:"spec"`
 	Status struct {
 		State         v1beta2.State  `json:"state"`
@@ -57,9 +58,37 @@ type memberMeta struct {
 	ResourceVersion   string `json:"resourceVersion"`
 	// Labels is empty for a member of [ListBrief].
 	Labels      map[string]string `json:"labels"`
-	Annotations struct {
-		Paused *string `json:"operator.kyma-project.io/paused"`
-	} `json:"annotations"`
+	Annotations memberAnnotations `json:"annotations"`
+}
+
+// memberAnnotations are the annotations of a Kyma that are kept.
+type memberAnnotations struct {
+	Paused *string `json:"operator.kyma-project.io/paused"`
+	// Deferring are the annotations that defer updates, as they are, and the last request if it defers updates. It is
+	// nil for nearly all Kymas, and empty for a member of [ListBrief].
+	Deferring map[string]string `json:"-"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (a *memberAnnotations) UnmarshalJSON(data []byte) error {
+	var all map[string]string
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	*a = memberAnnotations{}
+	if paused, is := all[v1beta2.AnnotationPaused]; is {
+		a.Paused = &paused
+	}
+	for key, value := range all {
+		if key == v1beta2.AnnotationNotBefore || strings.HasPrefix(key, v1beta2.AnnotationNotBeforeModulePrefix) ||
+			key == v1beta2.AnnotationLastRequest && strings.Contains(value, `"deferrals"`) {
+			if a.Deferring == nil {
+				a.Deferring = map[string]string{}
+			}
+			a.Deferring[key] = value
+		}
+	}
+	return nil
 }
 
 // MemberModule is a module in the status of a Kyma.

@@ -39,7 +39,17 @@ func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, ful
 // the time. The members have no time of their creation and no condition except Ready, and their modules have no
 // messages. ListBrief reads the Kymas as List does if their CRD has no such columns, or if many summaries are missing.
 func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
-	all, incomplete, err := readTables(ctx, c, selector)
+	return listTables(ctx, c, selector, "None", each)
+}
+
+// ListLabelled does the same as [ListBrief], and its members have labels and annotations.
+func ListLabelled(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
+	return listTables(ctx, c, selector, "Metadata", each)
+}
+
+// listTables reads Kymas as rows. include is the parameter includeObject of the request.
+func listTables(ctx context.Context, c *connection.Cluster, selector, include string, each func(*Member)) error {
+	all, incomplete, err := readTables(ctx, c, selector, include)
 	if errors.Is(err, errNoColumns) || err == nil && len(incomplete) > maxIncomplete {
 		_, err := List(ctx, c, selector, each)
 		return err
@@ -136,6 +146,7 @@ const (
 	columnAgent
 	columnPaused
 	columnHeartbeat
+	columnSkipWindows
 )
 
 // optionalColumns is the first of the columns that an older CRD does not have.
@@ -144,19 +155,20 @@ const optionalColumns = columnHeartbeat
 // columnNames has the names of the columns in the CRD.
 var columnNames = []string{columnName: "Name", columnState: "State", columnChannel: "Channel", columnModules: "Modules",
 	columnVersions: "Versions", columnReason: "Reason", columnMessage: "Message", columnChanged: "Changed",
-	columnAgent: "Agent", columnPaused: "Paused", columnHeartbeat: "Last Heartbeat"}
+	columnAgent: "Agent", columnPaused: "Paused", columnHeartbeat: "Last Heartbeat",
+	columnSkipWindows: "Skip Windows"}
 
 // errNoColumns reports that the API server does not return the columns of columnNames.
 var errNoColumns = errors.New("the API server does not return the columns of this version of the CRD")
 
 // readTables returns the Kymas whose columns are complete, and the names of the others.
-func readTables(ctx context.Context, c *connection.Cluster, selector string) (
+func readTables(ctx context.Context, c *connection.Cluster, selector, include string) (
 	all []*Member, incomplete []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	err = readPages(c, "kymas", func(next string) (*table, error) {
 		query := listQuery(next, selector)
-		query.Set("includeObject", "None")
+		query.Set("includeObject", include)
 		data, err := readAll(c.OpenTable(ctx, pathOf(c, "kymas", query)))
 		if err != nil {
 			return nil, err
@@ -175,12 +187,10 @@ func readTables(ctx context.Context, c *connection.Cluster, selector string) (
 			if len(row.Cells) < len(t.ColumnDefinitions) {
 				return c.Explain(errNotAList, "listing kymas")
 			}
-			m, ok := memberOf(func(column int) any {
-				if at[column] < 0 {
-					return nil
-				}
-				return row.Cells[at[column]]
-			})
+			m, ok := memberOf(row.cells(at))
+			if row.Object != nil {
+				m.setMetadata(&row.Object.Metadata)
+			}
 			if !ok {
 				incomplete = append(incomplete, m.Metadata.Name)
 				continue
@@ -205,6 +215,23 @@ func (t *table) columns() ([]int, error) {
 	return at, nil
 }
 
+// cells returns the cells by column. at has the index of each column.
+func (r *tableRow) cells(at []int) func(column int) any {
+	return func(column int) any {
+		if i := at[column]; i >= 0 && i < len(r.Cells) {
+			return r.Cells[i]
+		}
+		return nil
+	}
+}
+
+// setMetadata adds the metadata of the Kyma to what its columns have.
+func (m *Member) setMetadata(of *memberMeta) {
+	paused := m.Metadata.Annotations.Paused
+	m.Metadata = *of
+	m.Metadata.Annotations.Paused = paused
+}
+
 // memberOf returns the Kyma with these cells. ok is false if the cells do not have all of its modules.
 func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	text := func(column int) string {
@@ -213,6 +240,7 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	}
 	m = &Member{}
 	m.Metadata.Name, m.Spec.Channel = text(columnName), text(columnChannel)
+	m.Spec.SkipWindows, _ = cell(columnSkipWindows).(bool)
 	if paused, isSet := cell(columnPaused).(string); isSet {
 		m.Metadata.Annotations.Paused = &paused
 	}

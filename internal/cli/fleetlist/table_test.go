@@ -25,7 +25,7 @@ func TestListBrief(t *testing.T) {
 	columns := slices.Clone(columnNames)
 	row := func(name, versions string) []any {
 		return []any{name, "Error", "regular", "1/2", versions, "WorkloadFailed", "it fails", "2026-08-01T12:00:00Z",
-			false, nil, "2026-08-01T11:00:00Z"}
+			false, nil, "2026-08-01T11:00:00Z", nil}
 	}
 	const summary = "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)"
 	page := func(columns []string, next string, rows ...[]any) string {
@@ -174,5 +174,52 @@ func TestRefresh(t *testing.T) {
 	if err := Refresh(t.Context(), cluster, []*Member{changed, same}); err != nil ||
 		same.Status.ModulesReady == "" || changed.Status.ModulesReady != "" {
 		t.Errorf("%+v, %+v, %v", same.Status, changed.Status, err)
+	}
+}
+
+// TestListLabelled: the rows have labels and the annotations that defer updates, and whether windows are skipped.
+func TestListLabelled(t *testing.T) {
+	var include string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		include = r.URL.Query().Get("includeObject")
+		var definitions []string
+		for _, name := range columnNames {
+			definitions = append(definitions, fmt.Sprintf(`{"name":%q}`, name))
+		}
+		const cells = `"Ready","regular","1/1","sample@1.0.0 (regular)","","","2026-08-01T12:00:00Z",true,null,null`
+		fmt.Fprintf(w, `{"kind":"Table","metadata":{},"columnDefinitions":[%s],"rows":[
+			{"cells":["a",%s,true],"object":{"metadata":{"name":"a","labels":{"x":"y"},"annotations":{
+				"operator.kyma-project.io/not-before":"2026-12-24","operator.kyma-project.io/paused":"Kim",
+				"not-before.operator.kyma-project.io/sample":"2026-12-25","other":"1",
+				"operator.kyma-project.io/last-wish":"{\"channel\":\"fast\",\"deferrals\":{}}"}}}},
+			{"cells":["b",%[2]s,null],"object":{"metadata":{"name":"b","annotations":{
+				"operator.kyma-project.io/last-wish":"{\"channel\":\"fast\"}"}}}}]}`, strings.Join(definitions, ","), cells)
+	}))
+	defer server.Close()
+	cluster, err := connection.New(&rest.Config{Host: server.URL}, "test", "kcp-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*Member{}
+	err = ListLabelled(t.Context(), cluster, "", func(m *Member) { all[m.Metadata.Name] = m })
+	if err != nil || len(all) != 2 || include != "Metadata" {
+		t.Fatalf("%d members, %v, includeObject %q", len(all), err, include)
+	}
+	a, b := all["a"], all["b"]
+	want := map[string]string{"operator.kyma-project.io/not-before": "2026-12-24",
+		"not-before.operator.kyma-project.io/sample": "2026-12-25",
+		"operator.kyma-project.io/last-wish":         `{"channel":"fast","deferrals":{}}`}
+	if diff := cmp.Diff(want, a.Metadata.Annotations.Deferring); diff != "" {
+		t.Errorf("the annotations (-want +got):\n%s", diff)
+	}
+	if !a.Spec.SkipWindows || b.Spec.SkipWindows || a.Metadata.Labels["x"] != "y" ||
+		b.Metadata.Annotations.Deferring != nil || len(a.Status.Modules) != 1 {
+		t.Errorf("a is %+v, b is %+v", a, b)
+	}
+	whole := &Member{}
+	const paused = `{"metadata":{"annotations":{"operator.kyma-project.io/paused":"Kim"}}}`
+	if err := json.Unmarshal([]byte(paused), whole); err != nil ||
+		whole.Metadata.Annotations.Paused == nil {
+		t.Errorf("a whole Kyma that is paused: %+v, %v", whole, err)
 	}
 }

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +23,9 @@ type forecast struct {
 	phase v1beta2.RolloutPhase
 }
 
-// foresee sets the time at which the last runtime is expected to have the version. A forecast reads the whole fleet, so
-// it is made at most once in forecastInterval, and for the next status of a rollout with stages only.
+// foresee sets the time at which the last runtime is expected to have the version, and the expected times of the
+// stages. A forecast reads the whole fleet, so it is made at most once in forecastInterval, and for the next status of
+// a rollout with stages only.
 func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus,
 	policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime) {
 	is := forecast{p.now, next.Stage.Name, next.Phase}
@@ -31,11 +33,13 @@ func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1be
 		policy != nil && policy.Spec.Suspend
 	if isStopped || next.Phase.IsOver() || r.Spec.Policy == "" {
 		next.ETA = metav1.Time{}
+		expect(next, nil, p.now)
 		delete(p.forecasts, r.Name)
 		return
 	}
 	was := p.forecasts[r.Name]
-	if was.stage == is.stage && was.phase == is.phase && p.now.Sub(was.at) < forecastInterval {
+	isSame := was.stage == is.stage && was.phase == is.phase
+	if isSame && p.now.Sub(was.at) < forecastInterval {
 		return
 	}
 	p.forecasts[r.Name] = is
@@ -46,5 +50,32 @@ func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1be
 		ctrl.LoggerFrom(ctx).Error(err, "cannot forecast a rollout", "rollout", r.Name)
 		return
 	}
-	next.ETA = metav1.NewTime(plan.KeepETA(next.ETA.Time, found.Ends, p.now))
+	former := next.ETA
+	next.ETA = metav1.NewTime(plan.KeepETA(former.Time, found.Ends, p.now))
+	isKnown := slices.ContainsFunc(next.Stages, func(s v1beta2.RolloutStageResult) bool {
+		return !s.ExpectedEnd.IsZero()
+	})
+	switch isRestart := was.at.IsZero(); {
+	case next.ETA.IsZero():
+		expect(next, nil, p.now)
+	case !isKnown, !next.ETA.Equal(&former), !isSame && !isRestart:
+		expect(next, found.Stages, p.now)
+	}
+}
+
+// expect sets the expected times of stages. The caller does so only together with another change of the status, because
+// a forecast changes a little each time. A stage that begins as soon as something without a time ends, such as a gate,
+// is not expected to begin at a time.
+func expect(next *v1beta2.ModuleRolloutStatus, found []plan.Stage, now time.Time) {
+	for i := range next.Stages {
+		s := &next.Stages[i]
+		s.ExpectedBegin, s.ExpectedEnd = metav1.Time{}, metav1.Time{}
+		if i >= len(found) {
+			continue
+		}
+		if f := &found[i]; f.Begins.After(now.Add(time.Minute)) {
+			s.ExpectedBegin = metav1.NewTime(plan.KeepETA(time.Time{}, f.Begins, now))
+		}
+		s.ExpectedEnd = metav1.NewTime(plan.KeepETA(time.Time{}, found[i].Ends, now))
+	}
 }

@@ -383,6 +383,7 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted, next.Blockers = phase, why, "", nil
 	next.EndedAt.Time, next.ETA = p.now, metav1.Time{}
+	expect(next, nil, p.now)
 	rollout.SetConditions(&next.Conditions, r.Generation, phase, why, p.now)
 	if err := p.saveRollout(ctx, r, next); err != nil {
 		return err

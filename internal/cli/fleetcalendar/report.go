@@ -1,0 +1,251 @@
+package fleetcalendar
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/calendar"
+)
+
+// report is the report of klm calendar.
+type report struct {
+	Cluster  string `json:"cluster"`
+	Module   string `json:"module,omitempty"`   // the filter
+	Selector string `json:"selector,omitempty"` // the filter
+	// Notes state what is not shown because it cannot be read.
+	Notes []string `json:"notes,omitempty"`
+	*calendar.Calendar
+
+	now time.Time
+}
+
+// Names implements [console.Report]: the rollouts of the month.
+func (r *report) Names() []string {
+	var all []string
+	for _, s := range r.Stages {
+		if !slices.Contains(all, s.Rollout) {
+			all = append(all, s.Rollout)
+		}
+	}
+	return all
+}
+
+// levels are the signs of hours, from no runtime to all of those with windows.
+var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "▄▄", "▅▅", "▆▆", "▇▇", "██"}
+
+// Show implements [console.Report].
+func (r *report) Show(p *console.Page) {
+	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
+		r.Cluster, r.filters())
+	p.Line("%s", Sums(r.Calendar))
+	for _, note := range r.Notes {
+		p.Wrap("", "Note: "+note)
+	}
+	r.showDays(p)
+	r.showWindows(p)
+	r.showFreezes(p)
+	r.showStages(p)
+	r.showDeferrals(p)
+}
+
+func (r *report) filters() string {
+	var parts []string
+	if r.Module != "" {
+		parts = append(parts, "module "+r.Module)
+	}
+	if r.Selector != "" {
+		parts = append(parts, r.Selector)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", only " + strings.Join(parts, ", ")
+}
+
+// Sums returns the sentence about the runtimes of a calendar: with a window in the month, and in other ways.
+func Sums(c *calendar.Calendar) string {
+	unresolved := c.Runtimes - c.Windowed - c.AnyTime - c.Later
+	return fmt.Sprintf("%d with a maintenance window in this month, %d with a later one, %d that need none (any time), "+
+		"%d without one.", c.Windowed, c.Later, c.AnyTime, unresolved)
+}
+
+// showDays shows a line for each day.
+func (r *report) showDays(p *console.Page) {
+	var rows [][]string
+	for i := range r.Days {
+		d := &r.Days[i]
+		hours := [24]string{}
+		for j := range hours {
+			hours[j] = levels[0]
+		}
+		for _, h := range d.Hours {
+			hours[h.Hour] = levels[r.Level(h.Runtimes)]
+		}
+		most := "-"
+		if h := d.Most(); h != nil {
+			most = fmt.Sprintf("%d at %02d:00", h.Runtimes, h.Hour)
+		}
+		name := d.Begins.Format("Mon _2")
+		if !r.now.Before(d.Begins) && r.now.Before(d.Ends) {
+			name = "→ " + name
+		}
+		rows = append(rows, []string{name, strings.Join(hours[:], ""), most,
+			console.OrDash(p.Clip(strings.Join(d.Freezes, " "), 40))})
+	}
+	p.Line("")
+	p.Table([]string{"DAY", "00    03    06    09    12    15    18    21    ", "MOST", "FREEZE"}, rows)
+	if r.Windowed > 0 {
+		p.Line("A pair of signs is an hour: · no runtime, ▁ few, █ all %d with windows.", r.Windowed)
+	}
+}
+
+// showWindows shows the groups of runtimes with the same windows, and those without.
+func (r *report) showWindows(p *console.Page) {
+	if len(r.Windows) > 0 && p.Wide {
+		var rows [][]string
+		for _, w := range r.Windows {
+			rows = append(rows, []string{w.Rule, fmt.Sprint(w.Runtimes), r.at(w.Begins) + " – " + r.at(w.Ends),
+				fmt.Sprint(w.Hours), someNames(w.Names, w.Runtimes)})
+		}
+		p.Line("")
+		p.Table([]string{"WINDOWS BY RULE", "RUNTIMES", "FIRST", "HOURS", "NAMES"}, rows)
+	}
+	if len(r.Unresolved) == 0 {
+		return
+	}
+	p.Line("")
+	p.Line("Without a maintenance window, so that updates that need a downtime do not start:")
+	for _, u := range r.Unresolved {
+		p.Wrap("  ", console.Count(u.Runtimes, "runtime")+": "+u.Reason)
+		if p.Wide {
+			p.Wrap("    ", someNames(u.Names, u.Runtimes))
+		}
+	}
+}
+
+// someNames returns names, and how many are left out.
+func someNames(names []string, all int) string {
+	text := strings.Join(names, " ")
+	if more := all - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+func (r *report) showFreezes(p *console.Page) {
+	p.Line("")
+	if len(r.Freezes) == 0 {
+		p.Line("No RolloutPolicy has a freeze in this month.")
+	}
+	var rows [][]string
+	for _, f := range r.Freezes {
+		rows = append(rows, []string{f.Policy, f.Name, r.at(f.From), r.at(f.To), f.State,
+			console.OrDash(ExceptionsOf(&f)), console.OrDash(p.Clip(strings.Join(f.Stops, " "), 60)),
+			console.OrDash(strings.Join(f.Spares, " "))})
+	}
+	if len(rows) > 0 {
+		p.Table([]string{"POLICY", "FREEZE", "FROM", "TO", "STATE", "EXCEPT", "STOPS", "+SPARES"}, rows)
+	}
+	for _, name := range r.Suspended {
+		p.Line("RolloutPolicy %s suspends all its rollouts, until a person ends that.", name)
+	}
+}
+
+// ExceptionsOf returns the exceptions of a freeze as a text.
+func ExceptionsOf(f *calendar.Freeze) string {
+	var all []string
+	for _, e := range f.Except {
+		all = append(all, string(e))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (r *report) showStages(p *console.Page) {
+	p.Line("")
+	if len(r.Stages) == 0 {
+		p.Line("No rollout begins, goes on or ends in this month, as far as is known.")
+		return
+	}
+	var rows [][]string
+	isForecast := false
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		begins, ends := TimesOf(s, r.at)
+		isForecast = isForecast || strings.HasPrefix(begins+ends, "~") || strings.HasPrefix(ends, "~")
+		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State, CountsOf(s),
+			begins, ends, console.OrDash(p.Clip(s.Why, 60))})
+	}
+	p.Table([]string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows)
+	if r.MoreStages > 0 {
+		p.Line("and %d more; --module shows fewer", r.MoreStages)
+	}
+	if isForecast {
+		p.Line("~ is a forecast of the manager: if nothing fails, and gates that need a person pass at once.")
+	}
+}
+
+// CountsOf returns how many runtimes a stage has, and how many of them wait.
+func CountsOf(s *calendar.Stage) string {
+	switch {
+	case s.Runtimes == 0:
+		return "-"
+	case s.Waiting > 0 && s.Waiting < s.Runtimes:
+		return fmt.Sprintf("%d, %d wait", s.Runtimes, s.Waiting)
+	}
+	return fmt.Sprint(s.Runtimes)
+}
+
+// TimesOf returns when a stage begins and ends. A forecast has a tilde.
+func TimesOf(s *calendar.Stage, at func(time.Time) string) (begins, ends string) {
+	forecast := func(t time.Time, is bool) string {
+		if is && !t.IsZero() {
+			return "~" + at(t)
+		}
+		return at(t)
+	}
+	return forecast(s.Begins, s.IsExpected), forecast(s.Ends, !s.IsOver())
+}
+
+func (r *report) showDeferrals(p *console.Page) {
+	if len(r.Deferrals) == 0 {
+		return
+	}
+	var rows [][]string
+	for _, d := range r.Deferrals {
+		rows = append(rows, []string{r.at(d.Until), d.Rollout, d.To, fmt.Sprint(d.Runtimes),
+			someNames(d.Names, d.Runtimes)})
+	}
+	p.Line("")
+	p.Table([]string{"DEFERRED UNTIL", "ROLLOUT", "VERSION", "RUNTIMES", "+NAMES"}, rows)
+	if r.MoreDeferrals > 0 {
+		p.Line("and %d more", r.MoreDeferrals)
+	}
+}
+
+// at returns a time in the time zone of the calendar.
+func (r *report) at(t time.Time) string { return At(r.Month, t) }
+
+// At returns a time in the time zone of a month, with its year if it is another one, and - for the zero time.
+func At(m calendar.Month, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	layout := "Mon 2 Jan 15:04"
+	if t = t.In(m.Begins.Location()); t.Year() != m.Begins.Year() {
+		layout = "Mon 2 Jan 2006 15:04"
+	}
+	return t.Format(layout)
+}
+
+// SpansOf returns the hours of a day with windows as a text.
+func SpansOf(d *calendar.Day, number func(int) string) string {
+	var all []string
+	for _, s := range d.Spans() {
+		all = append(all, fmt.Sprintf("%02d:00–%02d:00: %s", s.From, s.To, number(s.Runtimes)))
+	}
+	return cmp.Or(strings.Join(all, ", "), "–")
+}

@@ -1,0 +1,348 @@
+// Package calendar shows one month of a fleet: when maintenance windows are open in how many runtimes, when nobody
+// begins because of a freeze, and when the stages of rollouts are expected to begin and to end.
+//
+// # Use
+//
+//	month, err := calendar.Parse("2026-12", time.UTC, now)
+//	c := calendar.Of(month, calendar.Inputs{Now: now, Maintenance: policy, Runtimes: runtimes, Rollouts: rollouts})
+//	for _, day := range c.Days { … }
+//
+// # How it works
+//
+// Runtimes with the same rule of the maintenance policy have the same windows, so the windows of a month are found out
+// once for each rule, with the function that the manager asks before an update: [channel.Policy.CurrentOrNextWindow].
+// An hour counts a runtime if an update could start in it. Whether a freeze stops a rollout is decided by
+// [rollout.HoldOf], and how long an admin may defer an update by [channel.DeferredUntil]. The expected times of stages
+// are those in the status of the ModuleRollout, which the manager has from its planner.
+//
+// # What it does not do
+//
+// The package makes no request, reads no clock and forecasts nothing. A runtime is never dropped: one that needs no
+// window, one whose next window is later, and one that has none are counted, too.
+package calendar
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+)
+
+// MaxNames is the number of runtimes that are named for each cause, and MaxRows the number of rows of each list.
+const (
+	MaxNames = 20
+	MaxRows  = 100
+)
+
+// Inputs are what a calendar is made of.
+type Inputs struct {
+	// Now is the current time.
+	Now time.Time
+	// Maintenance is the maintenance policy of the manager. Nil: there is none, or it is not known, and Unknown states
+	// why.
+	Maintenance *channel.Policy
+	Unknown     string
+	// Runtimes are the runtimes that are counted. Those that are named are named in this order.
+	Runtimes []Runtime
+	// Rollouts are the ModuleRollouts, and Policies the RolloutPolicies that are shown.
+	Rollouts []*v1beta2.ModuleRollout
+	Policies []v1beta2.RolloutPolicy
+}
+
+// Runtime is what a calendar has to know about one runtime.
+type Runtime struct {
+	// Name is the name of the Kyma, and Labels are its labels in the control plane.
+	Name   string
+	Labels map[string]string
+	// SkipWindows means that its updates wait for no maintenance window.
+	SkipWindows bool
+	// Deferring is a Kyma with the annotations that defer updates. Nil: none is deferred.
+	Deferring *v1beta2.Kyma
+	// Module returns the version and the channel of a module in the runtime. It is only called if Deferring is set.
+	Module func(name string) (version, channel string)
+}
+
+// Calendar is one month of a fleet. Each runtime is counted once in Windowed, AnyTime, Later or Unresolved.
+type Calendar struct {
+	Month
+	// Runtimes is the number of runtimes.
+	Runtimes int `json:"runtimes"`
+	// Windowed is the number of runtimes that have a maintenance window in the month.
+	Windowed int `json:"windowed"`
+	// AnyTime is the number of runtimes whose updates wait for no window (spec.skipMaintenanceWindows).
+	AnyTime int `json:"anyTime"`
+	// Later is the number of runtimes whose next window opens after the month.
+	Later int `json:"later"`
+	// Unresolved are the runtimes for which the maintenance policy has no window, by reason.
+	Unresolved []Unresolved `json:"unresolved,omitempty"`
+	// Most is the largest number of runtimes with an open window in one hour.
+	Most int `json:"most"`
+	// Days are the days of the month.
+	Days []Day `json:"days"`
+	// Windows are the groups of runtimes with the same windows, the largest first, at most MaxRows.
+	Windows []Windows `json:"windows,omitempty"`
+	// Freezes are the freezes that last in the month, and Suspended the RolloutPolicies that suspend all their
+	// rollouts.
+	Freezes   []Freeze `json:"freezes,omitempty"`
+	Suspended []string `json:"suspended,omitempty"`
+	// Stages are the stages that begin, go on or end in the month, and MoreStages the number of those that are left
+	// out.
+	Stages     []Stage `json:"stages,omitempty"`
+	MoreStages int     `json:"moreStages,omitempty"`
+	// Deferrals are the deferrals by admins that end in the month.
+	Deferrals     []Deferral `json:"deferrals,omitempty"`
+	MoreDeferrals int        `json:"moreDeferrals,omitempty"`
+}
+
+// Month is a month in a time zone.
+type Month struct {
+	// Name is the year and the month, such as 2026-12.
+	Name string `json:"month"`
+	// TimeZone is the name of the time zone of days and hours.
+	TimeZone string `json:"timeZone"`
+	// Begins is the first moment of the month, and Ends the first one after it.
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
+}
+
+// layout is the form of the name of a month.
+const layout = "2006-01"
+
+// Parse returns a month by its name. The empty name is the month of now.
+func Parse(name string, zone *time.Location, now time.Time) (Month, error) {
+	first, err := time.Parse(layout, cmp.Or(name, now.In(zone).Format(layout)))
+	if err != nil || first.Year() < 1970 || first.Year() > 9998 {
+		return Month{}, fmt.Errorf("%q is not a month such as 2026-12", name)
+	}
+	year, month, _ := first.Date()
+	return Month{first.Format(layout), zone.String(), startOf(year, month, 1, zone), startOf(year, month+1, 1, zone)},
+		nil
+}
+
+// Zone returns a time zone by its name. The empty name is UTC.
+func Zone(name string) (*time.Location, error) {
+	zone, err := time.LoadLocation(name)
+	if err != nil || len(name) > 64 || name == "Local" { // the zone Local differs between machines
+		return nil, errors.New("it is not a time zone: use a name such as Europe/Berlin")
+	}
+	return zone, nil
+}
+
+// startOf returns the first moment of a date. In some zones a clock change skips midnight.
+func startOf(year int, month time.Month, day int, zone *time.Location) time.Time {
+	t := time.Date(year, month, day, 0, 0, 0, 0, zone)
+	want := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	if t.Day() != want.Day() { // the clocks were put forward at midnight, and Date has chosen the offset before it
+		_, t = t.ZoneBounds()
+	}
+	return t
+}
+
+// Next and Previous return the names of the months beside the month.
+func (m Month) Next() string     { return m.beside(1) }
+func (m Month) Previous() string { return m.beside(-1) }
+
+func (m Month) beside(months int) string {
+	first, err := time.Parse(layout, m.Name)
+	if err != nil {
+		return ""
+	}
+	return first.AddDate(0, months, 0).Format(layout)
+}
+
+// overlaps reports whether something that lasts from one time to another lasts in the month.
+func (m Month) overlaps(from, to time.Time) bool { return from.Before(m.Ends) && to.After(m.Begins) }
+
+// has reports whether a time is in the month.
+func (m Month) has(t time.Time) bool { return !t.Before(m.Begins) && t.Before(m.Ends) }
+
+// Day is one day of a month.
+type Day struct {
+	// Date is the date, such as 2026-12-05.
+	Date   string    `json:"date"`
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
+	// Hours are the hours in which windows are open, as the clocks of the time zone show them.
+	Hours []Hour `json:"hours,omitempty"`
+	// Freezes are the names of the freezes that last on the day, with their RolloutPolicies.
+	Freezes []string `json:"freezes,omitempty"`
+}
+
+// Hour is one hour of a day. When clocks are put back it is longer than 60 minutes, and when they are put forward it is
+// shorter or missing.
+type Hour struct {
+	// Hour is the number that clocks show, 0 to 23.
+	Hour   int       `json:"hour"`
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
+	// Runtimes is the number of runtimes in which an update could start in this hour.
+	Runtimes int `json:"runtimes"`
+}
+
+// Most returns the hour in which most windows are open, or nil if none is.
+func (d *Day) Most() *Hour {
+	var most *Hour
+	for i := range d.Hours {
+		if h := &d.Hours[i]; most == nil || h.Runtimes > most.Runtimes {
+			most = h
+		}
+	}
+	return most
+}
+
+// Of returns the calendar of a month.
+func Of(m Month, in Inputs) *Calendar {
+	c := &Calendar{Month: m, Runtimes: len(in.Runtimes), Days: daysOf(m)}
+	c.addWindows(in)
+	c.addFreezes(in)
+	c.addStages(in)
+	c.addDeferrals(in)
+	for i := range c.Days {
+		d := &c.Days[i]
+		d.Hours = slices.DeleteFunc(d.Hours, func(h Hour) bool { return h.Runtimes == 0 })
+		for j := range d.Hours {
+			c.Most = max(c.Most, d.Hours[j].Runtimes)
+		}
+		for j := range c.Freezes {
+			if f := &c.Freezes[j]; f.From.Before(d.Ends) && f.To.After(d.Begins) {
+				d.Freezes = append(d.Freezes, f.Policy+"/"+f.Name)
+			}
+		}
+	}
+	return c
+}
+
+// daysOf returns the days of a month with all their hours.
+func daysOf(m Month) []Day {
+	const step = 30 * time.Minute // every clock change is a multiple of it
+	var days []Day
+	zone := m.Begins.Location()
+	for t := m.Begins; t.Before(m.Ends); t = t.Add(step) {
+		local, end := t.In(zone), t.Add(step)
+		if date := local.Format(time.DateOnly); len(days) == 0 || days[len(days)-1].Date != date {
+			days = append(days, Day{Date: date, Begins: t})
+		}
+		d := &days[len(days)-1]
+		if n := len(d.Hours); n == 0 || d.Hours[n-1].Hour != local.Hour() {
+			d.Hours = append(d.Hours, Hour{Hour: local.Hour(), Begins: t})
+		}
+		d.Ends, d.Hours[len(d.Hours)-1].Ends = end, end
+	}
+	return days
+}
+
+// Windows are the maintenance windows of all runtimes with the same rule of the maintenance policy.
+type Windows struct {
+	// Rule is the place in the maintenance policy, such as rules[3] or default.
+	Rule string `json:"rule"`
+	// Runtimes is their number, and Names some of them.
+	Runtimes int      `json:"runtimes"`
+	Names    []string `json:"names,omitempty"`
+	// Begins and Ends are those of the first window in the month, or of the next one after it.
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
+	// Hours is the number of hours of the month in which an update could start.
+	Hours int `json:"hours"`
+}
+
+// Unresolved are runtimes for which the maintenance policy has no window: updates that need a downtime do not start
+// there.
+type Unresolved struct {
+	// Reason states why.
+	Reason string `json:"reason"`
+	// Runtimes is their number, and Names some of them.
+	Runtimes int      `json:"runtimes"`
+	Names    []string `json:"names,omitempty"`
+}
+
+// group are runtimes with the same windows.
+type group struct {
+	rule     int
+	labels   map[string]string // of one of them
+	runtimes int
+	names    []string
+}
+
+// addWindows counts the runtimes with an open window in each hour.
+func (c *Calendar) addWindows(in Inputs) {
+	groups, ruleOf := map[int]*group{}, in.Maintenance.RuleFinder()
+	for i := range in.Runtimes {
+		r := &in.Runtimes[i]
+		if r.SkipWindows {
+			c.AnyTime++
+			continue
+		}
+		rule := ruleOf(r.Labels)
+		g := groups[rule]
+		if g == nil {
+			g = &group{rule: rule, labels: r.Labels}
+			groups[rule] = g
+		}
+		if g.runtimes++; len(g.names) < MaxNames {
+			g.names = append(g.names, r.Name)
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(groups)) {
+		c.addGroup(groups[rule], in)
+	}
+	slices.SortStableFunc(c.Windows, func(a, b Windows) int { return cmp.Compare(b.Runtimes, a.Runtimes) })
+	c.Windows = c.Windows[:min(len(c.Windows), MaxRows)]
+	slices.SortStableFunc(c.Unresolved, func(a, b Unresolved) int { return cmp.Compare(b.Runtimes, a.Runtimes) })
+	c.Unresolved = c.Unresolved[:min(len(c.Unresolved), MaxRows)]
+}
+
+// addGroup adds the windows of one group.
+func (c *Calendar) addGroup(g *group, in Inputs) {
+	first, err := in.Maintenance.CurrentOrNextWindow(g.labels, c.Begins)
+	if err != nil {
+		c.addUnresolved(g, err, in)
+		return
+	}
+	w := Windows{Rule: "default", Runtimes: g.runtimes, Names: g.names, Begins: first.Begin, Ends: first.End}
+	if g.rule >= 0 {
+		w.Rule = fmt.Sprintf("rules[%d]", g.rule)
+	}
+	open := first
+	for i := range c.Days {
+		for j := range c.Days[i].Hours {
+			h := &c.Days[i].Hours[j]
+			if !open.Begin.Before(h.Ends) {
+				continue // the next window opens later
+			}
+			if open, err = in.Maintenance.CurrentOrNextWindow(g.labels, h.Begins); err != nil {
+				break
+			}
+			if open.Begin.Before(h.Ends) {
+				h.Runtimes += g.runtimes
+				w.Hours++
+			}
+		}
+		if err != nil {
+			break // the last window is over
+		}
+	}
+	if c.Windows = append(c.Windows, w); w.Hours > 0 {
+		c.Windowed += g.runtimes
+	} else {
+		c.Later += g.runtimes
+	}
+}
+
+// addUnresolved adds runtimes without a window.
+func (c *Calendar) addUnresolved(g *group, err error, in Inputs) {
+	reason := err.Error()
+	if b := (*channel.Blocker)(nil); errors.As(err, &b) {
+		reason = b.Message
+	}
+	if in.Maintenance == nil {
+		reason = cmp.Or(in.Unknown, reason)
+	}
+	c.Unresolved = append(c.Unresolved, Unresolved{Reason: strings.TrimSpace(reason), Runtimes: g.runtimes,
+		Names: g.names})
+}

@@ -1,0 +1,272 @@
+package calendar
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+)
+
+// Freeze is a time in which a RolloutPolicy lets nobody begin.
+type Freeze struct {
+	// Policy is the name of the RolloutPolicy, and Name that of the freeze.
+	Policy string    `json:"policy"`
+	Name   string    `json:"name"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	// Except are the kinds of rollouts that go on nevertheless.
+	Except []v1beta2.FreezeException `json:"except,omitempty"`
+	// State is past, now or later.
+	State string `json:"state"`
+	// Stops are the rollouts under way that it stops, at most MaxNames, and Spares those that are excepted.
+	Stops  []string `json:"stops,omitempty"`
+	Spares []string `json:"spares,omitempty"`
+}
+
+// The states of a freeze.
+const (
+	Past  = "past"
+	Now   = "now"
+	Later = "later"
+)
+
+// addFreezes adds the freezes that last in the month.
+func (c *Calendar) addFreezes(in Inputs) {
+	for i := range in.Policies {
+		p := &in.Policies[i]
+		if p.Spec.Suspend {
+			c.Suspended = append(c.Suspended, p.Name)
+		}
+		for _, f := range p.Spec.Freezes {
+			if !c.overlaps(f.From.Time, f.To.Time) {
+				continue
+			}
+			is := Freeze{Policy: p.Name, Name: f.Name, From: f.From.Time, To: f.To.Time, Except: f.Except, State: Now}
+			switch {
+			case !in.Now.Before(is.To):
+				is.State = Past
+			case in.Now.Before(is.From):
+				is.State = Later
+			}
+			only := &v1beta2.RolloutPolicy{ObjectMeta: p.ObjectMeta, Spec: v1beta2.RolloutPolicySpec{
+				Freezes: []v1beta2.RolloutFreeze{f}}}
+			for _, r := range in.Rollouts {
+				if is.State == Past || r.Spec.Policy != p.Name || r.Status.Phase.IsOver() {
+					continue
+				}
+				list := &is.Stops
+				if hold, _ := rollout.HoldOf(only, r, is.From); hold == nil {
+					list = &is.Spares
+				}
+				if len(*list) < MaxNames {
+					*list = append(*list, r.Name)
+				}
+			}
+			c.Freezes = append(c.Freezes, is)
+		}
+	}
+	slices.SortStableFunc(c.Freezes, func(a, b Freeze) int {
+		return cmp.Or(a.From.Compare(b.From), strings.Compare(a.Policy, b.Policy), strings.Compare(a.Name, b.Name))
+	})
+	c.Freezes = c.Freezes[:min(len(c.Freezes), MaxRows)]
+	slices.Sort(c.Suspended)
+}
+
+// Stage is a stage of a rollout, or a whole rollout that has ended or has no stages.
+type Stage struct {
+	Rollout string `json:"rollout"`
+	Module  string `json:"module"`
+	Channel string `json:"channel"`
+	From    string `json:"from,omitempty"`
+	To      string `json:"to"`
+	// Stage is the name of the stage, "" for a whole rollout.
+	Stage string `json:"stage,omitempty"`
+	// State is the phase of the rollout for its current stage and for a whole rollout; otherwise later, or outstanding
+	// for a stage that has passed while some of its runtimes could not be updated.
+	State string `json:"state"`
+	// Runtimes is the number of its runtimes, and Waiting the number of those that have not begun. Both are 0 until the
+	// manager has counted them.
+	Runtimes int `json:"runtimes"`
+	Waiting  int `json:"waiting,omitempty"`
+	// Begins and Ends are the times at which it has begun or ended, or is expected to. Zero: the time is not known.
+	Begins time.Time `json:"begins,omitzero"`
+	Ends   time.Time `json:"ends,omitzero"`
+	// IsExpected means that Begins is a forecast. Ends is one, unless the rollout has ended.
+	IsExpected bool `json:"expected,omitempty"`
+	// Why states what keeps the rollout from going on now.
+	Why string `json:"why,omitempty"`
+}
+
+// States of stages beside the phases of rollouts.
+const (
+	stageLater       = "later"
+	stageOutstanding = "outstanding"
+)
+
+// addStages adds what the rollouts do in the month. A stage without a known time is in the months from the present one
+// on.
+func (c *Calendar) addStages(in Inputs) {
+	isFuture := in.Now.Before(c.Ends)
+	for _, r := range in.Rollouts {
+		var policy *v1beta2.RolloutPolicy
+		for i := range in.Policies {
+			if in.Policies[i].Name == r.Spec.Policy {
+				policy = &in.Policies[i]
+			}
+		}
+		for _, s := range stagesOf(r, policy, in.Now) {
+			from, to := s.Begins, s.Ends
+			if from.IsZero() {
+				from = to
+			}
+			if isOpen := to.IsZero(); isOpen && !from.After(in.Now) && !s.IsOver() {
+				to = in.Now // it goes on at least until now
+			} else if isOpen {
+				to = from
+			}
+			switch {
+			case from.IsZero():
+				if isFuture {
+					c.Stages = append(c.Stages, s)
+				}
+			case c.overlaps(from, to), c.has(from):
+				c.Stages = append(c.Stages, s)
+			}
+		}
+	}
+	slices.SortStableFunc(c.Stages, func(a, b Stage) int {
+		return cmp.Or(boolCompare(a.IsOver(), b.IsOver()), strings.Compare(a.Rollout, b.Rollout))
+	})
+	c.MoreStages = max(0, len(c.Stages)-MaxRows)
+	c.Stages = c.Stages[:len(c.Stages)-c.MoreStages]
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// IsOver reports whether the rollout has ended.
+func (s *Stage) IsOver() bool { return v1beta2.RolloutPhase(s.State).IsOver() }
+
+// stagesOf returns the stages of a rollout that are not over, in their order.
+func stagesOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) []Stage {
+	status := &r.Status
+	all := Stage{Rollout: r.Name, Module: r.Spec.Module, Channel: r.Spec.Channel, From: r.Spec.From, To: r.Spec.To,
+		State: cmp.Or(string(status.Phase), string(v1beta2.RolloutPending)), Runtimes: int(status.Runtimes.InScope),
+		Waiting: int(status.Runtimes.Waiting), Begins: r.CreationTimestamp.Time, Ends: status.EndedAt.Time}
+	if status.Phase.IsOver() || len(r.Spec.Stages) == 0 {
+		if all.Waiting = 0; !status.Phase.IsOver() {
+			all.Waiting = int(status.Runtimes.Waiting)
+		}
+		return []Stage{all}
+	}
+	all.Why = whyNot(r, policy, now)
+	var stages []Stage
+	for i := range r.Spec.Stages {
+		s := all
+		s.Stage, s.Begins, s.Ends, s.Runtimes, s.Waiting = r.Spec.Stages[i].Name, time.Time{}, time.Time{}, 0, 0
+		at := slices.IndexFunc(status.Stages, func(is v1beta2.RolloutStageResult) bool { return is.Name == s.Stage })
+		if at >= 0 {
+			is := &status.Stages[at]
+			s.Runtimes, s.Waiting = int(is.InScope), int(is.Waiting)
+			s.Begins, s.Ends = is.ExpectedBegin.Time, is.ExpectedEnd.Time
+		}
+		switch current := int(status.Stage.Index); {
+		case i < current && s.Waiting == 0:
+			continue
+		case i < current:
+			s.State, s.Begins = stageOutstanding, time.Time{}
+		case i == current && !status.Stage.StartedAt.IsZero():
+			s.Begins = status.Stage.StartedAt.Time
+		case i > current:
+			s.State, s.IsExpected = stageLater, !s.Begins.IsZero()
+		default:
+			s.IsExpected = !s.Begins.IsZero()
+		}
+		stages = append(stages, s)
+	}
+	return stages
+}
+
+// whyNot returns what keeps a rollout from going on now, or "".
+func whyNot(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) string {
+	if hold, _ := rollout.HoldOf(policy, r, now); hold != nil {
+		return hold.Message
+	}
+	switch phase := r.Status.Phase; {
+	case r.Spec.State != "" && r.Spec.State != v1beta2.RolloutRunning:
+		return "a person has set its state to " + string(r.Spec.State)
+	case phase == v1beta2.RolloutHalted || phase == v1beta2.RolloutHeld || phase == v1beta2.RolloutWaitingForGate ||
+		phase == v1beta2.RolloutPending || phase == "":
+		return r.Status.Message
+	}
+	return ""
+}
+
+// Deferral are the runtimes whose admins have deferred a rollout until the same time.
+type Deferral struct {
+	Rollout string `json:"rollout"`
+	Module  string `json:"module"`
+	Channel string `json:"channel"`
+	To      string `json:"to"`
+	// Until is the time at which the deferral ends, by the limit of the policy at the latest.
+	Until time.Time `json:"until"`
+	// Runtimes is the number of these runtimes, and Names are some of them.
+	Runtimes int      `json:"runtimes"`
+	Names    []string `json:"names,omitempty"`
+}
+
+// addDeferrals adds the deferrals that end in the month.
+func (c *Calendar) addDeferrals(in Inputs) {
+	for _, r := range in.Rollouts {
+		limit := rollout.DeferralLimit(r, nil, in.Now)
+		if r.Status.Phase.IsOver() || r.Spec.IsBack() || limit.IsZero() {
+			continue
+		}
+		found := map[time.Time]*Deferral{}
+		for i := range in.Runtimes {
+			k := &in.Runtimes[i]
+			if k.Deferring == nil {
+				continue
+			}
+			version, from := k.Module(r.Spec.Module)
+			if version == "" || version == r.Spec.To || from != r.Spec.Channel {
+				continue
+			}
+			request := channel.RequestFor(k.Deferring, channel.LastKymaOf(k.Deferring), &v1beta2.Module{
+				Name: r.Spec.Module, Channel: r.Spec.Channel})
+			request.Now = in.Now
+			until, _ := channel.DeferredUntil(request, limit) // one that cannot be parsed lasts until the limit
+			if until.IsZero() || !c.has(until) {
+				continue
+			}
+			d := found[until.UTC()]
+			if d == nil {
+				d = &Deferral{Rollout: r.Name, Module: r.Spec.Module, Channel: r.Spec.Channel, To: r.Spec.To,
+					Until: until}
+				found[until.UTC()] = d
+			}
+			if d.Runtimes++; len(d.Names) < MaxNames {
+				d.Names = append(d.Names, k.Name)
+			}
+		}
+		for _, d := range found {
+			c.Deferrals = append(c.Deferrals, *d)
+		}
+	}
+	slices.SortFunc(c.Deferrals, func(a, b Deferral) int {
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.Rollout, b.Rollout))
+	})
+	c.MoreDeferrals = max(0, len(c.Deferrals)-MaxRows)
+	c.Deferrals = c.Deferrals[:len(c.Deferrals)-c.MoreDeferrals]
+}

@@ -1,0 +1,35 @@
+package calendar
+
+// Span are hours of a day, one after the other, in which the same number of runtimes has an open window.
+type Span struct {
+	// From is the first hour, 0 to 23, and To the hour after the last one, 1 to 24.
+	From, To int
+	// Runtimes is the number of runtimes.
+	Runtimes int
+}
+
+// Spans returns the hours of a day with open windows.
+func (d *Day) Spans() []Span {
+	var all []Span
+	for i := range d.Hours {
+		h := &d.Hours[i]
+		if n := len(all); n > 0 && all[n-1].To == h.Hour && all[n-1].Runtimes == h.Runtimes {
+			all[n-1].To++
+			continue
+		}
+		all = append(all, Span{h.Hour, h.Hour + 1, h.Runtimes})
+	}
+	return all
+}
+
+// Levels is the number of levels of [Calendar.Level].
+const Levels = 8
+
+// Level returns the share of the runtimes with windows that a number is, from 1 for few to Levels for all of them, and
+// 0 for none.
+func (c *Calendar) Level(runtimes int) int {
+	if runtimes <= 0 || c.Windowed == 0 {
+		return 0
+	}
+	return min(Levels, max(1, (runtimes*Levels+c.Windowed-1)/c.Windowed))
+}
