@@ -17,8 +17,9 @@ func answerWith(text string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// TestForeignAnswers checks that an answer with status 200 that no API server sends is an error. A proxy may send {}.
-// It does not mean that an object has no fields, or that there are no objects.
+// TestForeignAnswers checks that a response with status 200 that cannot be from an API server is an error. For example,
+// a proxy may respond with {}. Such a response does not mean that an object has no fields, or that there are no
+// objects.
 func TestForeignAnswers(t *testing.T) {
 	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "c"}
 	tests := map[string]struct{ text, want string }{
@@ -59,7 +60,7 @@ func TestForeignAnswers(t *testing.T) {
 	}
 }
 
-// TestEndlessList checks that a list whose pages never end is given up.
+// TestEndlessList checks that List stops with an error after maxPages pages.
 func TestEndlessList(t *testing.T) {
 	s := newServer(t)
 	pages := 0

@@ -116,7 +116,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 func (c *Cluster) addServed(ctx context.Context, version string, served map[string]bool) error {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {
-		return nil //nolint:nilerr // what no chart can name does not matter
+		return nil //nolint:nilerr // no chart can query such a version
 	}
 	served[version] = true
 	kinds, err := c.servedKinds(ctx, gv)

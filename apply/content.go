@@ -120,7 +120,7 @@ func isMethodNotAllowed(err error) bool {
 	return ok && e.Code == http.StatusMethodNotAllowed
 }
 
-// isExpected reports whether an object does not keep its namespace from being deleted. The first row that matches
+// isExpected reports whether a namespace may be deleted although it contains the object. The first row that matches
 // decides:
 //
 //	1  it is in the inventory, or is being deleted                      yes

@@ -27,9 +27,9 @@ type Drifted struct {
 	Managers []string
 	// Shared is true if the object belongs to another installation, or did so until that installation was removed.
 	Shared bool
-	// OwnersTurn is true if the object is shared, and differs only because its owner has lost the ownership of fields:
-	// somebody else has changed or removed them, and the owner corrects that. FindDrift does not forget such an object:
-	// Forget it if the owner does not correct it, and the next Apply reports the conflict.
+	// OwnersTurn is true if the owner of a shared object has to correct the difference: another client has changed or
+	// removed fields that the owner had applied. FindDrift leaves the record of such an object in Progress. If the
+	// owner does not correct the difference, call Progress.Forget; the next Apply then reports the conflict.
 	OwnersTurn bool
 }
 

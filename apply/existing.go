@@ -17,13 +17,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// maxMeetings is the maximum number of attempts to decide about an object that others change at the same time. After
-// that, the next call of Apply or DeleteOwned continues.
-const maxMeetings = 4
+// maxConcurrentChanges is the maximum number of attempts for an object that other clients change at the same time.
+// After that, the next call of Apply or DeleteOwned continues.
+const maxConcurrentChanges = 4
 
 // isOwn reports whether the object is known to belong to the installation: it was applied before, or the inventory
-// says so. before is the record of the object in Progress. An object that was adopted or is shared has to be met again
-// until the inventory says so: a write without AnnotationAdopted would remove this annotation, and the object would be
+// says so. before is the record of the object in Progress. An adopted or shared object has to be read again until the
+// inventory records it as such: a write without AnnotationAdopted would remove this annotation, and the object would be
 // deleted with the module.
 func (i *item) isOwn(before record) bool {
 	if before.unsure || before.guarded && i.recorded.Pending {
@@ -32,8 +32,8 @@ func (i *item) isOwn(before record) bool {
 	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared
 }
 
-// createOrMeet creates the object with one PATCH. If the object exists, it decides what to do with the object.
-func (a *applyCall) createOrMeet(ctx context.Context, it *item) (writeResult, error) {
+// createOrApplyExisting creates the object with one PATCH. If the object exists, it decides what to do with the object.
+func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeResult, error) {
 	adopted := it.adopted
 	it.setAdopted(false) // a created object did not exist before
 	w, found, err := a.tryCreate(ctx, it)
@@ -43,18 +43,18 @@ func (a *applyCall) createOrMeet(ctx context.Context, it *item) (writeResult, er
 		}
 		return w, err
 	}
-	for range maxMeetings {
+	for range maxConcurrentChanges {
 		var again bool
-		if w, again, err = a.meet(ctx, it); !again {
+		if w, again, err = a.applyExisting(ctx, it); !again {
 			return w, err
 		}
 	}
 	return w, err
 }
 
-// meet reads an object that exists, and applies it if the installation may change it. again means that another client
-// has changed the object at the same time.
-func (a *applyCall) meet(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+// applyExisting reads an existing object, and applies it if the installation may change it. again means that another
+// client has changed the object at the same time.
+func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
 		return writeResult{}, false, deletedMeanwhile(err, it)
@@ -203,8 +203,8 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 	return fields, allLost, nil
 }
 
-// namePaths returns the paths of the labels and annotations that name the installation. Whether the owner has applied
-// them or has got them from a former owner, makes no difference.
+// namePaths returns the paths of the labels and annotations that name the installation. It makes no difference whether
+// the owner has applied them itself or has taken them over from a former owner.
 func namePaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {

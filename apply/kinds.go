@@ -63,7 +63,7 @@ var deletePhases = []struct {
 	{"namespaces", []role{roleNamespace}},
 }
 
-// resource is how an API server serves a kind.
+// resource is the plural and the scope with which an API server serves a kind.
 type resource struct {
 	plural     string
 	namespaced bool

@@ -52,8 +52,8 @@ func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, m
 	return left, JoinFailures(failed)
 }
 
-// removed returns a merge patch of metadata that removes the marks and the annotations of this package.
-func (m Marks) removed() map[string]any {
+// removalPatch returns a merge patch of metadata that removes the marks and the annotations of this package.
+func (m Marks) removalPatch() map[string]any {
 	labels := map[string]any{componentLabel: nil}
 	annotations := map[string]any{AnnotationOwnedBy: nil, AnnotationCoOwners: nil, AnnotationAdopted: nil}
 	for _, key := range m.Labels {
@@ -83,11 +83,11 @@ func (d *deleteCall) leave(ctx context.Context, ref Ref, res resource, wanted st
 	case removalRelease:
 		return nil, d.disown(ctx, ref, res, m, func(entries []json.RawMessage) (map[string]any, error) {
 			_, _, kept, err := splitManaged(entries, d.own.manager())
-			change := marks.removed()
+			change := marks.removalPatch()
 			change["managedFields"] = kept
 			return change, err
 		})
 	}
-	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, marks.removed()))
+	_, err = d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, marks.removalPatch()))
 	return nil, err
 }

@@ -69,9 +69,9 @@ func isForbidden(err error) bool {
 	return ok && e.Code == http.StatusForbidden
 }
 
-// ownedBy returns the reference of an object with its flags, and whether the object belongs to an installation, or is
-// contained in it too.
-func (m *ObjectMetadata) ownedBy(name, manager string) (Ref, bool) {
+// ownedBy returns the Ref of an object with its flags. ok is true if the installation owns or co-owns the object, and
+// manager has applied it.
+func (m *ObjectMetadata) ownedBy(name, manager string) (_ Ref, ok bool) {
 	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
 	isOwn := m.annotations[AnnotationOwnedBy] == name
 	ref := m.Ref

@@ -92,8 +92,8 @@ func TestConditionalDelete(t *testing.T) {
 	}
 }
 
-// TestOwnersTurn: fields that the owner of a shared object has lost to somebody else are the owner's to correct. Values
-// that the owner has applied are a conflict.
+// TestOwnersTurn: the owner of a shared object has to correct fields that another client has changed. A differing value
+// that the owner itself has applied is a conflict.
 func TestOwnersTurn(t *testing.T) {
 	applied := func(fields ...string) func(map[string]any) {
 		data := map[string]any{}

@@ -42,11 +42,11 @@ func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, er
 	return left, stays, err
 }
 
-// untilDecided calls decide with the version in which the cluster serves the object, again while others change the
-// object at the same time. An object that does not exist is not an error.
+// untilDecided calls decide with the version in which the cluster serves the object. It calls decide again if another
+// client has changed the object at the same time. An object that does not exist is not an error.
 func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref, resource) error) error {
 	var err error
-	for range maxMeetings {
+	for range maxConcurrentChanges {
 		err = d.withServedVersion(ctx, ref,
 			func(served Ref, res resource) error { return decide(served.WithFlags(ref), res) })
 		if !reasonIs(err, ObjectConflict) {
@@ -139,7 +139,7 @@ func (d *deleteCall) withdraw(ctx context.Context, ref Ref, res resource, m *met
 	title, _ := d.own.find(m.Annotations.OwnedBy)
 	if claims := m.coOwners(d.own.Name); len(claims) < len(m.coOwners("")) {
 		_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m,
-			map[string]any{"annotations": map[string]any{AnnotationCoOwners: joined(claims)}}))
+			map[string]any{"annotations": map[string]any{AnnotationCoOwners: coOwnersValue(claims)}}))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -147,8 +147,8 @@ func (d *deleteCall) withdraw(ctx context.Context, ref Ref, res resource, m *met
 	return nil, &Left{ref, LeftToOwner, ref.String() + " stays, because it belongs to " + title}, nil
 }
 
-// joined returns the value of AnnotationCoOwners, or nil for no co-owners.
-func joined(names []string) any {
+// coOwnersValue returns the value of AnnotationCoOwners, or nil for no co-owners.
+func coOwnersValue(names []string) any {
 	if len(names) == 0 {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 	*Left, error) {
 	_, name, _ := strings.Cut(heirs[0], "/")
 	_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, map[string]any{
-		"annotations": map[string]any{AnnotationOwnedBy: heirs[0], AnnotationCoOwners: joined(heirs[1:])},
+		"annotations": map[string]any{AnnotationOwnedBy: heirs[0], AnnotationCoOwners: coOwnersValue(heirs[1:])},
 		"labels":      map[string]any{componentLabel: name},
 	}))
 	if err != nil {

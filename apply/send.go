@@ -26,7 +26,7 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	if a.set.Ownership == nil || it.isOwn(before) {
 		w, err = a.write(ctx, it, before.uid != 0)
 	} else {
-		w, err = a.createOrMeet(ctx, it)
+		w, err = a.createOrApplyExisting(ctx, it)
 	}
 	switch {
 	case err != nil:

@@ -22,7 +22,7 @@ func customResource(t testing.TB, status string) *unstructured.Unstructured {
 	return u
 }
 
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	rules := []StateRule{{"status.health", "red", StateError}, {".status.health", "green", StateReady},
 		{`{.status.conditions[?(@.type=="Ready")].status}`, "True", StateReady},
 		{"status.replicas", "3", StateWarning}}
@@ -277,8 +277,8 @@ func TestStateRulesInvalid(t *testing.T) {
 	}
 }
 
-// TestJudgeParallel evaluates shared rules concurrently, to find races with the race detector.
-func TestJudgeParallel(t *testing.T) {
+// TestEvaluateParallel evaluates shared rules concurrently, to find races with the race detector.
+func TestEvaluateParallel(t *testing.T) {
 	var states StateEvaluator
 	cr := customResource(t, `status: {list: [{a: 1}, {a: 2}], ready: true}`)
 	done := make(chan error)

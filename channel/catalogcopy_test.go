@@ -24,7 +24,7 @@ func shopStock() Contents {
 	}
 }
 
-func mustView(t testing.TB, g Access, s Contents) CatalogCopy {
+func mustCopy(t testing.TB, g Access, s Contents) CatalogCopy {
 	t.Helper()
 	v, err := CatalogCopyFor(g, s, "kyma-system")
 	if err != nil {
@@ -62,7 +62,7 @@ func templatesIn(v CatalogCopy) []string {
 	return all
 }
 
-func TestGroupOf(t *testing.T) {
+func TestAccessOf(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		labels map[string]string
@@ -111,7 +111,7 @@ func TestCatalogCopyFor(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			v := mustView(t, c.group, shopStock())
+			v := mustCopy(t, c.group, shopStock())
 			if diff := cmp.Diff(c.channels, channelsIn(t, v)); diff != "" {
 				t.Errorf("%s: channels (-want +got):\n%s", c.reason, diff)
 			}
@@ -137,7 +137,7 @@ func TestCopiedObjects(t *testing.T) {
 		corev1.LastAppliedConfigAnnotation: `{"spec":{"channels":"all of them"}}`}
 	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	before := r.DeepCopy()
-	v := mustView(t, Access{Selected: "vip"}, Contents{Releases: []*v1beta2.ModuleReleaseMeta{r},
+	v := mustCopy(t, Access{Selected: "vip"}, Contents{Releases: []*v1beta2.ModuleReleaseMeta{r},
 		Templates: []*v1beta2.ModuleTemplate{shopTemplates()["vip-1.0.0"]}, Restricted: []string{"vip"}})
 	want := []string{
 		`{"kind":"ModuleTemplate","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip-1.0.0","namespace":"kyma-system","labels":{"operator.kyma-project.io/managed-by":"kyma"}},"spec":{"descriptor":{}}}`,
@@ -168,7 +168,7 @@ func TestCopiedObjects(t *testing.T) {
 
 // TestCatalogCopyDigest tests that the digest changes only if the copied objects change.
 func TestCatalogCopyDigest(t *testing.T) {
-	before := mustView(t, Access{}, shopStock()).Digest
+	before := mustCopy(t, Access{}, shopStock()).Digest
 	cases := map[string]struct {
 		reason  string
 		change  func(*v1beta2.ModuleReleaseMeta, *v1beta2.ModuleTemplate)
@@ -207,7 +207,7 @@ func TestCatalogCopyDigest(t *testing.T) {
 				s.Templates[i],
 					s.Templates[j] = s.Templates[j], s.Templates[i]
 			})
-			if after := mustView(t, Access{}, s).Digest; (after != before) != c.changes {
+			if after := mustCopy(t, Access{}, s).Digest; (after != before) != c.changes {
 				t.Errorf("%s: the digest was %s and is %s", c.reason, before, after)
 			}
 		})
@@ -228,7 +228,7 @@ func TestCatalogCopyMatchesResolve(t *testing.T) {
 			labels["tier"] = "gold"
 		}
 		kyma := kymaWith(labels, nil)
-		v := mustView(t, AccessOf(shop(), kyma), shopStock())
+		v := mustCopy(t, AccessOf(shop(), kyma), shopStock())
 		seen := channelsIn(t, v)
 		for module := range shopReleases() {
 			for _, c := range channels {
@@ -277,7 +277,7 @@ func BenchmarkCatalogCopyFor(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if v := mustView(b, Access{}, s); len(v.Objects) != 70 {
+		if v := mustCopy(b, Access{}, s); len(v.Objects) != 70 {
 			b.Fatal(len(v.Objects))
 		}
 	}

@@ -2,9 +2,9 @@ package channel
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Remember returns a catalog that looks up each release and template once, so that thousands of requests are resolved
-// by the same objects, and without a copy of them for each request. It must not be used for longer than one decision
-// about a fleet takes, and by one goroutine only.
+// Remember returns a catalog that caches the results of its lookups. So thousands of requests are resolved with the
+// same objects, and without a copy for each request. Use the returned catalog for one decision about a fleet only,
+// because its objects become outdated, and in one goroutine only.
 func (c Catalog) Remember() Catalog {
 	c.Release = remember(c.Release)
 	c.Template = remember(c.Template)

@@ -51,8 +51,8 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	return spec, true
 }
 
-// LastKymaOf returns the Kyma in the runtime as far as it decides about requests, as it was when it was last read, from
-// the Kyma in the control plane.
+// LastKymaOf returns the parts of the runtime's Kyma that determine requests, as they were when the runtime's Kyma was
+// last read. They are stored in the Kyma in the control plane.
 func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 	var last LastRequest
 	spec, isStored := LastRequestOf(kyma)

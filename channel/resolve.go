@@ -41,12 +41,12 @@
 //	    update, or not as long as the rollout allows
 //	17  the window of an update with downtime is open  WaitingForWindow, WindowUnknown
 //
-// If other versions make a way to the version (rule 10), the first of them is the version of the Decision, and the
-// later rules apply to that one. Rules 9 and 15 apply to versions that the runtime does not have yet.
+// If the version can be reached only through other versions (rule 10), the first of these is the version of the
+// Decision, and the later rules apply to it. Rules 9 and 15 apply to versions that the runtime does not have yet.
 //
 // While a rollout moves a channel, the channel has different versions for different runtimes, see Catalog.Turn. A
-// runtime whose turn has not come is not blocked: the request is fulfilled with the former version, and Decision.Turn
-// states what the runtime waits for.
+// runtime that the rollout has not admitted yet is not blocked: the request is fulfilled with the former version, and
+// Decision.Turn states what the runtime waits for.
 //
 // For a request of a mandatory module, rule 4 requires that the module is mandatory, and rules 5, 11, 16 and 17 are
 // skipped, because the control plane makes this request, not a user.
@@ -120,12 +120,14 @@ type Turn struct {
 	// IsBack means that Version may be lower than the installed version: the installed one declares that going back is
 	// safe, and the rollout takes the runtime back.
 	IsBack bool
-	// DeferUntil is the time until which the admin of the runtime may defer the version. Zero: not at all.
+	// DeferUntil is the time until which the admin of the runtime may defer the version. Zero means that the admin may
+	// not defer it.
 	DeferUntil time.Time
 	// IgnoreWindows means that the rollout is an emergency that waits for no maintenance window.
 	IgnoreWindows bool
-	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. That such a
-	// module does not work excuses it only if it did not work before that rollout either.
+	// IsCorrection means that the runtime has a version of an earlier rollout that was not completed. Then a module
+	// that already fails before this rollout is excused (its failure does not count against the rollout) only if the
+	// earlier rollout had excused it too.
 	IsCorrection bool
 }
 
@@ -155,7 +157,7 @@ func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
 
 // Request describes a module that one runtime requests, and the installed version of that module.
 type Request struct {
-	// Kyma is the name of the Kyma in the control plane. It decides about the runtime's turn in a rollout.
+	// Kyma is the name of the Kyma in the control plane. A rollout admits runtimes by this name.
 	Kyma string
 	// Module is the name of the module.
 	Module string
@@ -204,7 +206,7 @@ type Decision struct {
 	Channel string
 	// Version is the desired version. It is "" if the desired version could not be determined.
 	Version string
-	// Goal is the version that was asked for, if Version is only a step on the way to it. Otherwise it is "".
+	// Goal is the requested version, if Version is only a step on the upgrade path to it. Otherwise it is "".
 	Goal string
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
@@ -217,7 +219,8 @@ type Decision struct {
 	Target v1beta2.Target
 	// Template is the ModuleTemplate that describes Version. It is nil if Blocker is set.
 	Template *v1beta2.ModuleTemplate
-	// Turn is the runtime's turn in the rollout of the channel. It is zero for pinned versions and legacy modules.
+	// Turn is the version that the rollout of the channel has for the runtime. It is zero for pinned versions and
+	// legacy modules.
 	Turn Turn
 	// Blocker is the reason why the request is not fulfilled. It is nil if the request is fulfilled.
 	Blocker *Blocker
@@ -381,9 +384,9 @@ func (s *search) findVersion() *Blocker {
 	return nil
 }
 
-// applyTurn replaces the version of the channel by the version that the channel has for this runtime. If that version
-// is not known yet, the turn itself is the blocker. Otherwise a runtime whose turn has not come is not blocked: it has
-// the version that it should have now.
+// applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If that version
+// is not known yet, Turn.Waiting blocks the module. Otherwise, a runtime that the rollout has not admitted yet is not
+// blocked: it keeps the version that it should have now.
 func (s *search) applyTurn() *Blocker {
 	if s.catalog.Turn == nil {
 		return nil
@@ -482,8 +485,10 @@ func (s *search) checkDowngrade() *Blocker {
 	if isLower(highest, s.request.ManifestVersion) {
 		highest = s.request.ManifestVersion
 	}
-	isOrdered := s.Turn.Waiting != nil && s.Version == s.request.ManifestVersion // a rollout could not take it back
-	isBack := s.Turn.IsBack && !s.request.IsRestored                             // its rollout may have ended long ago
+	// the Manifest already requests this version
+	isOrdered := s.Turn.Waiting != nil && s.Version == s.request.ManifestVersion
+	// after a restore, that rollout may have ended long ago
+	isBack := s.Turn.IsBack && !s.request.IsRestored
 	if s.request.AllowDowngrade || isBack || isOrdered || !isLower(s.Version, highest) {
 		return nil
 	}

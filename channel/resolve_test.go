@@ -405,12 +405,12 @@ func TestResolve(t *testing.T) {
 // TestClockIsSet resolves a request twice and changes the clock in between. Only the current time is used, and an
 // update in progress is not stopped.
 func TestClockIsSet(t *testing.T) {
-	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // until 5:00, and so every Sunday
+	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // every Sunday from 3:00 to 5:00
 	cases := map[string]struct {
 		reason   string
 		from, to time.Time
 		next     string    // the answer then
-		until    time.Time // or until when it waits
+		until    time.Time // if it waits: until when
 	}{
 		"OnIntoIt": {
 			reason: "put forwards into the window",

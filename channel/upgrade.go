@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
 )
 
-// maxSteps is the largest number of versions between two others.
+// maxSteps is the maximum number of intermediate versions on an upgrade path.
 const maxSteps = 16
 
 // IsWithdrawn reports whether the version of a template was withdrawn, and why.
@@ -19,8 +19,8 @@ func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 	return is, reason
 }
 
-// GoesBack returns nil if a version of a module declares that going back from it to a lower one is safe. If not, the
-// error states why, for users.
+// GoesBack returns nil if a version of a module declares that a downgrade from it to the lower version to is safe.
+// Otherwise it returns an error that explains the reason to users.
 func (c *Catalog) GoesBack(module, version, to string) error {
 	newer := c.Template(TemplateName(module, version))
 	object := "ModuleTemplate " + TemplateName(module, version)
@@ -81,9 +81,9 @@ func (s *search) checkWithdrawn() *Blocker {
 			"%s %s --undo", s.Version, s.Module, why, s.Module, s.Version)
 }
 
-// checkEdge checks that the version can be installed on top of the present one. If it cannot, the next version of the
-// shortest way to it becomes the version of the Decision, and Goal the version that was asked for. A version that is
-// being installed has to be installed before the next one is.
+// checkEdge checks that the version can be installed on top of the installed version. If it cannot, the first version
+// of the shortest upgrade path becomes the version of the Decision, and Goal becomes the requested version. The next
+// version of the path must wait until a version that is being installed is installed.
 func (s *search) checkEdge() *Blocker {
 	installed, ordered := s.Installed, s.request.ManifestVersion
 	if installed == "" || s.meta == nil || !isLower(installed, s.Version) || s.Version == ordered {
@@ -124,8 +124,9 @@ func (s *search) hasEdge(t *v1beta2.ModuleTemplate, on ...string) (bool, error) 
 	return true, nil
 }
 
-// findStep returns the template of the first version of the shortest way from the installed version to the requested
-// one, or nil if there is no way. Of two ways of the same length, the one with the higher version is taken.
+// findStep returns the template of the first version on the shortest upgrade path from the installed version to the
+// requested version, or nil if there is no path. If two paths have the same length, findStep takes the path with the
+// higher version.
 func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	if s.catalog.Templates == nil {
 		return nil
@@ -142,7 +143,7 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 	slices.SortFunc(between, func(a, b *v1beta2.ModuleTemplate) int {
 		return cmp.Or(compareVersions(b.Spec.Version, a.Spec.Version), strings.Compare(a.Name, b.Name))
 	})
-	// reached has the versions from which the requested one can be reached, nearest first.
+	// reached has the versions from which the requested version can be reached, nearest first.
 	reached, seen := []*v1beta2.ModuleTemplate{s.Template}, map[string]bool{}
 	for range maxSteps {
 		var next []*v1beta2.ModuleTemplate

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// versions is a catalog with one module in the channel regular, whose version is the last one. An entry is a version,
-// and after a bar the range from which it can be installed.
+// versions returns a catalog with one module. Its channel regular has the last version of entries. An entry is a
+// version, optionally followed by a bar and the range of versions on top of which it can be installed.
 func versions(entries ...string) Catalog {
 	templates := map[string]*v1beta2.ModuleTemplate{}
 	last := ""
@@ -40,12 +40,13 @@ func versions(entries ...string) Catalog {
 	}
 }
 
-// TestSteps covers rule 10: from which versions the version of a channel can be installed, and through which it goes.
+// TestSteps covers rule 10: on top of which versions the version of a channel can be installed, and the upgrade path
+// from other versions.
 func TestSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		catalog  []string
 		withdraw string
-		at       string // the installed version, and after a bar the one that is being installed
+		at       string // the installed version, and after a bar the version that is being installed
 		want     string // the versions that are installed, or the reason
 	}{
 		"NoRange":    {[]string{"1.0.0", "2.0.0"}, "", "1.0.0", "2.0.0"},
@@ -137,8 +138,8 @@ func TestGoesBackWithoutTemplate(t *testing.T) {
 	}
 }
 
-// TestBack: only a rollout that takes a runtime back lowers its version, and only a module that does not work needs no
-// window for that.
+// TestBack: only a rollout that moves a runtime back lowers the version of a module. Only a module that does not work
+// is moved back without a maintenance window.
 func TestBack(t *testing.T) {
 	catalog := versions("2.0.0", "1.0.0")
 	catalog.Template("sample-1.0.0").Spec.RequiresDowntime = true

@@ -103,7 +103,7 @@ func checkItems(t *testing.T, page string, items []busolaItem, root, parent *api
 	}
 }
 
-// schemaOf returns the schema of a kind of ours, or nil.
+// schemaOf returns the schema of a kind of this project, or nil.
 func schemaOf(t *testing.T, group, version, kind string) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
 	paths, err := filepath.Glob("../crds/*.yaml")

@@ -14,8 +14,8 @@ import (
 var dashboardValues = []string{"dashboard.enabled=true", "dashboard.url=https://fleet.example.com",
 	"dashboard.oidc.issuer=https://idp.example.com", "dashboard.oidc.clientID=klm"}
 
-// TestDashboardRights checks that the account of the dashboard reads no Secrets, writes nothing, and may act as
-// somebody else only if actions are enabled.
+// TestDashboardRights checks that the service account of the dashboard may not read Secrets, may not write, and may
+// impersonate users only if actions are enabled.
 func TestDashboardRights(t *testing.T) {
 	for _, actions := range []bool{false, true} {
 		set := slices.Clone(dashboardValues)
@@ -58,7 +58,7 @@ func TestDashboardRights(t *testing.T) {
 	}
 }
 
-// TestDashboardDeployment checks that the pod has no more than it needs.
+// TestDashboardDeployment checks that the pod has no more privileges than it needs.
 func TestDashboardDeployment(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Set: dashboardValues,
 		Values: []byte(`image: {repository: registry.example.com/team/lifecycle-manager, tag: 1.2.3}`)})
@@ -87,7 +87,7 @@ func TestDashboardDeployment(t *testing.T) {
 	t.Error("there is no Deployment")
 }
 
-// TestDashboardValues has values with which nobody could sign in safely.
+// TestDashboardValues checks that the chart refuses values that do not allow a safe sign-in.
 func TestDashboardValues(t *testing.T) {
 	for name, c := range map[string]struct{ drop, set, want string }{
 		"NoAddress":      {drop: "dashboard.url", want: "dashboard.url"},

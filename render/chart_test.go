@@ -682,7 +682,7 @@ func TestResourcePolicy(t *testing.T) {
 	}
 }
 
-func TestAsks(t *testing.T) {
+func TestCapabilityQueries(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		files    []string

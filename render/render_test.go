@@ -212,8 +212,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 		want["metadata"] = wantMeta
-		// A float that happens to be whole is written without a point, as kubectl does, so compare as JSON. It has
-		// every digit.
+		// A float with an integer value is written without a decimal point, as kubectl does. So the values are compared
+		// as JSON, which has every digit.
 		wantText, _ := json.Marshal(want)
 		fromYAML, err := Parse(append([]byte("---\n"), encoded...))
 		if err != nil {
@@ -252,7 +252,7 @@ func TestAppendJSONAllocates(t *testing.T) {
 			t.Errorf("%s: %v allocations with room in the slice, want none", name, n)
 		}
 	}
-	// One, and under the race detector slices.Grow takes another.
+	// AppendJSON allocates once. Under the race detector, slices.Grow allocates once more.
 	if n := testing.AllocsPerRun(100, func() { o.AppendJSON(nil, "n", Overlay{}) }); n > 2 {
 		t.Errorf("%v allocations without room, want 1", n)
 	}
@@ -276,8 +276,9 @@ func TestBuildDeterministic(t *testing.T) {
 	}
 }
 
-// TestDigestIsStable fails when the same input gives other bytes than before. Raise the constant encoding then: digests
-// are recorded in Manifests, and one must never stand for what an older manager sent.
+// TestDigestIsStable fails if the same input results in other bytes than before. In that case, increase
+// input.EncodingVersion: digests are recorded in Manifests, and a digest that an older manager recorded must not match
+// different bytes.
 func TestDigestIsStable(t *testing.T) {
 	bundle := build(t, deployment+"---\n"+object("a", "data: {x: '<1>'}\n"), Options{
 		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},

@@ -41,7 +41,7 @@ func TestManyValues(t *testing.T) {
 			}
 		})
 	}
-	// A chart's file is read before it is rendered, to find out what it asks about the cluster.
+	// Chart.yaml is read before the chart is rendered, to find the properties of the cluster that the chart needs.
 	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: shop\nversion: 1.2.3\nkubeVersion: '>1'\n"+many)
 	if queries := a.CapabilityQueries(Settings{}); len(queries) > 0 {
 		t.Errorf("got %q", queries)

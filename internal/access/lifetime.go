@@ -21,7 +21,7 @@
 //
 // The package sends no request, and does not decide when the rights are reviewed: package runtimes does. The package
 // verifies neither certificates nor tokens. Rights for single objects, and rights in another namespace than that of the
-// review, are not known here. The loss of such a right is noticed when a request that needs the right fails.
+// review, are not known here. The loss of such a right is detected when a request that needs the right fails.
 package access
 
 import (

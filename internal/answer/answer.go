@@ -122,7 +122,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	if b.document.cost() <= smallCost {
-		b.leave() // the caller has taken the large event before, because it reads the next one
+		b.releaseLarge() // the caller has received the large event, because it reads the next one
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.err = b.count(p[:n]); b.err != nil {
@@ -141,7 +141,7 @@ func (b *body) count(part []byte) error {
 				ErrTooLarge, b.limit>>20, valueCost, maxDepth)
 		}
 		if b.document.cost() > smallCost {
-			if err := b.enter(); err != nil {
+			if err := b.acquireLarge(); err != nil {
 				return err
 			}
 		}
@@ -152,8 +152,8 @@ func (b *body) count(part []byte) error {
 	return nil
 }
 
-// enter waits until no other answer is large.
-func (b *body) enter() error {
+// acquireLarge waits until no other answer is large.
+func (b *body) acquireLarge() error {
 	b.mu.Lock()
 	isLarge := b.isLarge
 	b.mu.Unlock()
@@ -175,8 +175,8 @@ func (b *body) enter() error {
 	return nil
 }
 
-// leave allows another answer to be large.
-func (b *body) leave() {
+// releaseLarge allows another answer to be large.
+func (b *body) releaseLarge() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.isLarge {
@@ -190,7 +190,7 @@ func (b *body) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	b.leave()
+	b.releaseLarge()
 	return b.ReadCloser.Close()
 }
 

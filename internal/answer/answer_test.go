@@ -30,7 +30,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// serve returns a client whose every request is answered with a body.
+// serve returns a client that gets a response with a new body for every request.
 func serve(from func() io.Reader) *http.Client {
 	return &http.Client{Transport: Limit(roundTrip(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(from()), Request: r}, nil
@@ -89,7 +89,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestUsualAnswers checks that what API servers send is not refused.
+// TestUsualAnswers checks that the answers of API servers are not refused.
 func TestUsualAnswers(t *testing.T) {
 	object := `{"metadata":{"name":"x","managedFields":[{"fieldsV1":{` + strings.Repeat(`"f:field":{},`, 300) + `"f:a":{}}}],` +
 		`"annotations":{"a":"` + strings.Repeat("x", 10<<10) + `"}}}`
@@ -177,7 +177,8 @@ func TestLargeAnswersWait(t *testing.T) {
 	})
 }
 
-// TestLargeEvent checks that a watch lets other answers be large when it has passed its large event on.
+// TestLargeEvent checks that a watch with a large event delays other large answers only until the caller has read this
+// event.
 func TestLargeEvent(t *testing.T) {
 	event := `{"object":"` + strings.Repeat("x", 1<<20) + "\"}\n"
 	c := serve(func() io.Reader { return strings.NewReader(event + `{"object":0}`) })
@@ -189,10 +190,11 @@ func TestLargeEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) { // whoever has taken an event reads on
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) { // the caller reads on after the large event
 		t.Fatal(err)
 	}
-	other := get(t.Context(), t, c, "http://cluster/other") // it waits for ever if the watch has not passed on
+	// this request waits for ever if the event still counts as large
+	other := get(t.Context(), t, c, "http://cluster/other")
 	defer other.Close()
 	if _, err := io.Copy(io.Discard, other); err != nil {
 		t.Error(err)
@@ -220,7 +222,8 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// FuzzScanner checks that the scanner finds the same ends of documents as a JSON decoder, whatever parts it gets.
+// FuzzScanner checks that the scanner finds the same ends of documents as a JSON decoder, in whatever parts it receives
+// the text.
 func FuzzScanner(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"a":"\\\"}"}[1,[2]]`, `[{},{"x":[]}] {"y":"\u007d"}`, `{"a":1}}`} {
 		f.Add([]byte(seed), 3)

@@ -229,7 +229,7 @@ func (m *Module) lintObjects() []content.Finding {
 	return findings
 }
 
-// lintRuntimes reports what every runtime would refuse.
+// lintRuntimes reports the objects and fields that every runtime would refuse.
 func (m *Module) lintRuntimes() []content.Finding {
 	findings := check.Objects(m.Objects, v1beta2.RuntimeNamespace)
 	crds := check.CRDs(m.Objects)
@@ -308,7 +308,7 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 		}
 		findings = append(findings, findingForPruned(old))
 	}
-	findings = append(findings, m.lintWays(previous)...)
+	findings = append(findings, m.lintUpgradePaths(previous)...)
 	if _, left := check.LostRights(previous.Objects, m.Objects); len(left) > 0 {
 		findings = append(findings, content.NewFinding(content.Warning, upgrade, fmt.Sprintf(
 			"%s may create objects that %s may not delete: %s: if the operator has created some, nobody removes them; keep the "+

@@ -306,7 +306,8 @@ func TestLintObjects(t *testing.T) {
 	}
 }
 
-// TestLintSizes: an object is as large as the JSON that is sent, not as its YAML, whose lists of lists are indented.
+// TestLintSizes: the size of an object is the size of the JSON that is sent. The YAML of the object can be larger,
+// because it indents nested lists.
 func TestLintSizes(t *testing.T) {
 	deep := func(lines int) string {
 		text, indent := "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec:\n", "  "

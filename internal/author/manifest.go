@@ -103,7 +103,7 @@ func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstr
 	return objects, text.Bytes(), nil
 }
 
-// explainOutput adds to an error about the output of a template how to see this output.
+// explainOutput extends an error about the output of a template by the command that shows this output.
 func explainOutput(a *render.Artefact, err error) error {
 	e, ok := errors.AsType[*render.Error](err)
 	if !ok || a.Kind() != render.Chart || e.Document == 0 ||
@@ -177,7 +177,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 
 // addNamespaces sets the namespace of the release in all objects without a namespace, except those of cluster-scoped
 // kinds. Helm does this when it installs a chart. A kind whose scope is not known counts as namespaced: the manager
-// removes the namespace if the cluster knows better.
+// removes the namespace if the kind is cluster-scoped in the cluster.
 func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)
 	for _, o := range objects {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// declared returns what becomes spec.upgrade of the ModuleTemplate, or nil if nothing is declared.
+// declared returns the value of spec.upgrade of the ModuleTemplate, or nil if the config declares nothing.
 func (u *Upgrade) declared() *v1beta2.ModuleUpgrade {
 	if u.From == "" && u.Back == "" && len(u.Risks) == 0 {
 		return nil
@@ -45,10 +45,10 @@ func (u *Upgrade) fields() fields {
 	return all
 }
 
-// lintWays checks what the module declares about the previous version: whether it can be installed on top of it, and
-// whether the bundles contradict that going back is safe. If nothing contradicts it, and nothing is declared, the
-// finding is what could be declared.
-func (m *Module) lintWays(previous *Module) []content.Finding {
+// lintUpgradePaths checks the declarations in spec.upgrade about the previous version: that the module can be installed
+// on top of it, and that a downgrade to it is safe. Objects in the bundles that make the downgrade unsafe are findings.
+// If there are none, and the config declares no safe downgrade, the finding suggests the declaration.
+func (m *Module) lintUpgradePaths(previous *Module) []content.Finding {
 	if m.Config == nil || !channel.IsLower(previous.Version, m.Version) {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (m *Module) lintWays(previous *Module) []content.Finding {
 			previous.Version)))
 	}
 	isDeclared, _ := channel.IsInRange(previous.Version, u.Back)
-	problems := m.lintWayBack(previous)
+	problems := m.lintDowngrade(previous)
 	switch {
 	case u.Back != "" && isDeclared:
 		findings = append(findings, problems...)
@@ -75,8 +75,9 @@ func (m *Module) lintWays(previous *Module) []content.Finding {
 	return findings
 }
 
-// lintWayBack returns the findings in the bundles that make a way back to the previous version impossible or risky.
-func (m *Module) lintWayBack(previous *Module) []content.Finding {
+// lintDowngrade returns findings about objects in the bundles that make a downgrade to the previous version impossible
+// or risky.
+func (m *Module) lintDowngrade(previous *Module) []content.Finding {
 	var findings []content.Finding
 	add := func(level content.Level, where, format string, args ...any) {
 		findings = append(findings, content.NewFinding(level, where,

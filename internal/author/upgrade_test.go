@@ -17,8 +17,8 @@ rules:
 `
 }
 
-// TestWayBack checks the findings about the way back to the previous version, and about its declaration.
-func TestWayBack(t *testing.T) {
+// TestLintDowngrade checks the findings about a downgrade to the previous version, and about its declaration.
+func TestLintDowngrade(t *testing.T) {
 	second := strings.Replace(definition, "storage: true", "storage: false", 1) + `    - name: v9
       served: true
       storage: true
@@ -64,15 +64,15 @@ func TestWayBack(t *testing.T) {
 			m := moduleOf(t, "1.1.0", c.after)
 			m.Config = &Config{Name: m.Name, Version: m.Version, Upgrade: c.declared}
 			found := false
-			for _, f := range m.lintWays(moduleOf(t, "1.0.0", c.before)) {
+			for _, f := range m.lintUpgradePaths(moduleOf(t, "1.0.0", c.before)) {
 				found = found || f.Level == c.level && strings.Contains(f.String(), c.want)
 				if c.not != "" && strings.Contains(f.String(), c.not) {
 					t.Errorf("%s: got %q", c.reason, f)
 				}
 			}
 			if c.want != "" && !found {
-				t.Errorf("%s: got %v, want %s %q", c.reason, m.lintWays(moduleOf(t, "1.0.0", c.before)), c.level,
-					c.want)
+				t.Errorf("%s: got %v, want %s %q", c.reason, m.lintUpgradePaths(moduleOf(t, "1.0.0", c.before)),
+					c.level, c.want)
 			}
 		})
 	}

@@ -98,7 +98,7 @@ func (a *root) issue(t testing.TB, w certRequest) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// between makes an authority below another one.
+// between creates an intermediate authority that the root has signed.
 func (a *root) between(t testing.TB) *root {
 	t.Helper()
 	c := a.issue(t, certRequest{name: "middle", ca: true})

@@ -60,10 +60,10 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("the next heartbeat is wanted in %q s, want 303, as the one that works says", got)
 	}
 	says(eventPath, `{`, 400, "the answer comes back")
-	if _, heard := leader.State("kyma-a"); !heard || len(leader.heardEvents("kyma-a")) != 3 {
-		t.Errorf("the one that works has %d events, want 3, or no heartbeat", len(leader.heardEvents("kyma-a")))
+	if _, heard := leader.State("kyma-a"); !heard || len(leader.deliveredEvents("kyma-a")) != 3 {
+		t.Errorf("the one that works has %d events, want 3, or no heartbeat", len(leader.deliveredEvents("kyma-a")))
 	}
-	if _, heard := replica.State("kyma-a"); heard || len(replica.heardEvents("kyma-a")) > 0 {
+	if _, heard := replica.State("kyma-a"); heard || len(replica.deliveredEvents("kyma-a")) > 0 {
 		t.Error("the other one has taken what it has passed on")
 	}
 	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "c"})), "POST", replica.url(eventPath),
@@ -115,11 +115,11 @@ func TestReplicasRotate(t *testing.T) {
 		options(o)
 		o.Leader = func(string) (string, bool) { return leader.ServingAddress(), false }
 	}, first)
-	for _, e := range []*ear{leader, replica} {
+	for _, e := range []*testListener{leader, replica} {
 		e.add("a")
 	}
 	trust := func(roots ...*x509.Certificate) {
-		for _, e := range []*ear{leader, replica} {
+		for _, e := range []*testListener{leader, replica} {
 			e.mu.Lock()
 			e.roots = roots
 			e.mu.Unlock()
@@ -140,7 +140,7 @@ func TestReplicasRotate(t *testing.T) {
 	says(old, "another serving certificate")
 	trust(second.Certificate)
 	says(renewed, "the old root is removed")
-	if n := len(leader.heardEvents("kyma-a")); n != 4 {
+	if n := len(leader.deliveredEvents("kyma-a")); n != 4 {
 		t.Errorf("%d events, want 4", n)
 	}
 }
@@ -175,7 +175,7 @@ func kymaListener(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(200)
 }
 
-// TestRoute: events for other managers reach them as if an ingress had sent them.
+// TestRoute: other managers receive their events as if an ingress had sent these events.
 func TestRoute(t *testing.T) {
 	ca := newRoot(t, "ca")
 	middle := ca.between(t)
@@ -195,7 +195,8 @@ func TestRoute(t *testing.T) {
 		o.Limits.RouteTimeout = 200 * time.Millisecond
 		o.Limits.PerRuntime = 100
 		o.Route = func(manager string) (string, bool) { to, ok := routes[manager]; return to, ok }
-		o.Leader = func(string) (string, bool) { return "", false } // whoever works on runtimes does not matter
+		// no replica reconciles runtimes; events for other managers must be forwarded anyway
+		o.Leader = func(string) (string, bool) { return "", false }
 	}, ca)
 	e.add("a")
 	below := middle.issue(t, certRequest{name: "a"})
@@ -223,7 +224,7 @@ func TestRoute(t *testing.T) {
 			}
 		})
 	}
-	if n := len(e.heardEvents("kyma-a")); n > 0 {
+	if n := len(e.deliveredEvents("kyma-a")); n > 0 {
 		t.Errorf("%d events of other managers were delivered here", n)
 	}
 	for range maxRouted {

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// small is a certificate that does not change, or the fuzzer would take it for a discovery each time.
+// small is a fixed certificate. A certificate that differs in each run would look like new coverage to the fuzzer.
 const small = "MIHFMHmgAwIBAgIBATAFBgMrZXAwDDEKMAgGA1UEAxMBYTAgFw0yMzExMTQyMjEzMjBaGA8yMDk2MTAwMjA3MDY0MFowDDEKMAgGA1UEAxMBYTAqMAUGAytlcAMhALLVgy0ZlRrAgA9sKyY5nFOglaSVJUV/2nUBqYPM7jnjMAUGAytlcANBAPEUV6IDIf/Y0EqsTYi57cyn/vCXUbeyW3BxkzMQg+kXtHwwr1EWkIm9Isrd7SmW8iJgysVQurXRvKeO+dMtgAw="
 
 // FuzzHeader parses any header of an ingress. A header that is accepted can be formatted, and parsed again.
@@ -46,7 +46,7 @@ func FuzzHeader(f *testing.F) {
 func FuzzRequest(f *testing.F) {
 	ca := newRoot(f, "ca")
 	header := clientcert.FormatHeader(ca.issue(f, certRequest{name: "a"}).Certificate)
-	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{}, events: map[string][]protocol.Event{}}
+	e := &testListener{fleet: map[string]Runtime{}, uids: map[string]string{}, events: map[string][]protocol.Event{}}
 	e.add("a")
 	l, err := New(Options{
 		ForwardedAddress: "127.0.0.1:0", ForwardedFrom: []string{"192.0.2.0/24"}, Limits: Limits{Rate: 1e9},
@@ -63,7 +63,7 @@ func FuzzRequest(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.URL.Path = path
 		r.Header.Set(clientcert.Header, header)
-		l.tracker.forget("kyma-a") // rates are not the question
+		l.tracker.forget("kyma-a") // this test is not about rate limits
 		w := httptest.NewRecorder()
 		l.serve(w, l.through(r, "192.0.2.1"))
 		switch w.Code {

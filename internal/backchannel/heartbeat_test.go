@@ -17,16 +17,16 @@ import (
 // notified counts the notifications of a tracker.
 type notified struct{ missed, changed int }
 
-// newCountingBoard returns a tracker, and a function that returns its notifications.
-func newCountingBoard() (*tracker, func() notified) {
+// newCountingTracker returns a tracker, and a function that returns its notifications.
+func newCountingTracker() (*tracker, func() notified) {
 	var missed, changed atomic.Int64
 	o := Options{Missed: func(string) { missed.Add(1) }, Changed: func(string) { changed.Add(1) }}
 	o.setDefaults()
 	return newTracker(&o), func() notified { return notified{int(missed.Load()), int(changed.Load())} }
 }
 
-// say lets a runtime send a heartbeat.
-func (b *tracker) say(id protocol.Identity, h protocol.Heartbeat) {
+// heartbeat records a heartbeat of a runtime.
+func (b *tracker) heartbeat(id protocol.Identity, h protocol.Heartbeat) {
 	r := b.lock("kyma-a")
 	r.last = time.Now()
 	r.mu.Unlock()
@@ -39,7 +39,7 @@ func (b *tracker) event(boot string, sequence uint64) {
 	b.recordEvent(r, boot, sequence)
 }
 
-func TestHear(t *testing.T) {
+func TestRecordHeartbeat(t *testing.T) {
 	type beat = protocol.Heartbeat
 	type step struct {
 		events []uint64 // of boot, before
@@ -96,14 +96,14 @@ func TestHear(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			b, got := newCountingBoard()
+			b, got := newCountingTracker()
 			for i, s := range c.steps {
 				for _, n := range s.events {
 					b.event(s.boot, n)
 				}
 				if s.beat != nil {
 					s.beat.BootID = s.boot
-					b.say(protocol.Identity{Root: s.root}, *s.beat)
+					b.heartbeat(protocol.Identity{Root: s.root}, *s.beat)
 				}
 				if diff := cmp.Diff(s.want, got(), cmp.AllowUnexported(notified{})); diff != "" {
 					t.Errorf("%s: step %d (-want +got):\n%s", c.reason, i, diff)
@@ -118,7 +118,7 @@ func TestHear(t *testing.T) {
 
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, got := newCountingBoard()
+		b, got := newCountingTracker()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go b.watch(ctx)
@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 		begin := time.Now()
 		expect("before anything", notified{}, false)
 		for range 10 {
-			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
+			b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 			time.Sleep(30 * time.Second)
 		}
 		expect("heartbeats", notified{0, 1}, true)
@@ -146,16 +146,16 @@ func TestSilence(t *testing.T) {
 		expect("almost silent", notified{0, 1}, true)
 		time.Sleep(time.Nanosecond)
 		expect("silent", notified{0, 2}, false)
-		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
+		b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 		expect("again", notified{0, 3}, true)
 		if s, _ := b.state("kyma-a"); !s.Since.Equal(s.Last) {
 			t.Errorf("since %v, want %v", s.Since, s.Last)
 		}
-		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "y"})
+		b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: "y"})
 		expect("another life", notified{1, 3}, true)
 		time.Sleep(100 * time.Second)
 		expect("silent", notified{1, 4}, false)
-		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
+		b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 		expect("the old life is the one that boots", notified{2, 5}, true)
 		b.forget("kyma-a")
 		expect("forgotten", notified{2, 5}, false)
@@ -164,10 +164,11 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestSeldom checks that a runtime with a longer heartbeat interval counts as lost correspondingly later.
-func TestSeldom(t *testing.T) {
+// TestLongInterval checks that a runtime with a longer heartbeat interval counts as lost after a correspondingly longer
+// time.
+func TestLongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, got := newCountingBoard()
+		b, got := newCountingTracker()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go b.watch(ctx)
@@ -190,16 +191,16 @@ func TestSeldom(t *testing.T) {
 	})
 }
 
-// TestNotTooOften checks the rate of the notifications of a runtime whose heartbeats all differ, and that its last
-// state is notified.
-func TestNotTooOften(t *testing.T) {
+// TestNotificationRate checks that notifications about a runtime whose heartbeats all differ are rate-limited, and that
+// the last state is always notified.
+func TestNotificationRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, got := newCountingBoard()
+		b, got := newCountingTracker()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go b.watch(ctx)
 		for i := range 600 {
-			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: fmt.Sprint(i), Problem: fmt.Sprint(i)})
+			b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: fmt.Sprint(i), Problem: fmt.Sprint(i)})
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -216,7 +217,7 @@ func TestNotTooOften(t *testing.T) {
 		}
 		r.mu.Unlock()
 		for range 3 {
-			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "599", Problem: "599"})
+			b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: "599", Problem: "599"})
 			time.Sleep(30 * time.Second)
 		}
 		synctest.Wait()
@@ -269,7 +270,7 @@ func TestFleet(t *testing.T) {
 }
 
 func TestLivesAreBounded(t *testing.T) {
-	b, _ := newCountingBoard()
+	b, _ := newCountingTracker()
 	for i := range 20 {
 		b.event(fmt.Sprint(i), 1)
 	}
@@ -307,13 +308,13 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// BenchmarkHear measures a heartbeat without changes, without the network.
-func BenchmarkHear(b *testing.B) {
-	tracker, _ := newCountingBoard()
+// BenchmarkRecordHeartbeat measures a heartbeat without changes, without the network.
+func BenchmarkRecordHeartbeat(b *testing.B) {
+	tracker, _ := newCountingTracker()
 	id, h := protocol.Identity{CommonName: "a", Root: "r"}, protocol.Heartbeat{BootID: "x", Version: "1"}
-	tracker.say(id, h)
+	tracker.heartbeat(id, h)
 	b.ReportAllocs()
 	for b.Loop() {
-		tracker.say(id, h)
+		tracker.heartbeat(id, h)
 	}
 }

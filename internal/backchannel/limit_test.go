@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// dial opens a connection to the TLS port and shakes hands.
-func dial(t testing.TB, e *ear, trusted *root, own *tls.Certificate) *tls.Conn {
+// dial opens a connection to the TLS port and performs the handshake.
+func dial(t testing.TB, e *testListener, trusted *root, own *tls.Certificate) *tls.Conn {
 	t.Helper()
 	c, err := tryDial(e, trusted, own)
 	if err != nil {
@@ -37,10 +37,10 @@ func dial(t testing.TB, e *ear, trusted *root, own *tls.Certificate) *tls.Conn {
 
 func closeLater(t testing.TB, c io.Closer) {
 	t.Helper()
-	t.Cleanup(func() { _ = c.Close() }) // it may be closed already
+	t.Cleanup(func() { _ = c.Close() }) // the connection may be closed already
 }
 
-func tryDial(e *ear, trusted *root, own *tls.Certificate) (*tls.Conn, error) {
+func tryDial(e *testListener, trusted *root, own *tls.Certificate) (*tls.Conn, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(trusted.Certificate)
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: serverName}
@@ -179,7 +179,8 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// TestFlood checks that a runtime that sends as much as it can is limited, and that other runtimes are not affected.
+// TestFlood checks that a runtime that sends as many requests as it can is limited, and that other runtimes are not
+// affected.
 func TestFlood(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Rate: 20, Burst: 30} }, ca)
@@ -231,8 +232,8 @@ func TestFlood(t *testing.T) {
 	running.Wait()
 	slices.Sort(took)
 	most := 30 + 20*time.Since(begin).Seconds() + 1
-	if n := answers[200].Load(); float64(n) > most || len(e.heardEvents("kyma-flood")) != int(n) {
-		t.Errorf("%d events were taken, and %d delivered, want at most %.0f", n, len(e.heardEvents("kyma-flood")), most)
+	if n := answers[200].Load(); float64(n) > most || len(e.deliveredEvents("kyma-flood")) != int(n) {
+		t.Errorf("%d events were taken, and %d delivered, want at most %.0f", n, len(e.deliveredEvents("kyma-flood")), most)
 	}
 	t.Logf("flood: %d taken, %d held back; logMu: median %v, most %v", answers[200].Load(),
 		answers[429].Load(), took[10], took[19])
@@ -318,7 +319,7 @@ func TestConnections(t *testing.T) {
 		defer e.connLimiter.mu.Unlock()
 		return e.connLimiter.open
 	}
-	for range 20 { // they say nothing, and hold on
+	for range 20 { // clients that send nothing and keep their connections open
 		c, err := net.Dial("tcp", e.ServingAddress())
 		if err != nil {
 			t.Fatal(err)
@@ -370,7 +371,7 @@ func TestConnections(t *testing.T) {
 func BenchmarkHeartbeat(b *testing.B) {
 	ca := newRoot(b, "ca")
 	var names []string
-	for i := range 20000 { // one each, because of the limit
+	for i := range 20000 { // one heartbeat for each runtime, because each runtime has a rate limit
 		names = append(names, fmt.Sprint(i))
 	}
 	e := listen(b, func(o *Options) { o.Limits = Limits{Rate: 1e9} }, ca)
@@ -395,7 +396,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// through makes a request come over a connection from an address.
+// through returns the request as if it had arrived on a connection from the address.
 func (l *Listener) through(r *http.Request, from string) *http.Request {
 	c := &conn{connLimiter: l.connLimiter, remote: netip.MustParseAddr(from)}
 	return r.WithContext(context.WithValue(r.Context(), connKey{}, c))

@@ -28,8 +28,8 @@
 //
 // # What it does not do
 //
-// The package issues no certificates (package authority does), knows no Kymas (Lookup does), and stores nothing: after
-// a restart, no runtime is known until its first heartbeat.
+// The package issues no certificates (package authority does), does not look up Kymas (Lookup does), and stores
+// nothing: after a restart, no runtime is known until its first heartbeat.
 package backchannel
 
 import (

@@ -31,15 +31,15 @@ const (
 	waitTimeout = 10 * time.Second
 )
 
-// ear is a listener of a test, with its notifications.
-type ear struct {
+// testListener is a running Listener of a test, with records of the calls of its callbacks.
+type testListener struct {
 	*Listener
 	plain string // where plain HTTP is served
 	stop  context.CancelFunc
 	done  chan error
 
 	mu      sync.Mutex
-	roots   []*x509.Certificate // guarded by mu, as are all that follow
+	roots   []*x509.Certificate // guarded by mu, like the following fields
 	fleet   map[string]Runtime  // by common name
 	uids    map[string]string   // by common name
 	events  map[string][]protocol.Event
@@ -48,9 +48,9 @@ type ear struct {
 }
 
 // listen starts a listener that trusts the roots. Options may be changed before that.
-func listen(t testing.TB, change func(*Options), roots ...*root) *ear {
+func listen(t testing.TB, change func(*Options), roots ...*root) *testListener {
 	t.Helper()
-	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{},
+	e := &testListener{fleet: map[string]Runtime{}, uids: map[string]string{},
 		events: map[string][]protocol.Event{}, done: make(chan error, 1)}
 	for _, r := range roots {
 		e.roots = append(e.roots, r.Certificate)
@@ -101,13 +101,13 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func locked[T any](e *ear, f func() T) T {
+func locked[T any](e *testListener, f func() T) T {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return f()
 }
 
-func (e *ear) lookup(id protocol.Identity) (Runtime, error) {
+func (e *testListener) lookup(id protocol.Identity) (Runtime, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	rt, ok := e.fleet[id.CommonName]
@@ -121,7 +121,7 @@ func (e *ear) lookup(id protocol.Identity) (Runtime, error) {
 }
 
 // add adds runtimes, each with the Kyma kyma-<name> that has the UID uid-<name>.
-func (e *ear) add(names ...string) {
+func (e *testListener) add(names ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, name := range names {
@@ -129,15 +129,15 @@ func (e *ear) add(names ...string) {
 	}
 }
 
-func (e *ear) heardEvents(kyma string) []protocol.Event {
+func (e *testListener) deliveredEvents(kyma string) []protocol.Event {
 	return locked(e, func() []protocol.Event { return slices.Clone(e.events[kyma]) })
 }
 
-func (e *ear) notifiedMissed() []string {
+func (e *testListener) notifiedMissed() []string {
 	return locked(e, func() []string { return slices.Clone(e.missed) })
 }
 
-func (e *ear) notifiedChanged() []string {
+func (e *testListener) notifiedChanged() []string {
 	return locked(e, func() []string { return slices.Clone(e.changed) })
 }
 
@@ -159,7 +159,7 @@ func client(t testing.TB, trusted *root, own *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-// reply is an answer.
+// reply is an HTTP response.
 type reply struct {
 	status int
 	body   string
@@ -167,7 +167,7 @@ type reply struct {
 	close  bool
 }
 
-// call sends a request and returns the answer. headers are pairs.
+// call sends a request and returns the response. headers are alternately names and values.
 func call(t testing.TB, c *http.Client, method, url, body string, headers ...string) reply {
 	t.Helper()
 	r, err := attempt(t.Context(), c, method, url, body, headers...)
@@ -194,9 +194,9 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 	return reply{res.StatusCode, string(text), res.Header, res.Close}, err
 }
 
-func (e *ear) url(path string) string { return "https://" + e.ServingAddress() + path }
+func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
 
-// eventually waits until something holds.
+// eventually waits until holds returns true.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -494,7 +494,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			before := len(e.heardEvents("kyma-a")) + len(e.heardEvents("kyma-c"))
+			before := len(e.deliveredEvents("kyma-a")) + len(e.deliveredEvents("kyma-c"))
 			got := call(t, client(t, ca, c.own), c.method, e.url(c.path), c.body)
 			if got.status != c.want || got.close != c.closes {
 				t.Errorf("%s: got %d (close %t) %q, want %d (close %t)", c.reason, got.status, got.close,
@@ -506,19 +506,19 @@ func TestAnswers(t *testing.T) {
 			if got.header.Get(protocol.HeaderInstance) != e.instance {
 				t.Errorf("%s: the answer does not say which process answers", c.reason)
 			}
-			delivered := len(e.heardEvents("kyma-a"))+len(e.heardEvents("kyma-c")) > before
+			delivered := len(e.deliveredEvents("kyma-a"))+len(e.deliveredEvents("kyma-c")) > before
 			if want := c.want == 200 && c.path == eventPath; delivered != want {
 				t.Errorf("%s: delivered is %t, want %t", c.reason, delivered, want)
 			}
 		})
 	}
-	if other := e.heardEvents("kyma-b"); len(other) > 0 {
+	if other := e.deliveredEvents("kyma-b"); len(other) > 0 {
 		t.Errorf("an event came for a runtime that said nothing: %v", other)
 	}
 }
 
-// TestRecordedEvent posts events of the agent of the Kyma project, which opens a connection for each event, and reports
-// nothing but changes.
+// TestRecordedEvent posts recorded events of the Kyma project's agent. That agent opens a connection for each event,
+// and sends no heartbeats.
 func TestRecordedEvent(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
@@ -533,7 +533,7 @@ func TestRecordedEvent(t *testing.T) {
 	var want protocol.Event
 	want.Watched = protocol.Name{Namespace: "kyma-system", Name: "default"}
 	want.WatchedGVK.Group, want.WatchedGVK.Version, want.WatchedGVK.Kind = "operator.kyma-project.io", "v1beta2", "Kyma"
-	if diff := cmp.Diff([]protocol.Event{want, want, want}, e.heardEvents("kyma-a")); diff != "" {
+	if diff := cmp.Diff([]protocol.Event{want, want, want}, e.deliveredEvents("kyma-a")); diff != "" {
 		t.Errorf("delivered (-want +got):\n%s", diff)
 	}
 	if _, heard := e.State("kyma-a"); heard {
@@ -559,10 +559,10 @@ func TestIdentityDecides(t *testing.T) {
 		headerForwarded, "x"); got.status != 200 {
 		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
 	}
-	if n := len(e.heardEvents("kyma-a")); n != 1 {
+	if n := len(e.deliveredEvents("kyma-a")); n != 1 {
 		t.Errorf("%d events for a, want 1", n)
 	}
-	if _, heard := e.State("kyma-b"); heard || len(e.heardEvents("kyma-b")) > 0 {
+	if _, heard := e.State("kyma-b"); heard || len(e.deliveredEvents("kyma-b")) > 0 {
 		t.Error("something was heard of b, which said nothing")
 	}
 }
@@ -640,7 +640,7 @@ func TestForwardedAddress(t *testing.T) {
 	below := middle.issue(t, certRequest{name: "a"})
 	cases := map[string]struct {
 		reason string
-		of     *ear
+		of     *testListener
 		header string
 		want   int
 	}{
@@ -672,13 +672,13 @@ func TestForwardedAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
-			before := len(c.of.heardEvents("kyma-a"))
+			before := len(c.of.deliveredEvents("kyma-a"))
 			got := call(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "POST", c.of.plain+eventPath,
 				recorded, clientcert.Header, c.header)
 			if got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
-			if delivered := len(c.of.heardEvents("kyma-a")) > before; delivered != (c.want == 200) {
+			if delivered := len(c.of.deliveredEvents("kyma-a")) > before; delivered != (c.want == 200) {
 				t.Errorf("%s: delivered is %t", c.reason, delivered)
 			}
 		})
@@ -695,7 +695,7 @@ func TestPeers(t *testing.T) {
 		own    certRequest
 		header string
 		want   int
-		kyma   string // that gets the event
+		kyma   string // the Kyma that receives the event
 	}{
 		"Peer": {
 			reason: "is accepted",
@@ -734,12 +734,12 @@ func TestPeers(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			before := len(e.heardEvents(c.kyma))
+			before := len(e.deliveredEvents(c.kyma))
 			if got := call(t, client(t, ca, ca.issue(t, c.own)), "POST", e.url(eventPath), recorded, clientcert.Header,
 				c.header); got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
-			if c.kyma != "" && len(e.heardEvents(c.kyma)) != before+1 {
+			if c.kyma != "" && len(e.deliveredEvents(c.kyma)) != before+1 {
 				t.Errorf("%s: the event did not come for %s", c.reason, c.kyma)
 			}
 		})
@@ -825,7 +825,7 @@ func TestDrain(t *testing.T) {
 	if got := <-status; got != 200 {
 		t.Errorf("got %d, want 200", got)
 	}
-	if n := len(e.heardEvents("kyma-a")); n != 2 {
+	if n := len(e.deliveredEvents("kyma-a")); n != 2 {
 		t.Errorf("%d events, want 2", n)
 	}
 }

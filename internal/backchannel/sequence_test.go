@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-func TestLedger(t *testing.T) {
+func TestSequenceLog(t *testing.T) {
 	type step struct {
 		see    []uint64 // events, in this order
-		settle uint64   // then a heartbeat that says this
+		settle uint64   // then a heartbeat that acknowledges this number
 		missed bool
 	}
 	cases := map[string]struct {
@@ -65,9 +65,9 @@ func everySecond(n int) []uint64 {
 	return list
 }
 
-// TestLedgerModel compares with a set of numbers: while there are few holes both say the same, with many the sequence
-// misses no hole.
-func TestLedgerModel(t *testing.T) {
+// TestSequenceLogModel compares sequenceLog with a set of numbers. With few gaps, both have the same result. With many
+// gaps, sequenceLog still reports every missing number.
+func TestSequenceLogModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var l sequenceLog

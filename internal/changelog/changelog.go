@@ -89,7 +89,8 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 
 // CatchUp adds the last change of a module's Manifest to the changes of the module, if that change is complete and is
 // missing there: it began and ended while the manager was not running, or it began before the status of the Kyma was
-// saved. If it is there but has not ended, it ends: the next version may be ordered before its end was seen.
+// saved. If it is there but has not ended, CatchUp ends it: the next version may have been ordered before a reconcile
+// of the Kyma observed its end.
 func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) []v1beta2.ModuleChange {
 	if ofManifest == nil || ofManifest.Started.IsZero() || ofManifest.Ended.IsZero() {
 		return changes

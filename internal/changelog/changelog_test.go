@@ -28,7 +28,8 @@ func change(version, from string, started, ended int, outcome v1beta2.State, rea
 	return c
 }
 
-// TestNext checks that a change begins and ends once, and that nothing new changes nothing.
+// TestNext checks that a change begins and ends once, and that an observation without news leaves the changes as they
+// are.
 func TestNext(t *testing.T) {
 	installed := func(version string, state v1beta2.State, reason string) Observation {
 		return Observation{Version: version, Installed: version, IsInstalled: true, State: state, Reason: reason}
@@ -139,7 +140,7 @@ func TestNextKeepsTen(t *testing.T) {
 	}
 }
 
-// TestEvents follows a module through its life: each change of the status has its event once.
+// TestEvents follows a module from its installation to its removal. Each change of the status causes one event.
 func TestEvents(t *testing.T) {
 	first := change("1.0.0", "", 1, 2, v1beta2.StateReady, "")
 	open := change("2.0.0", "1.0.0", 3, 0, "", "")
@@ -222,7 +223,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfStep: the next version is ordered in the reconcile that finds the one before Ready.
+// TestEventsOfStep: the reconcile that finds a version Ready also orders the next version.
 func TestEventsOfStep(t *testing.T) {
 	entry := func(all ...v1beta2.ModuleChange) []v1beta2.ModuleStatus {
 		return []v1beta2.ModuleStatus{{Name: "sample", History: all}}
@@ -234,7 +235,7 @@ func TestEventsOfStep(t *testing.T) {
 	}
 }
 
-// TestReachabilityEvents checks that an outage is two events.
+// TestReachabilityEvents checks that an outage causes two events.
 func TestReachabilityEvents(t *testing.T) {
 	status := func(ok metav1.ConditionStatus, reason string) *v1beta2.KymaStatus {
 		return &v1beta2.KymaStatus{Conditions: []metav1.Condition{
@@ -278,7 +279,7 @@ func text(all []Event) string {
 	return s
 }
 
-// TestCredentialEvents checks that each problem of a credential is one event.
+// TestCredentialEvents checks that each problem of a credential causes one event.
 func TestCredentialEvents(t *testing.T) {
 	status := func(reason string) *v1beta2.KymaStatus {
 		if reason == "" {

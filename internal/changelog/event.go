@@ -29,8 +29,8 @@ const (
 	maxNamed  = 10
 )
 
-// Fold returns the events with those of one reason about many modules replaced by one event. It has the number of the
-// modules, names of some, and the note of the first. The order of the reasons stays.
+// Fold replaces the events of one reason about more than foldAbove modules by one event. That event has the number of
+// the modules, some of their names, and the note of the first event. Fold keeps the order of the reasons.
 func Fold(all []Event) []Event {
 	type key struct{ kind, reason string }
 	names := map[key][]string{}
@@ -111,7 +111,7 @@ func ManifestEvent(module string, before, after *v1beta2.ManifestStatus) *Event 
 	return eventOf(module, before.LastChange, after.LastChange, after.LastOperation.Operation)
 }
 
-// Removed returns the event that a module is removed.
+// Removed returns the event about the removal of a module.
 func Removed(module string) *Event {
 	return &Event{Type: corev1.EventTypeNormal, Reason: v1beta2.EventRemoved, Module: module,
 		Note: fmt.Sprintf("module %s is removed", module)}

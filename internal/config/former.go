@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FormerFlag states what became of a flag of Kyma's lifecycle-manager.
+// FormerFlag describes a flag of Kyma's lifecycle-manager that was removed or has another meaning.
 type FormerFlag struct {
 	// Instead states what replaces a flag that does not exist any more. It is a clause without a full stop.
 	Instead string
-	// Changed states which other meaning a flag has that still exists. Exactly one of Instead and Changed is set.
+	// Changed states the new meaning of a flag that still exists. Exactly one of Instead and Changed is set.
 	Changed string
 }
 
@@ -108,8 +108,8 @@ func Load(f *pflag.FlagSet, p program, version *bool, args []string, out io.Writ
 	return false, p.Validate()
 }
 
-// parse parses the arguments of a program. It reports all unknown flags at once, each with what to do, instead of the
-// first one with all flags. ErrHelp of pflag is returned after the help was written to out.
+// parse parses the arguments of a program. It reports all unknown flags at once, each with an instruction. pflag itself
+// reports only the first unknown flag. ErrHelp of pflag is returned after the help was written to out.
 func parse(f *pflag.FlagSet, args []string, out io.Writer) error {
 	f.Init(f.Name(), pflag.ContinueOnError)
 	help := f.FlagUsages

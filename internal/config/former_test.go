@@ -42,7 +42,7 @@ func newFlags() *pflag.FlagSet {
 	return f
 }
 
-// TestFormerFlags checks that every flag of Kyma's lifecycle-manager exists or is listed with what replaces it, in
+// TestFormerFlags checks that every flag of Kyma's lifecycle-manager exists, or is listed with its replacement in
 // FormerFlags and in the guide.
 func TestFormerFlags(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/guide/migration.md")

@@ -624,8 +624,8 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 	return ""
 }
 
-// TestHostileObjects converts objects that are made to cost memory or stack, in reviews as large as allowed. Each gets
-// a valid answer, and the conversion keeps nothing.
+// TestHostileObjects converts objects that are made to cost memory or stack, in reviews as large as allowed. Each
+// review gets a valid response, and the conversion keeps no memory.
 func TestHostileObjects(t *testing.T) {
 	const conversion = `"annotations":{"operator.kyma-project.io/conversion":`
 	object := func(metadata, spec string) string {

@@ -90,8 +90,8 @@ func TestDeclaredRef(t *testing.T) {
 	}
 }
 
-// TestFindOfModuleAdopted: a CRD that stays when the module is removed is not looked at. Without a Runtime, any request
-// would fail.
+// TestFindOfModuleAdopted: no custom resources are listed for a CRD that is kept when the module is removed. Without a
+// Runtime, any request would fail.
 func TestFindOfModuleAdopted(t *testing.T) {
 	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 		Name: "things.example.com", Adopted: true}

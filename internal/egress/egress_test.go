@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names starts a DNS server. It answers the n-th question for IPv4 addresses with the n-th address, and the last one
-// from then on.
+// names starts a DNS server. It answers the n-th query for IPv4 addresses with the n-th address, and later queries with
+// the last address.
 func names(t *testing.T, addresses ...string) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -92,8 +92,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestRebinding checks that the address is checked that is dialled: a name that first has another address is refused
-// when it has the address of the machine itself.
+// TestRebinding checks that the dialled address is checked: a name that first resolves to another address is refused
+// when it resolves to an address of the machine itself.
 func TestRebinding(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))

@@ -10,14 +10,14 @@
 // occur within six minutes. It then drops the note of the second event. Therefore Recorder adds a hash of the note to
 // the action. So events with the same note are merged and counted, and an event with another note is recorded.
 //
-// What a runtime contains decides how many events there are. Therefore the objects of each runtime, its Kyma and its
-// Manifests, get at most [Burst] events at once, and then one per [Interval]. Further events are dropped and counted in
-// the metric lifecycle_mgr_events_dropped_total: the status of the objects shows the same. Notes are clipped, because
-// an API server refuses an event whose note has more than 1,024 bytes.
+// The content of a runtime could cause any number of events. Therefore at most [Burst] events at once, and then one per
+// [Interval], are recorded about the objects of a runtime, which are its Kyma and its Manifests. Further events are
+// dropped and counted in the metric lifecycle_mgr_events_dropped_total: the status of the objects has the same
+// information. Notes are clipped, because an API server refuses an event whose note has more than 1,024 bytes.
 //
-// Each recorded event is a line of the log, too: what was installed, upgraded and removed, and what failed. An event of
-// a module is recorded on its Kyma and on its Manifest; only that of the Kyma is logged. A warning that is repeated
-// within [RepeatInterval] is not logged again; the next line has the number of these in the attribute "repeated".
+// Each recorded event is also logged. An event of a module is recorded on its Kyma and on its Manifest; only the event
+// of the Kyma is logged. A warning that is repeated within [RepeatInterval] is not logged again; the next line has the
+// number of repetitions in the attribute "repeated".
 //
 // # What it does not do
 //
@@ -45,9 +45,9 @@ import (
 )
 
 const (
-	// Burst is the number of events that the objects of one runtime may get at once.
+	// Burst is the number of events that may be recorded at once about the objects of one runtime.
 	Burst = 100
-	// Interval is the time after which a runtime that has used its burst may get another event.
+	// Interval is the time after which another event is recorded about a runtime that has used its burst.
 	Interval = 10 * time.Second
 	// RepeatInterval is the time for which the same warning about an object is logged once.
 	RepeatInterval = 5 * time.Minute
@@ -91,7 +91,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 	}
 }
 
-// logEvent logs an event. A warning that is repeated is logged once in a while, with the number of repetitions.
+// logEvent logs an event. A repeated warning is logged at most once per RepeatInterval, with the number of repetitions.
 func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
 	object := kindOf(o) + " " + o.GetName()
 	about := []any{"runtime", runtimeOf(o), "reason", reason, "object", object}

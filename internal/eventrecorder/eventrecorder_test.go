@@ -55,7 +55,8 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// TestFlood checks that one runtime uses up only its own events, whichever of its objects they are about.
+// TestFlood checks that a runtime with too many events uses up only its own limit, whichever of its objects the events
+// are about.
 func TestFlood(t *testing.T) {
 	under := &recorded{notes: map[string][]string{}}
 	r := New(under, logr.Discard())
@@ -116,8 +117,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestRepeated: a warning that is repeated is one line, and the next line has their number. What happens, and is no
-// warning, is logged each time.
+// TestRepeated: a repeated warning is logged once, and the next line has the number of repetitions. A normal event is
+// logged each time.
 func TestRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string

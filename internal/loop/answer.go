@@ -108,7 +108,7 @@ type parts struct {
 
 // add records the kinds of err and of all errors that err wraps.
 func (p *parts) add(err error) {
-	if a, ok := err.(*answer); ok { //nolint:errorlint // each part is looked at by itself
+	if a, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		p.answered = true
 		switch a.kind {
 		case later:
@@ -140,7 +140,7 @@ func (p *parts) add(err error) {
 
 // unwrap returns the errors that err wraps directly.
 func unwrap(err error) []error {
-	switch e := err.(type) { //nolint:errorlint // each part is looked at by itself
+	switch e := err.(type) { //nolint:errorlint // each part is checked separately
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
 			return []error{inner}
@@ -178,7 +178,7 @@ func visible(err error) error {
 // visibleText returns the text of err without answers and terminal marks. changed reports whether err contains any of
 // these.
 func visibleText(err error) (text string, changed bool) {
-	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is looked at by itself
+	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true
 	}
 	wrapped := unwrap(err)

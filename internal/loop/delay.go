@@ -6,8 +6,8 @@ import (
 )
 
 // PollDelay returns the delay before the next check for a change that has not happened since the given time. The delay
-// is a quarter of the time already waited, at least 200 ms and at most 30 s. So a fast change is noticed soon. A change
-// that takes an hour costs two checks a minute. No counter of checks is needed.
+// is a quarter of the time already waited, at least 200 ms and at most 30 s. So a fast change is detected soon. A
+// change that takes an hour costs two checks a minute. No counter of checks is needed.
 //
 // A zero since means now. If a clock was set back, since may be in the future. A future time is replaced by the time at
 // the same distance in the past. Otherwise there would be five checks a second until that time.

@@ -113,7 +113,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStopped: errors of a manager that stops are no failures, but those of a deadline are.
+// TestStopped: an error of a reconcile that is cancelled because the manager stops is not a failure. An error because
+// of a deadline is a failure.
 func TestStopped(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
@@ -156,8 +157,8 @@ func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	}
 }
 
-// TestBeforeSave checks that fields that follow from the rest of the status are saved with it, but are no reason for a
-// patch.
+// TestBeforeSave checks that fields that are derived from the rest of the status are saved with it, and that a change
+// of only such fields causes no patch.
 func TestBeforeSave(t *testing.T) {
 	b := newBench(t)
 	state := v1beta2.State("")

@@ -17,8 +17,8 @@ import (
 )
 
 // reportRefused writes into the condition Ready of the object why the API server refuses the status, so that the object
-// does not show the status before as if it were the present one. The patch contains nothing of the refused status. With
-// any other error, and if the object shows the refusal already, it sends nothing.
+// does not show the previous status as if it were current. The patch contains no part of the refused status.
+// reportRefused sends nothing after any other error, and if the object already shows the refusal.
 func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 	before := conditionsOf(r.saved)
 	if !isRefusal(refusal) || before == nil {

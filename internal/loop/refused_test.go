@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRefusedStatus checks that an object whose status the API server refuses shows this, once, and recovers.
+// TestRefusedStatus checks that the refusal of a status is written once into the condition Ready, and is removed when a
+// later status is accepted.
 func TestRefusedStatus(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Kyma"}, "a", nil)
 	invalid.ErrStatus.Message = "\x1b[31mstatus.modules: Too many\nsecond line " + strings.Repeat("x", 10_000)

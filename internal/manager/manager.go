@@ -108,7 +108,7 @@ type foundation struct {
 	keeper  *shard.Keeper // nil if only the leader reconciles
 	queues  kymaQueues
 	events  *eventrecorder.Recorder
-	saves   *budget.Budget // of status writes for each runtime
+	saves   *budget.Budget // limits the status writes for each runtime
 	// controlPlaneID identifies the control plane in the records of the owners of runtimes
 	controlPlaneID string
 }

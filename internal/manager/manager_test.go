@@ -40,7 +40,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// startDiscovery starts an API server that answers only which kinds it serves: all of the manager's scheme.
+// startDiscovery starts an API server that responds only to discovery requests. It serves all kinds of the manager's
+// scheme.
 func startDiscovery(t *testing.T) *rest.Config {
 	t.Helper()
 	kinds, err := newScheme()
@@ -100,7 +101,7 @@ func startDiscovery(t *testing.T) *rest.Config {
 	return &rest.Config{Host: server.URL}
 }
 
-// newConfig returns a configuration that is valid, with no server but those that the parts start later.
+// newConfig returns a valid configuration in which only parts that are started later open ports.
 func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 	t.Helper()
 	c := config.NewManager()

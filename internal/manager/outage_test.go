@@ -153,7 +153,7 @@ func TestOutageOfHours(t *testing.T) {
 	})
 }
 
-// send makes a request and drops the answer.
+// send sends a request and discards the response.
 func send(over http.RoundTripper, r *http.Request) error {
 	resp, err := over.RoundTrip(r)
 	if err == nil {

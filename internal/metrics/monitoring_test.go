@@ -71,8 +71,8 @@ func (d *described) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// known returns the labels of every metric by name.
-func known() map[string][]string {
+// knownLabels returns the labels of every metric by name.
+func knownLabels() map[string][]string {
 	d := &described{labels: map[string][]string{}}
 	Register(d, Sources{})
 	maps.Copy(d.labels, libraryMetrics)
@@ -95,9 +95,9 @@ var (
 var vocabulary = strings.Fields(
 	`sum max min count topk rate increase histogram_quantile absent time vector sort_desc max_over_time min_over_time changes and or unless offset bool`)
 
-// wrong returns the problems of a PromQL expression: unknown metrics and labels, unknown words, and unbalanced
+// promQLProblems returns the problems of a PromQL expression: unknown metrics and labels, unknown words, and unbalanced
 // parentheses. It is not a full parser: it parses only the names in the expression.
-func wrong(expr string, metrics map[string][]string) (problems []string, labels []string) {
+func promQLProblems(expr string, metrics map[string][]string) (problems []string, labels []string) {
 	rest := ranges.ReplaceAllString(texts.ReplaceAllString(expr, `""`), "")
 	if strings.Count(rest, "(") != strings.Count(rest, ")") || strings.Count(rest, "{") != strings.Count(rest, "}") {
 		problems = append(problems, "parentheses without their other half")
@@ -132,7 +132,7 @@ func wrong(expr string, metrics map[string][]string) (problems []string, labels 
 	return problems, append(labels, here...)
 }
 
-func TestWrong(t *testing.T) {
+func TestPromQLProblems(t *testing.T) {
 	cases := map[string]struct {
 		reason, expr, want string
 	}{
@@ -153,7 +153,7 @@ func TestWrong(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			problems, _ := wrong(c.expr, known())
+			problems, _ := promQLProblems(c.expr, knownLabels())
 			if got := strings.Join(problems, "; "); got != c.want {
 				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 			}
@@ -182,7 +182,7 @@ func TestDashboards(t *testing.T) {
 	if err != nil || len(files) != 4 {
 		t.Fatalf("found %q, %v", files, err)
 	}
-	metrics, shown := known(), ""
+	metrics, shown := knownLabels(), ""
 	for _, file := range files {
 		var b board
 		data, err := os.ReadFile(file)
@@ -211,7 +211,7 @@ func TestDashboards(t *testing.T) {
 			}
 			for _, target := range p.Targets {
 				shown += target.Expr + "\n"
-				problems, _ := wrong(target.Expr, metrics)
+				problems, _ := promQLProblems(target.Expr, metrics)
 				for _, problem := range problems {
 					t.Errorf("%s: panel %q: %s\n%s", file, p.Title, problem, target.Expr)
 				}
@@ -258,11 +258,11 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics, n := known(), 0
+	metrics, n := knownLabels(), 0
 	for _, g := range r.Spec.Groups {
 		for _, a := range g.Rules {
 			n++
-			problems, labels := wrong(a.Expr, metrics)
+			problems, labels := promQLProblems(a.Expr, metrics)
 			for _, problem := range problems {
 				t.Errorf("alert %s: %s", a.Alert, problem)
 			}

@@ -15,7 +15,7 @@ import (
 type States struct {
 	required int
 	// descs has a description for each set of optional labels that are present: bit n is for the optional label n. Only
-	// the last one, with all labels, is registered; others differ in nothing else.
+	// the last description, with all labels, is registered; the others differ only in their optional labels.
 	descs []*prometheus.Desc
 
 	mu     sync.Mutex

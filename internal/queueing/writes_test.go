@@ -12,7 +12,7 @@ import (
 // Limits of the tests: always, and while a runtime is urgent.
 const limitAlways, limitWhileUrgent = 16, 2
 
-// slowServer answers each request after a second and counts how many were under way at the same time.
+// slowServer answers each request after a second and records the maximum number of concurrent requests.
 type slowServer struct {
 	mu            sync.Mutex
 	underWay, max int
@@ -32,7 +32,7 @@ func (s *slowServer) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Body: http.NoBody}, nil
 }
 
-// send makes a request and drops the answer.
+// send sends a request and discards the response.
 func send(over http.RoundTripper, r *http.Request) error {
 	resp, err := over.RoundTrip(r)
 	if err == nil {

@@ -45,7 +45,7 @@ type keyPair struct {
 	pem     string
 }
 
-// keyPairs makes one keyPair of each kind, once: RSA keys take a moment.
+// keyPairs creates one keyPair of each kind, only once because generating RSA keys is slow.
 var keyPairs = sync.OnceValue(func() map[string]keyPair {
 	made := map[string]keyPair{}
 	add := func(name string, private crypto.Signer, err error) {
@@ -76,7 +76,7 @@ func indented(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// policyText writes a policy in which all that has no rule of its own is in a mode, with some of the keyPairs as keys.
+// policyText returns a policy whose default rule has the mode, and the named keyPairs as keys.
 func policyText(mode trust.Mode, names ...string) string {
 	var b strings.Builder
 	b.WriteString("keys:\n")

@@ -41,7 +41,7 @@ type server struct {
 
 	mu       sync.Mutex
 	requests []string
-	fault    func(http.ResponseWriter, *http.Request) bool // answers itself, or reports false
+	fault    func(http.ResponseWriter, *http.Request) bool // writes the response, or returns false
 	conns    int
 }
 
@@ -439,7 +439,7 @@ func TestRequests(t *testing.T) {
 	for _, request := range got {
 		count[strings.Split(strings.Split(request, "/v2/")[1], "@")[0]]++
 	}
-	// Signing in, manifest, config and descriptor; then signing in and the blob, for two layers.
+	// The requests are sign-in, manifest, config and descriptor; then sign-in and blob for each of the two layers.
 	if len(got) != 8 || count[""] != 3 {
 		t.Errorf("100 callers cost %d requests, want 8: %v", len(got), got)
 	}
@@ -631,8 +631,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPlainHTTP holds that http:// is honoured for a host that is not local, for descriptor and layers, and that TLS is
-// not tried.
+// TestPlainHTTP checks that a host with the prefix http:// gets only requests without TLS, also if it is not local.
 func TestPlainHTTP(t *testing.T) {
 	s := newServer(t)
 	var schemes []string
@@ -686,7 +685,7 @@ func TestFallbackRepository(t *testing.T) {
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "layer" {
 		t.Errorf("got %q, %v", data, err)
 	}
-	// Some registries forbid what does not exist.
+	// Some registries respond with 403 if a repository does not exist.
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		hidden := strings.Contains(r.URL.Path, "component-descriptors")
 		if hidden {
@@ -821,7 +820,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestReplacedComponent: other content under the same version is noticed after componentCachePeriod, or by a retry.
+// TestReplacedComponent: other content under the same version is detected after componentCachePeriod, or by a retry.
 // While the registry does not respond, the earlier content is used.
 func TestReplacedComponent(t *testing.T) {
 	s := newServer(t)
@@ -1179,7 +1178,7 @@ func TestContent(t *testing.T) {
 	first := ""
 	for _, tc := range []struct {
 		reason, descriptor string
-		want               bool // the same as the first
+		want               bool // whether the digest equals the first digest
 	}{
 		{"the first", descriptorV2 + chart, true},
 		{"a label", strings.Replace(descriptorV2, "  version: 1.0.0",
@@ -1211,7 +1210,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestCacheIsVerified changes cached bytes, as a bug elsewhere might.
+// TestCacheIsVerified changes cached bytes, as a bug in another package might do.
 func TestCacheIsVerified(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: "http://" + s.host()})
@@ -1316,7 +1315,8 @@ func (brokenKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return nil, errors.New("the Secret has no key .dockerconfigjson\nsecond line")
 }
 
-// TestRedirect follows a registry to its blob storage, without its credentials, and not to every place.
+// TestRedirect checks that redirects of a registry to its blob storage are followed without the credentials of the
+// registry, and that redirects to forbidden addresses are refused.
 func TestRedirect(t *testing.T) {
 	data := []byte("stored elsewhere")
 	var seen http.Header

@@ -188,7 +188,8 @@ func simpleSigning(kind, digest string) string {
 		`"},"type":"` + kind + `"},"optional":null}`
 }
 
-// signTag adds signatures as cosign does until version 2. stored is what the registry holds of the payload.
+// signTag adds signatures as cosign did until version 2. stored is the payload that the registry stores, which may
+// differ from the signed payload.
 func (g *signing) signTag(repo, digest string, by []string, payload, stored string) {
 	g.Helper()
 	var layers []v1.Descriptor
@@ -202,7 +203,7 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 	image(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
 }
 
-// cosignTag is a valid signature of the component version.
+// cosignTag adds valid signatures of the component version.
 func (g *signing) cosignTag(by ...string) {
 	g.Helper()
 	payload := simpleSigning("cosign container image signature", g.digest)
@@ -228,8 +229,8 @@ func (g *signing) bundle(by, text, material string) []byte {
 
 const publicKey = `{"publicKey":{"hint":"x"}}`
 
-// refer stores an artefact that refers to the component version; with a list, as clients keep one where the registry
-// keeps none.
+// refer stores an artefact that refers to the component version. If list is true, it also stores a list of referrers,
+// as clients do if the registry does not support the referrers API.
 func (g *signing) refer(bundle []byte, list bool, annotations map[string]string) {
 	g.Helper()
 	layer := layerOfBytes(g.T, g.s, g.repo, bundle, "")
@@ -346,15 +347,15 @@ func TestSignatures(t *testing.T) {
 		}, want: trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}},
 		"OCMForm": {reason: "what cannot be understood is not valid", keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-			g.inSignature("jsonNormalisation/v2", "jsonNormalisation/v9")
+			g.replaceInSignatures("jsonNormalisation/v2", "jsonNormalisation/v9")
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "v9"},
 		"OCMAlgorithm": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-			g.inSignature("RSASSA-PSS", "sigstore")
+			g.replaceInSignatures("RSASSA-PSS", "sigstore")
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: `"sigstore"`},
 		"OCMMediaType": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
-			g.inSignature(wantPssType, "application/vnd.ocm.signature.gpg")
+			g.replaceInSignatures(wantPssType, "application/vnd.ocm.signature.gpg")
 		}, want: trust.Signature{}, fails: ocm.SignatureInvalid, text: "gpg"},
 		"OCMTampered": {keys: []string{"rsa"}, sign: func(g *signing) {
 			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
@@ -557,8 +558,8 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// inSignature changes the signatures of the descriptor.
-func (g *signing) inSignature(old, changed string) {
+// replaceInSignatures replaces a text in the signatures of the descriptor.
+func (g *signing) replaceInSignatures(old, changed string) {
 	g.Helper()
 	g.changeText(func(text []byte) []byte {
 		before, after, _ := bytes.Cut(text, []byte("\nsignatures:"))
@@ -790,7 +791,8 @@ func TestVerifiedOnce(t *testing.T) {
 }
 
 // TestKeyRotation replaces the key of a policy in three steps: both keys are valid, the module is signed with the new
-// key, and the old key is removed. What only the old key has signed is refused after that, although it is in the cache.
+// key, and the old key is removed. Afterwards, an artefact with only a signature of the old key is refused, although it
+// is cached.
 func TestKeyRotation(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")

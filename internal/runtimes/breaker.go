@@ -81,14 +81,14 @@ func (e *Error) Reason() string { return e.Code }
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
-	ends    time.Time // when the credential expires; zero if it does not or this is not known
+	ends    time.Time // when the credential expires; zero if it never expires, or its expiry is not known
 	changed func()    // called without the lock when the breaker opens or closes, or its reason changes
 
 	mu         sync.Mutex
 	openReason *Error    // nil while it is closed
 	openSince  time.Time // when it opened
 	timer      *time.Timer
-	checks     []*time.Timer // probes that notice an expired or withdrawn credential
+	checks     []*time.Timer // probes that detect an expired or withdrawn credential
 	stopped    bool          // the connection was closed: no more probes are sent
 	base       string
 }

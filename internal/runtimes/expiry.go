@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// expiryDelay is the time between the end of a credential and the probe that notices it. The clock of the runtime may
-// be behind by this time.
+// expiryDelay is the time between the expiry of a credential and the probe that detects it. The clock of the runtime
+// may be behind by this time.
 const expiryDelay = 30 * time.Second
 
 // checkInterval is the interval of the reviews of a credential in a runtime whose agent reports all changes. Without
 // reviews, there might be no request to such a runtime for days.
 const checkInterval = time.Hour
 
-// checkCredential starts the checks that notice an expired or withdrawn credential even if nothing else is requested
-// from the runtime: a probe after the end of the credential, and a review in each interval. Without a review, only the
+// checkCredential starts the checks that detect an expired or withdrawn credential even if no other request is sent to
+// the runtime: a probe after the expiry of the credential, and a review in each interval. Without a review, only the
 // probe is sent. checkCredential must be called before the first request.
 func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
 	b.mu.Lock()
@@ -23,7 +23,7 @@ func (b *breaker) checkCredential(end time.Time, interval time.Duration, review 
 	if review != nil { // the first reviews of runtimes that are connected at the same time are spread over the interval
 		b.checks = append(b.checks, time.AfterFunc(rand.N(interval), func() { b.check(interval, review) }))
 	}
-	if end.After(time.Now()) { // otherwise the first request notices it
+	if end.After(time.Now()) { // otherwise the first request detects the expiry
 		b.checks = append(b.checks, time.AfterFunc(time.Until(end)+expiryDelay, func() { b.check(0, b.request) }))
 	}
 }

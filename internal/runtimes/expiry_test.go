@@ -25,7 +25,7 @@ func (r *refusing) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-// TestExpiredCredential: the end of a credential is noticed within a minute, without any request before.
+// TestExpiredCredential: the expiry of a credential is detected within a minute, even if no other request is sent.
 func TestExpiredCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(10 * time.Hour)
@@ -45,8 +45,8 @@ func TestExpiredCredential(t *testing.T) {
 	})
 }
 
-// TestWithdrawnCredential: a credential that is withdrawn is noticed within the interval, and costs one request in each
-// interval before.
+// TestWithdrawnCredential: the withdrawal of a credential is detected within one interval. The check costs one request
+// in each interval.
 func TestWithdrawnCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &refusing{after: time.Now().Add(10 * time.Hour)}

@@ -20,17 +20,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// The fuzz targets of this file are the ways in from a runtime, with the same limits as a connection of the Pool. The
-// text of an answer is start, n times repeated, and end, so that few bytes of a seed become a large answer. A target
-// fails if it allocates more memory than allocationLimit permits, so that no answer can be found that is cheap by the
-// count of package answer, and expensive when it is decoded.
+// The fuzz targets of this file decode responses of a runtime, with the same limits as a connection of the Pool. The
+// text of a response is start, then n times repeated, then end, so that a seed of few bytes results in a large
+// response. A target fails if it allocates more memory than allocationLimit permits. So the targets search for a
+// response that package answer counts as small, and that is expensive to decode.
 
 // fuzzMemory is answer.Options.Memory of the targets, in bytes.
 const fuzzMemory = 1 << 20
 
 // allocationLimit is the maximum number of bytes that a target may allocate for an answer: one MiB for the request, and
-// a multiple of what package answer counts, but not more than of its limit. The limit is the total of all allocations,
-// of which the garbage collector frees most before the answer is read.
+// a multiple of the memory that package answer counts for the text, which is at most fuzzMemory. The limit is the total
+// of all allocations, of which the garbage collector frees most before the answer is read.
 func allocationLimit(text []byte) uint64 {
 	values := 0
 	for _, c := range []byte("{[,") {
@@ -95,7 +95,7 @@ func newCluster(t *testing.T, text []byte) *apply.Cluster {
 	return c
 }
 
-// discovery answers requests for the kinds of the core group, and passes others on.
+// discovery responds to requests for the kinds of the core group, and passes other requests to next.
 type discovery struct{ next http.RoundTripper }
 
 func (d discovery) RoundTrip(r *http.Request) (*http.Response, error) {

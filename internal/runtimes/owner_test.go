@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOwnerGate checks that nobody but the verifier gets a connection before the owner of the runtime is verified, that
-// the verifier is asked once, and who is notified of its decision.
+// TestOwnerGate checks that only the verifier gets a connection before the owner of the runtime is verified, that the
+// verifier is asked once, and which subscribers are notified of its decision.
 func TestOwnerGate(t *testing.T) {
 	s := newServer(t)
 	access := secret("x", s.kubeconfig("first"))

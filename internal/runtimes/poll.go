@@ -39,7 +39,7 @@ func (p *Pool) IsWatched(kyma string) bool {
 	defer p.mu.Unlock()
 	e := p.entries[kyma]
 	if e != nil && e.runtime != nil && e.runtime.owner.refused != nil {
-		return false // an agent there, if any, is that of another owner
+		return false // an agent in the runtime, if there is one, belongs to another owner
 	}
 	return e == nil || e.agentConnected
 }

@@ -101,7 +101,7 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 
 // TestGetIfOpen checks that GetIfOpen does not make the first connection, and that it returns errors of the access
 // Secret.
-func TestPeek(t *testing.T) {
+func TestGetIfOpen(t *testing.T) {
 	s := newServer(t)
 	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
 	if rt, err := pool.GetIfOpen(t.Context(), "a"); err != nil || rt == nil {
@@ -333,7 +333,8 @@ func reasonOf(err error) string {
 
 func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 
-// TestProbeNow: a person who has mended a runtime need not wait for the next probe, which is a minute away.
+// TestProbeNow: probeNow sends a probe at once, so that a person who has repaired a runtime need not wait up to a
+// minute for the next probe.
 func TestProbeNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mended atomic.Bool
@@ -346,7 +347,7 @@ func TestProbeNow(t *testing.T) {
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})
-		b.probeNow() // a closed breaker sends none
+		b.probeNow() // a closed breaker sends no probe
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+"/api", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -362,7 +363,7 @@ func TestProbeNow(t *testing.T) {
 		if sent.Load() != before+1 || b.err() == nil {
 			t.Fatalf("%d probes at once, want 1; %v", sent.Load()-before, b.err())
 		}
-		time.Sleep(3 * time.Second) // the delay grows from its beginning again
+		time.Sleep(3 * time.Second) // the delay starts at its minimum again
 		synctest.Wait()
 		if sent.Load() < before+3 {
 			t.Errorf("%d probes in the 3 seconds after the retry, want at least 2 more", sent.Load()-before-1)
@@ -386,7 +387,7 @@ func TestProbeNow(t *testing.T) {
 	})
 }
 
-// TestHostileRuntime checks that the connections of the pool refuse what no API server sends.
+// TestHostileRuntime checks that the connections of the pool refuse responses that no API server sends.
 func TestHostileRuntime(t *testing.T) {
 	reached := false
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
@@ -431,7 +432,7 @@ func TestHostileRuntime(t *testing.T) {
 	}
 }
 
-// TestProbeWithoutConnection: there is nothing to probe; the next Get makes a connection.
+// TestProbeWithoutConnection: without a connection, Probe sends no request, and the next Get makes a connection.
 func TestProbeWithoutConnection(t *testing.T) {
 	pool, _ := newPool(t)
 	pool.Probe("nobody")

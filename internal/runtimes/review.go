@@ -13,7 +13,7 @@ import (
 // agent reports changes, it also reports changes of the objects that determine the rights of the credential: the
 // ServiceAccount of the token, ClusterRoles and ClusterRoleBindings. Such a change is followed by a review: one request
 // that returns all rights of the credential, or 401. RoleBindings and Roles are not watched; the review of each
-// interval notices their changes.
+// interval detects their changes.
 
 const (
 	// rightsDelay is the time between the change of a role or a binding and the review. After a change, an API server
@@ -46,7 +46,7 @@ type reviews struct {
 	breaker *breaker
 	changed func() // called without the lock when the rights differ from those of the review before
 
-	sending sync.Mutex // so that the last answer is the latest one
+	sending sync.Mutex // held while a review is sent, so that answers are recorded in the order of the reviews
 
 	mu      sync.Mutex    // guards the following fields
 	begun   bool          // the first review was answered
@@ -56,7 +56,7 @@ type reviews struct {
 	updated time.Time     // when early was increased
 	timer   *time.Timer   // nil unless a review is due
 	due     time.Time     // when the review of timer is sent
-	number  int           // of the last timer
+	number  int           // number of the last timer
 	stopped bool
 }
 

@@ -39,7 +39,7 @@ func newReviews(next *reviewed) (*reviews, *atomic.Int32) {
 	return &reviews{breaker: b, changed: func() { changes.Add(1) }}, changes
 }
 
-// TestReviews: changes soon after each other have one review, and only rights that differ are reported.
+// TestReviews: several changes within a short time cause one review, and only changed rights are reported.
 func TestReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -61,7 +61,7 @@ func TestReviews(t *testing.T) {
 		}
 		next.rule.Store(`["get"]`)
 		r.reviewAfter(rightsDelay)
-		r.reviewAfter(accountDelay) // the later one counts
+		r.reviewAfter(accountDelay) // the later review time counts
 		time.Sleep(rightsDelay + time.Second)
 		if next.requests.Load() != 2 {
 			t.Error("reviewed before an API server has the change")
@@ -80,7 +80,7 @@ func TestReviews(t *testing.T) {
 	})
 }
 
-// TestFirstReview: without an answer the first review is sent again, and an answer without rights counts.
+// TestFirstReview: the first review is repeated until it is answered. An answer without rights counts as an answer.
 func TestFirstReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -109,7 +109,7 @@ func TestFirstReview(t *testing.T) {
 	})
 }
 
-// TestReviewsAreBounded: however often bindings change, a runtime gets one review an hour, after six at once.
+// TestReviewsAreBounded: changes of bindings cause at most six reviews at once, and then one review an hour.
 func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &reviewed{}
@@ -139,7 +139,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestCredentialInterests: the agent is asked to watch only what the credential may watch.
+// TestCredentialInterests: the agent is asked to watch only objects that the credential may watch.
 func TestCredentialInterests(t *testing.T) {
 	cases := map[string]struct {
 		reason, verbs, account string

@@ -72,7 +72,7 @@ func (f *fleet) start(edit ...func(*Options)) *replica {
 	return r
 }
 
-// end lets a replica exit.
+// end shuts a replica down.
 func (f *fleet) end(i int) {
 	r := f.alive[i]
 	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
@@ -146,7 +146,7 @@ func TestOneReplica(t *testing.T) {
 		defer f.close()
 		f.start()
 		f.settle(time.Second)
-		synctest.Wait() // what is due now has been done
+		synctest.Wait() // all work that is due now is done
 		before := f.server.writes
 		f.watch(time.Minute)
 		synctest.Wait()
@@ -190,7 +190,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// seeds is how many random sequences of faults TestChaos tries.
+// seeds is the number of random sequences of faults that TestChaos tries.
 var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that TestChaos tries")
 
 // stable is the time in which all shards find their holders after the last fault, two Durations: the Lease of a dead
@@ -206,7 +206,8 @@ func TestChaos(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, seed)
 				defer f.close()
-				// its neighbours' clocks are a quarter faster: they wait 9 s, and it works for 8 s
+				// The clocks of the other replicas are a quarter faster: they wait 9 s, while this replica acts for at
+				// most 8 s.
 				quick := func(o *Options) {
 					o.Leases = &shortened{Leases: o.Leases}
 				}

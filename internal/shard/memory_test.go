@@ -104,7 +104,7 @@ func (s *server) holders() (holders [Count]string) {
 	return holders
 }
 
-// lastMove returns when the holder of a shard changed last.
+// lastMove returns the time at which the holder of any shard last changed.
 func (s *server) lastMove() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,9 +117,9 @@ type line struct {
 	random *rand.Rand // guarded by mu
 
 	mu    sync.Mutex
-	cut   bool          // nothing gets through: requests wait for their deadline, watches are silent
+	cut   bool          // no message gets through: requests wait for their deadline, watches receive no events
 	slow  time.Duration // at most, each way
-	lossy float64       // part of the answers that are lost
+	lossy float64       // fraction of the responses that are lost
 }
 
 // set changes the network.
@@ -149,7 +149,7 @@ func (l *line) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// back delays or loses an answer.
+// back delays or drops a response.
 func (l *line) back(ctx context.Context) error {
 	l.mu.Lock()
 	lost := l.lossy > 0 && l.random.Float64() < l.lossy
@@ -160,7 +160,7 @@ func (l *line) back(ctx context.Context) error {
 	return l.pass(ctx)
 }
 
-// request sends a request and gets the answer.
+// request sends a request and returns the response.
 func request[T any](ctx context.Context, l *line, do func() (T, error)) (T, error) {
 	var none T
 	if err := l.pass(ctx); err != nil {

@@ -37,7 +37,7 @@ func TestOfSpreads(t *testing.T) {
 	}
 }
 
-// held counts the shards of each replica.
+// countByReplica counts the shards of each replica.
 func countByReplica(holders [Count]string) map[string]int {
 	count := map[string]int{}
 	for _, h := range holders {

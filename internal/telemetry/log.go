@@ -184,8 +184,8 @@ type passed struct {
 // repeatInterval is the time for which the same error of a runtime is logged once.
 const repeatInterval = time.Minute
 
-// takeError reports whether a record about a problem may be passed on. Then repeated is the number of records that were
-// not. A problem without a text is always passed.
+// takeError reports whether a record about a problem may be passed on. If it may, repeated is the number of records
+// that were suppressed since the last passed one. A problem without a text is always passed.
 func (l *limit) takeError(p problem, now time.Time) (repeated int, pass bool) {
 	if p.text == 0 {
 		return 0, true

@@ -288,7 +288,7 @@ func TestErrorsNameTheRuntime(t *testing.T) {
 	}
 }
 
-// TestRepeatedErrors: the same error of a runtime is logged once in a minute, by whichever controller.
+// TestRepeatedErrors: the same error of a runtime is logged once in a minute, whichever controller logs it.
 func TestRepeatedErrors(t *testing.T) {
 	var out bytes.Buffer
 	h := LimitLogs(slog.NewJSONHandler(&out, nil), 0)

@@ -40,7 +40,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time
+	if err := flag.Set("test.parallel", "8"); err != nil { // the tests wait most of the time
 		panic(err)
 	}
 	os.Exit(func() int {
@@ -250,8 +250,8 @@ func eventually(t testing.TB, check func() string) {
 	}
 }
 
-// awaitEvents waits until each of the lines was received since the mark; a line is like "lifecycle-manager ConfigMap
-// a/b", with " deleted" or " began" behind it.
+// awaitEvents waits until each of the lines was received since the mark; a line has the form "lifecycle-manager
+// ConfigMap a/b", optionally followed by " deleted" or " began".
 func (w *world) awaitEvents(t testing.TB, mark int, lines ...string) {
 	t.Helper()
 	eventually(t, func() string {
@@ -282,11 +282,11 @@ func line(e received) string {
 	return text
 }
 
-// inForce waits until the agent reports that it uses the watch list.
-func (w *world) inForce(t testing.TB, list protocol.Watchlist) {
+// awaitWatchlist waits until the agent reports that it uses the watch list.
+func (w *world) awaitWatchlist(t testing.TB, list protocol.Watchlist) {
 	t.Helper()
 	eventually(t, func() string {
-		if b := w.beat(); b.Watchlist != list.Digest() {
+		if b := w.lastHeartbeat(); b.Watchlist != list.Digest() {
 			return fmt.Sprintf("the last heartbeat is %+v, and does not say %s", b, list.Digest())
 		}
 		return ""
@@ -324,7 +324,7 @@ func TestReports(t *testing.T) {
 	mark := api.Mark()
 	w.start(t)
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Deployment began")
-	w.inForce(t, list)
+	w.awaitWatchlist(t, list)
 
 	from := w.mark()
 	w.put(t, "before", "2", map[string]string{"team": "blue"})
@@ -358,7 +358,7 @@ func TestReports(t *testing.T) {
 	for _, e := range w.since(from, func(e received) bool { return e.WatchStarted && e.Resource != "secrets" }) {
 		t.Errorf("a watch that was there began again: %s", line(e))
 	}
-	eventually(t, func() string { // the audit has a watch when its answer has begun
+	eventually(t, func() string { // the audit log has a watch only after its response has begun
 		if got := w.requests(api, mark, "watch"); got["configmaps"] != 1 ||
 			got["deployments"] != 1 || got["secrets"] != 1 {
 			return fmt.Sprintf("watches: %v", got)
@@ -367,7 +367,7 @@ func TestReports(t *testing.T) {
 	})
 	w.write(t, `{"watches":[{"resource":"secrets"}]}`)
 	eventually(t, func() string {
-		if b := w.beat(); !strings.Contains(b.Problem, "version is missing") || b.Watchlist != list.Digest() {
+		if b := w.lastHeartbeat(); !strings.Contains(b.Problem, "version is missing") || b.Watchlist != list.Digest() {
 			return fmt.Sprintf("a bad list: %+v", b)
 		}
 		return ""
@@ -380,7 +380,7 @@ func TestReports(t *testing.T) {
 	w.awaitEvents(t, from, "lifecycle-manager Secret tell/s")
 	w.watch(t, list)
 	eventually(t, func() string { // other tests change Deployments, which are events, too
-		b := w.beat()
+		b := w.lastHeartbeat()
 		var last uint64
 		for _, e := range w.since(0, func(e received) bool { return e.manager == protocol.ManagerName }) {
 			last = max(last, e.Sequence)
@@ -420,7 +420,7 @@ func TestListenerDown(t *testing.T) {
 	w.up(t)
 	w.awaitEvents(t, from, append(want, "lifecycle-manager ConfigMap down/told")...)
 	eventually(t, func() string {
-		if b := w.beat(); b.Pending > 0 || b.Sequence < objects+2 || b.EventsLost {
+		if b := w.lastHeartbeat(); b.Pending > 0 || b.Sequence < objects+2 || b.EventsLost {
 			return fmt.Sprintf("the heartbeat says %+v", b)
 		}
 		return ""
@@ -432,11 +432,11 @@ func TestListenerDown(t *testing.T) {
 		}
 		numbers[e.Sequence] = e.Watched.Name
 	}
-	if b := w.beat(); uint64(len(numbers)) != b.Sequence {
+	if b := w.lastHeartbeat(); uint64(len(numbers)) != b.Sequence {
 		t.Errorf("%d numbers were seen of %d", len(numbers), b.Sequence)
 	}
 
-	w.set(503, "two") // it is there, and does not work
+	w.set(503, "two") // the listener responds with errors
 	w.put(t, "o1", "2", map[string]string{"test": ""})
 	from = w.mark()
 	eventually(t, func() string {
@@ -449,7 +449,7 @@ func TestListenerDown(t *testing.T) {
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap down/o1")
 }
 
-// TestCertificates: with new files the agent goes on with a new connection, and nothing is lost.
+// TestCertificates: when the certificate files change, the agent opens a new connection, and no event is lost.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	const name = "certificates"
@@ -465,7 +465,7 @@ func TestCertificates(t *testing.T) {
 	w.put(t, "early", "1", map[string]string{"test": ""})
 	w.authority.write(t, w.dir, "first")
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began")
-	w.inForce(t, list)
+	w.awaitWatchlist(t, list)
 	opened := w.connections()
 	w.authority.write(t, w.dir, "second")
 	eventually(t, func() string {
@@ -487,14 +487,14 @@ func TestRights(t *testing.T) {
 		configMaps(name, "test"), {Version: "v1", Resource: "secrets", Namespace: name},
 	}}
 	w := newWorld(t, api, name, list, reading("", "configmaps"))
-	w.options.WatchTimeout = 2 * time.Second // so that lost rights are seen
+	w.options.WatchTimeout = 2 * time.Second // so that the agent detects lost rights
 	mark := api.Mark()
 	w.start(t)
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began")
 	problem := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
-			if got := w.beat().Problem; got != want {
+			if got := w.lastHeartbeat().Problem; got != want {
 				return fmt.Sprintf("the problem is %q, want %q", got, want)
 			}
 			return ""
@@ -518,7 +518,7 @@ func TestRights(t *testing.T) {
 }
 
 // TestDefinitions: a resource without a CRD is watched a few seconds after the CRD was created. A resource whose CRD
-// was deleted is watched again when the CRD comes back.
+// was deleted is watched again when the CRD is created again.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
 	const name = "definitions"
@@ -555,14 +555,14 @@ func TestDefinitions(t *testing.T) {
 	}
 	w.start(t)
 	eventually(t, func() string {
-		if b := w.beat(); b.Problem != "gadgets.test.example.com does not exist in the runtime" {
+		if b := w.lastHeartbeat(); b.Problem != "gadgets.test.example.com does not exist in the runtime" {
 			return fmt.Sprintf("the heartbeat says %+v", b)
 		}
 		return ""
 	})
 	define()
 	w.awaitEvents(t, 0, "lifecycle-manager Gadget began")
-	eventually(t, func() string { return w.beat().Problem })
+	eventually(t, func() string { return w.lastHeartbeat().Problem })
 
 	gadget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "test.example.com/v1", "kind": "Gadget",
 		"metadata": map[string]any{"name": "g"}, "spec": map[string]any{"n": int64(1)}}}
@@ -605,7 +605,7 @@ func TestDefinitions(t *testing.T) {
 	w.awaitEvents(t, from, "lifecycle-manager Gadget definitions/h")
 }
 
-// TestRestart: the API server is stopped, changed behind the agent's back, and starts again without its watch history.
+// TestRestart: the API server is stopped, objects change, and the API server starts again without its watch history.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c, err := host.Start(t.Context(), "restart")
@@ -624,7 +624,7 @@ func TestRestart(t *testing.T) {
 	from := w.mark()
 	c.Cut(cluster.Refuse)
 	eventually(t, func() string {
-		if b := w.beat(); !strings.Contains(b.Problem, "cannot") {
+		if b := w.lastHeartbeat(); !strings.Contains(b.Problem, "cannot") {
 			return fmt.Sprintf("the heartbeat says %+v", b)
 		}
 		return ""
@@ -642,12 +642,12 @@ func TestRestart(t *testing.T) {
 	w.put(t, "o2", "2", map[string]string{"test": ""})
 	w.remove(t, "o3")
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap restart/o2", "lifecycle-manager ConfigMap restart/o3 deleted")
-	eventually(t, func() string { return w.beat().Problem })
+	eventually(t, func() string { return w.lastHeartbeat().Problem })
 	for _, e := range w.since(from, func(e received) bool { return e.WatchStarted || e.Watched.Name == "o4" }) {
 		t.Errorf("nothing happened to it: %s", line(e))
 	}
 	list.Watches = append(list.Watches, protocol.Watch{Version: "v1", Resource: "namespaces"})
 	w.allow(t, reading("", "configmaps", "namespaces"))
 	w.watch(t, list)
-	w.inForce(t, list)
+	w.awaitWatchlist(t, list)
 }

@@ -89,7 +89,7 @@ func (a *authority) write(t testing.TB, dir, name string) {
 	}
 }
 
-// received is one event as the listener got it.
+// received is one event that the listener has received.
 type received struct {
 	protocol.Event
 	manager string
@@ -130,7 +130,7 @@ func newListener(t testing.TB, a *authority) *listener {
 	return l
 }
 
-// up begins to listen, on the same address as before.
+// up starts listening, on the same address as before.
 func (l *listener) up(t testing.TB) {
 	t.Helper()
 	socket, err := net.Listen("tcp", l.address)
@@ -188,7 +188,8 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// since returns the events after the first n that pass a test, for nil all.
+// since returns those of the events after the first n for which pass returns true. If pass is nil, since returns all of
+// them.
 func (l *listener) since(n int, pass func(received) bool) []received {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +209,8 @@ func (l *listener) mark() int {
 	return len(l.events)
 }
 
-// beat returns the last heartbeat.
-func (l *listener) beat() protocol.Heartbeat {
+// lastHeartbeat returns the last heartbeat.
+func (l *listener) lastHeartbeat() protocol.Heartbeat {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.beats) == 0 {

@@ -49,7 +49,7 @@ func BenchmarkMemory(b *testing.B) {
 		}
 		change("1")
 		process := w.process(b)
-		w.inForce(b, list)
+		w.awaitWatchlist(b, list)
 		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Secret began",
 			"lifecycle-manager Deployment began")
 		eventually(b, func() string {
@@ -110,24 +110,24 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// settle waits until nothing is pending.
+// settle waits until a new heartbeat reports no pending events and no problem.
 func (w *world) settle(t testing.TB) {
 	t.Helper()
 	w.mu.Lock()
-	heard := len(w.beats)
+	known := len(w.beats)
 	w.mu.Unlock()
 	eventually(t, func() string {
 		w.mu.Lock()
-		news := len(w.beats) > heard+1
+		news := len(w.beats) > known+1
 		w.mu.Unlock()
-		if h := w.beat(); !news || h.Pending > 0 || h.Problem != "" {
+		if h := w.lastHeartbeat(); !news || h.Pending > 0 || h.Problem != "" {
 			return fmt.Sprintf("the last heartbeat is %+v", h)
 		}
 		return ""
 	})
 }
 
-// process is an agent as it is delivered.
+// process is an agent that runs as a separate process, as in a runtime.
 type process struct {
 	command *exec.Cmd
 	metrics string // address
@@ -191,7 +191,7 @@ func freePort(b testing.TB) string {
 	return port
 }
 
-// memory returns a line of the process's status, in MB.
+// memory returns a memory field of the process's status, in MB.
 func (p *process) memory(b testing.TB, field string) float64 {
 	b.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))

@@ -26,13 +26,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// deadline bounds every wait; what is waited for takes a few seconds at most.
+// deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
 // shared by all tests; each has a namespace of its own
 var (
 	api  *cluster.Cluster
-	kube client.WithWatch // may do everything
+	kube client.WithWatch // client with all permissions
 )
 
 func TestMain(m *testing.M) {
@@ -64,7 +64,7 @@ func create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// eventually waits until the condition says nothing is missing.
+// eventually waits until the condition returns "".
 func eventually(t *testing.T, condition func() (missing string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -121,7 +121,7 @@ func manager(t *testing.T, namespace string) client.WithWatch {
 	return c
 }
 
-// start starts replicas at once. They end with the test.
+// start starts n replicas at the same time. They end with the test.
 func start(t *testing.T, namespace string, n int, seen func() (map[string][]string, bool)) []*authority.Authority {
 	t.Helper()
 	c := manager(t, namespace)
@@ -150,8 +150,8 @@ func start(t *testing.T, namespace string, n int, seen func() (map[string][]stri
 	return replicas
 }
 
-// agreed waits until all replicas have the same roots, so many.
-func agreed(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Certificate {
+// awaitSameRoots waits until all replicas have the same roots, and as many as the argument roots.
+func awaitSameRoots(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Certificate {
 	t.Helper()
 	eventually(t, func() string {
 		for i, a := range replicas {
@@ -177,9 +177,9 @@ func issue(t *testing.T, a *authority.Authority) *authority.Certificate {
 	return c
 }
 
-// believes verifies the certificate at a replica, and the certificate of the listener of that replica by what was
-// handed out with it.
-func believes(a *authority.Authority, c *authority.Certificate) error {
+// verifyBoth verifies the certificate of a runtime with the roots of a replica, and the certificate of the replica's
+// listener with the roots that were issued with the certificate of the runtime.
+func verifyBoth(a *authority.Authority, c *authority.Certificate) error {
 	pair, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func secretOf(t *testing.T, namespace string) *corev1.Secret {
 	return s
 }
 
-// alter changes the Secret as an operator would, who tries again when a replica was faster.
+// alter changes the Secret as an operator would. It tries again if a replica has changed the Secret at the same time.
 func alter(t *testing.T, namespace string, change func(*corev1.Secret)) {
 	t.Helper()
 	eventually(t, func() string {
@@ -229,7 +229,7 @@ func alter(t *testing.T, namespace string, change func(*corev1.Secret)) {
 	})
 }
 
-// writes returns the verbs of the requests for Secrets of a namespace that changed something, with their status.
+// writes returns the verb and the HTTP status of each write of a Secret in a namespace.
 func writes(namespace string, since cluster.Mark) []string {
 	var all []string
 	for _, r := range api.Requests(since) {
@@ -241,12 +241,12 @@ func writes(namespace string, since cluster.Mark) []string {
 	return all
 }
 
-// TestReplicas: replicas that start at once, with the least rights, make one CA, and share each other's fate from then
-// on.
+// TestReplicas: replicas that start at the same time with minimal rights create one CA, and follow all later changes of
+// its Secret.
 func TestReplicas(t *testing.T) {
 	const namespace, n = "replicas", 6
 	replicas := start(t, namespace, n, nil)
-	agreed(t, replicas, 1)
+	awaitSameRoots(t, replicas, 1)
 	if made := slices.DeleteFunc(writes(namespace, 0), func(w string) bool { return w != "create 201" }); len(
 		made) != 1 {
 		t.Errorf("the Secret was written %d times", len(made))
@@ -258,7 +258,7 @@ func TestReplicas(t *testing.T) {
 	}
 	certificate := issue(t, replicas[0])
 	for i, a := range replicas {
-		if err := believes(a, certificate); err != nil {
+		if err := verifyBoth(a, certificate); err != nil {
 			t.Errorf("replica %d: %v", i, err)
 		}
 	}
@@ -311,7 +311,7 @@ func TestReplicas(t *testing.T) {
 			return ""
 		})
 		for _, a := range replicas {
-			if err := believes(a, certificate); err != nil {
+			if err := verifyBoth(a, certificate); err != nil {
 				t.Error(err)
 			}
 		}
@@ -319,7 +319,7 @@ func TestReplicas(t *testing.T) {
 			t.Error("somebody wrote over the broken Secret")
 		}
 		alter(t, namespace, func(s *corev1.Secret) { s.Data = good })
-		agreed(t, replicas, 1)
+		awaitSameRoots(t, replicas, 1)
 	})
 
 	t.Run("Deleted", func(t *testing.T) {
@@ -333,18 +333,18 @@ func TestReplicas(t *testing.T) {
 			}
 			return ""
 		})
-		agreed(t, replicas, 1)
+		awaitSameRoots(t, replicas, 1)
 		if stale, why := replicas[n-1].Stale(certificate.Held(), time.Time{}); stale {
 			t.Errorf("the roots are others: %s", why)
 		}
 	})
 }
 
-// TestRotation: rotations on demand, two in a row, of a fleet of two, and no moment at which one of them is not
-// believed.
+// TestRotation requests two rotations, one after the other, in a fleet of two runtimes. The certificates of both
+// runtimes are accepted at any time.
 func TestRotation(t *testing.T) {
 	const namespace = "rotation"
-	fleet := make(chan map[string]*authority.Certificate, 1) // what the runtimes have
+	fleet := make(chan map[string]*authority.Certificate, 1) // the certificates of the runtimes
 	fleet <- nil
 	replicas := start(t, namespace, 3, func() (map[string][]string, bool) {
 		has := <-fleet
@@ -355,7 +355,7 @@ func TestRotation(t *testing.T) {
 		}
 		return seen, true
 	})
-	agreed(t, replicas, 1)
+	awaitSameRoots(t, replicas, 1)
 	give := func(names ...string) {
 		t.Helper()
 		has := map[string]*authority.Certificate{}
@@ -371,7 +371,7 @@ func TestRotation(t *testing.T) {
 		defer func() { fleet <- has }()
 		for name, c := range has {
 			for i, a := range replicas {
-				if err := believes(a, c); err != nil {
+				if err := verifyBoth(a, c); err != nil {
 					t.Errorf("%s at replica %d: %v", name, i, err)
 				}
 			}
@@ -386,13 +386,13 @@ func TestRotation(t *testing.T) {
 	all()
 	changed := replicas[2].Changed()
 	rotate("once")
-	agreed(t, replicas, 2)
+	awaitSameRoots(t, replicas, 2)
 	<-changed
 	all()
 	give("early")
 	all()
 	rotate("twice")
-	agreed(t, replicas, 3)
+	awaitSameRoots(t, replicas, 3)
 	all()
 	eventually(t, func() string {
 		if s := replicas[0].OutdatedRuntimes(); s.Count != 2 || !slices.Equal(s.Names, []string{"early", "late"}) {
@@ -401,12 +401,12 @@ func TestRotation(t *testing.T) {
 		return ""
 	})
 	give("late")
-	agreed(t, replicas, 2) // nobody is on the first
+	awaitSameRoots(t, replicas, 2) // no runtime uses the first root any more
 	all()
 	give("early")
-	last := agreed(t, replicas, 1)
+	last := awaitSameRoots(t, replicas, 1)
 	all()
-	give("early", "late") // the bundle is another
+	give("early", "late") // the bundle of roots has changed
 	all()
 	for _, c := range <-fleet {
 		if stale, why := replicas[1].Stale(c.Held(), time.Time{}); stale {

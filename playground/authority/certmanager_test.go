@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	// so that the module, with the definitions in it, is one of ours
+	// This import makes the Go module of cert-manager, which contains its CRDs, a dependency of this module.
 	_ "github.com/cert-manager/cert-manager/pkg/apis/certmanager"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +34,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 )
 
-// certManager is the test in the part of cert-manager, in one namespace.
+// certManager lets a test act as cert-manager in one namespace.
 type certManager struct {
 	*testing.T
 	namespace string
@@ -42,7 +42,7 @@ type certManager struct {
 	key       *ecdsa.PrivateKey
 }
 
-// install creates the definition of Certificates as cert-manager releases it.
+// install creates the CRD of Certificates from the release of cert-manager.
 func install(t *testing.T) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
@@ -71,7 +71,7 @@ func install(t *testing.T) {
 	})
 }
 
-// root makes another root and puts it where cert-manager would.
+// root creates a new root, and writes it to the Secret to which cert-manager would write it.
 func (m *certManager) root(name string) {
 	m.Helper()
 	m.ca, m.key = newCA(m.T, name)
@@ -140,8 +140,8 @@ func (m *certManager) certificate(name string) *unstructured.Unstructured {
 	return o
 }
 
-// say sets the conditions of a Certificate.
-func (m *certManager) say(name, ready, message string) {
+// setCondition sets the conditions of a Certificate.
+func (m *certManager) setCondition(name, ready, message string) {
 	m.Helper()
 	o := m.certificate(name)
 	o.Object["status"] = map[string]any{"conditions": []any{map[string]any{
@@ -153,8 +153,8 @@ func (m *certManager) say(name, ready, message string) {
 	}
 }
 
-// grant issues what a Certificate asks for.
-func (m *certManager) grant(name string, issued time.Time) {
+// issueCertificate issues the certificate that a Certificate requests.
+func (m *certManager) issueCertificate(name string, issued time.Time) {
 	m.Helper()
 	spec, _, _ := unstructured.NestedMap(m.certificate(name).Object, "spec")
 	life, err := time.ParseDuration(spec["duration"].(string))
@@ -181,11 +181,11 @@ func (m *certManager) grant(name string, issued time.Time) {
 		"tls.crt": encode("CERTIFICATE", leaf.Raw), "tls.key": encode("EC PRIVATE KEY", der),
 		"ca.crt": encode("CERTIFICATE", m.ca.Raw),
 	})
-	m.say(name, "True", "Certificate is up to date and has not expired")
+	m.setCondition(name, "True", "Certificate is up to date and has not expired")
 }
 
-// fails checks that nothing was issued, for this reason and with these words.
-func fails(t *testing.T, err error, reason, words string) {
+// checkError checks that no certificate was issued: err has this reason, and its text contains words.
+func checkError(t *testing.T, err error, reason, words string) {
 	t.Helper()
 	e, ok := errors.AsType[*authority.Error](err)
 	if !ok || e.Reason() != reason || !strings.Contains(err.Error(), words) {
@@ -193,7 +193,7 @@ func fails(t *testing.T, err error, reason, words string) {
 	}
 }
 
-// TestCertManager is the story of one runtime whose certificates come from cert-manager.
+// TestCertManager follows one runtime whose certificates are issued by cert-manager.
 func TestCertManager(t *testing.T) {
 	const namespace, name = "cert-manager-test", "a-webhook-tls"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -219,19 +219,19 @@ func TestCertManager(t *testing.T) {
 	}
 
 	_, err = ask()
-	fails(t, err, v1beta2.ReasonAuthorityNotReady, "create the Certificate that fills it")
+	checkError(t, err, v1beta2.ReasonAuthorityNotReady, "create the Certificate that fills it")
 	play.root("first")
 	_, err = ask()
-	fails(t, err, v1beta2.ReasonCertificateNotReady, "cert-manager is not installed")
+	checkError(t, err, v1beta2.ReasonCertificateNotReady, "cert-manager is not installed")
 	install(t)
-	eventually(t, func() string { // the definition is new to the client, too
+	eventually(t, func() string { // the client also has to discover the new CRD
 		if _, err := ask(); err == nil || strings.Contains(err.Error(), "not installed") {
 			return "it is still said to be missing"
 		}
 		return ""
 	})
 	_, err = ask()
-	fails(t, err, v1beta2.ReasonCertificateNotReady, "cert-manager has not said anything")
+	checkError(t, err, v1beta2.ReasonCertificateNotReady, "cert-manager has not said anything")
 
 	spec := play.certificate(name).Object["spec"]
 	want := map[string]any{
@@ -249,11 +249,11 @@ func TestCertManager(t *testing.T) {
 	if diff := cmp.Diff(want, spec); diff != "" {
 		t.Errorf("Certificate (-want +got):\n%s", diff)
 	}
-	play.say(name, "False", "Issuer klm-watcher-selfsigned not found")
+	play.setCondition(name, "False", "Issuer klm-watcher-selfsigned not found")
 	_, err = ask()
-	fails(t, err, v1beta2.ReasonCertificateNotReady, "Issuer klm-watcher-selfsigned not found")
+	checkError(t, err, v1beta2.ReasonCertificateNotReady, "Issuer klm-watcher-selfsigned not found")
 
-	play.grant(name, time.Now().Add(-10*time.Minute))
+	play.issueCertificate(name, time.Now().Add(-10*time.Minute))
 	first := got()
 	if stale, why := m.Stale(first.Held(), time.Time{}); stale {
 		t.Errorf("it is new, but %s", why)
@@ -273,7 +273,7 @@ func TestCertManager(t *testing.T) {
 			t.Error("it is not stale")
 		}
 		_, err := ask()
-		fails(t, err, v1beta2.ReasonCertificateNotReady, "is being renewed")
+		checkError(t, err, v1beta2.ReasonCertificateNotReady, "is being renewed")
 		asked := play.certificate(name)
 		if conditions, _, _ := unstructured.NestedSlice(asked.Object, "status", "conditions"); len(conditions) != 2 ||
 			!slices.ContainsFunc(conditions, func(c any) bool {
@@ -282,11 +282,11 @@ func TestCertManager(t *testing.T) {
 			t.Errorf("cert-manager is not asked: %v", conditions)
 		}
 		_, err = ask()
-		fails(t, err, v1beta2.ReasonCertificateNotReady, "is being renewed")
+		checkError(t, err, v1beta2.ReasonCertificateNotReady, "is being renewed")
 		if play.certificate(name).GetResourceVersion() != asked.GetResourceVersion() {
 			t.Error("it is asked again while it is at it")
 		}
-		play.grant(name, time.Now().Add(-30*time.Second))
+		play.issueCertificate(name, time.Now().Add(-30*time.Second))
 		if second := got(); second.Serial == first.Serial {
 			t.Error("it is the old one")
 		}
@@ -298,13 +298,13 @@ func TestCertManager(t *testing.T) {
 		play.root("second")
 		play.write(authority.GatewaySecretName, map[string][]byte{"ca.crt": append(encode("CERTIFICATE", play.ca.Raw),
 			encode("CERTIFICATE", former.Raw)...)})
-		_, err := ask() // the root says that it is older than the certificate, as if the issuer had ignored it
-		fails(t, err, v1beta2.ReasonCertificateNotReady, "let Issuer klm-watcher-selfsigned use that Secret")
+		_, err := ask() // the root is older than the certificate, as if the issuer had not used the new root
+		checkError(t, err, v1beta2.ReasonCertificateNotReady, "let Issuer klm-watcher-selfsigned use that Secret")
 		<-changed
 		if stale, why := m.Stale(held, time.Time{}); !stale || why != "there is a newer root" {
 			t.Errorf("stale is %t: %s", stale, why)
 		}
-		play.grant(name, time.Now())
+		play.issueCertificate(name, time.Now())
 		c := got()
 		if roots := m.Roots(); len(roots) != 2 || !roots[0].Equal(play.ca) || !roots[1].Equal(former) ||
 			bytes.Count(c.CA, []byte("BEGIN")) != 2 {
@@ -323,7 +323,7 @@ func TestCertManager(t *testing.T) {
 			}
 			return ""
 		})
-		play.grant(authority.ListenerName, time.Now())
+		play.issueCertificate(authority.ListenerName, time.Now())
 		eventually(t, func() string {
 			if _, err := m.Serving(); err != nil {
 				return err.Error()
@@ -357,7 +357,7 @@ func TestCertManager(t *testing.T) {
 		play.root("third")
 	})
 
-	t.Run("ByHeart", func(t *testing.T) { // the root was replaced, and nobody kept the former one
+	t.Run("ByHeart", func(t *testing.T) { // the root was replaced, and the previous root was not kept
 		_, err := ask()
 		if err == nil || len(m.Roots()) != 3 {
 			t.Errorf("the listener trusts %d roots, of which it has met 3: %v", len(m.Roots()), err)
@@ -377,7 +377,7 @@ func TestCertManager(t *testing.T) {
 			},
 		} {
 			_, err := m.Issue(t.Context(), s)
-			fails(t, err, v1beta2.ReasonCertificateRefused, "")
+			checkError(t, err, v1beta2.ReasonCertificateRefused, "")
 		}
 	})
 

@@ -11,12 +11,12 @@
 //
 // # How it works
 //
-// A run has rounds. A plan has the requests and the faults of a round, made from the seed and the number of the round
-// (plan.go). The requests are first made without faults, one after the other; then all runtimes are removed, and the
-// same requests are made while faults are injected (fault.go, request.go). At the end of the round all faults are
+// A run has rounds. A plan has the requests and the faults of a round, computed from the seed and the number of the
+// round (plan.go). The requests are first made without faults, one after the other; then all runtimes are removed, and
+// the same requests are made while faults are injected (fault.go, request.go). At the end of the round all faults are
 // ended. The state of all clusters must then become equal to that of the first part (picture.go). After that the
-// manager must not write, and its goroutines and memory must be near those of the first part. At last all runtimes are
-// removed, and the clusters must look as before the first round.
+// manager must not write, and its goroutines and memory must be near those of the first part. Finally, all runtimes are
+// removed, and the state of the clusters must equal their state before the first round.
 //
 // During the whole run, every change in etcd is checked against the promises (promise.go): objects of users are not
 // changed or deleted, modules that are not requested otherwise are not deleted, no module gets an older version, no
@@ -58,19 +58,19 @@ type Options struct {
 	Runtimes []string
 	// Seed selects the plan.
 	Seed uint64
-	// For is the time in which rounds are started. At least one round is made. Default: one round.
+	// For is the period in which new rounds are started. At least one round is started. Default: one round.
 	For time.Duration
-	// Round is the time in which the faults of one round begin. Default: one minute.
+	// Round is the period of one round in which faults begin. Default: one minute.
 	Round time.Duration
 	// Pace multiplies the number of events per second and divides the duration of faults. Default: 1.
 	Pace float64
-	// Heal is the longest time from the end of the faults to the desired state. Default: five minutes.
+	// Heal is the maximum time from the end of the faults until the desired state is reached. Default: five minutes.
 	Heal time.Duration
-	// Idle is the time in which the manager must not write afterwards. Default: five seconds.
+	// Idle is the period after that in which the manager must not write. Default: five seconds.
 	Idle time.Duration
-	// Only are the names of the faults that are injected. Empty: all.
+	// Only lists the names of the faults that are injected. Empty means all faults.
 	Only []string
-	// Say is called with every event. nil discards them.
+	// Say is called with every event. nil means that events are not reported.
 	Say func(format string, args ...any)
 }
 
@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	empty, err := r.look(ctx)
+	empty, err := r.takePicture(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (r *run) prepare(ctx context.Context) error {
 		r.promises.protect(false, name+"/configmaps/default/inherited", name+"/namespaces/"+v1beta2.RuntimeNamespace)
 	}
 	return r.await(ctx, time.Minute, func(ctx context.Context) string {
-		for _, name := range r.options.Runtimes { // controllers add these a moment after the namespace
+		for _, name := range r.options.Runtimes { // controllers create these objects shortly after the namespace
 			key := client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "default"}
 			if err := r.land.Clients[name].Get(ctx, key, &corev1.ServiceAccount{}); err != nil {
 				return err.Error()
@@ -252,7 +252,7 @@ func (r *run) prepare(ctx context.Context) error {
 	})
 }
 
-// guarded are the objects of module steady in the runtimes whose Kyma stays.
+// guarded returns the objects of module steady in the runtimes whose Kyma is never deleted.
 func (r *run) guarded() []string {
 	var all []string
 	for _, name := range stable(r.options.Runtimes) {
@@ -271,7 +271,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 		p.faults = slices.DeleteFunc(p.faults, func(e event) bool { return !slices.Contains(r.options.Only, e.What) })
 	}
 	r.say("round %d: %d requests, %d faults; first without faults", n, len(p.requests), len(p.faults))
-	if err := r.begins(ctx); err != nil {
+	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
 	for _, e := range p.requests {
@@ -279,7 +279,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 			return fmt.Errorf("without faults: %w", err)
 		}
 	}
-	want, before, err := r.rest(ctx)
+	want, before, err := r.settledState(ctx)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 		return fmt.Errorf("removing everything, without faults: %w", err)
 	}
 	r.say("round %d: with faults", n)
-	if err := r.begins(ctx); err != nil {
+	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
 	r.promises.protect(false, r.guarded()...)
@@ -297,7 +297,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 	healed := time.Now()
 	r.say("round %d: all faults have ended", n)
 	if err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
-		got, err := r.look(ctx)
+		got, err := r.takePicture(ctx)
 		if err != nil {
 			return err.Error()
 		}
@@ -307,7 +307,7 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 	}
 	r.report.Healing = append(r.report.Healing, time.Since(healed))
 	r.say("round %d: healed after %.1f s", n, time.Since(healed).Seconds())
-	if err := r.idle(ctx, want, before); err != nil {
+	if err := r.checkIdle(ctx, want, before); err != nil {
 		return err
 	}
 	r.promises.release(r.guarded()...)
@@ -318,8 +318,8 @@ func (r *run) round(ctx context.Context, n uint64, empty picture) error {
 	return nil
 }
 
-// begins sets all channels and registers all runtimes with module steady.
-func (r *run) begins(ctx context.Context) error {
+// makeInitialRequests sets all channels and registers all runtimes with module steady.
+func (r *run) makeInitialRequests(ctx context.Context) error {
 	for _, e := range start(r.options.Runtimes) {
 		if err := r.fulfil(ctx, e); err != nil {
 			return fmt.Errorf("at the beginning: %w", err)
@@ -351,10 +351,10 @@ func (r *run) disturb(ctx context.Context, p plan) error {
 	return errors.Join(problems...)
 }
 
-// retryDelay is the interval of attempts of users, and of looks at the state.
+// retryDelay is the interval between two attempts of a user's request, and between two checks of a state.
 const retryDelay = 250 * time.Millisecond
 
-// sayInterval is the interval of lines about something that takes long.
+// sayInterval is the interval between two messages about an operation that takes long.
 const sayInterval = 30 * time.Second
 
 // inject waits for the time of a fault, injects it, and ends it.
@@ -404,7 +404,7 @@ func (r *run) inject(ctx context.Context, begin time.Time, e event) error {
 	return nil
 }
 
-// lock returns the lock of a thing that only one fault may need at a time.
+// lock returns the lock of a part of the system that only one fault may use at a time.
 func (r *run) lock(thing string) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -424,7 +424,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// await calls look until it returns "". After the limit it returns the last text as error.
+// await calls look until it returns "". After the limit, await returns the last text as an error.
 func (r *run) await(ctx context.Context, limit time.Duration, look func(context.Context) string) error {
 	last, said := "", time.Now()
 	for end := time.Now().Add(limit); time.Now().Before(end); {

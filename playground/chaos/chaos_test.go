@@ -38,7 +38,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestPlan checks the plans of many seeds: they can be repeated, have every fault, and never ask for an older version.
+// TestPlan checks the plans of many seeds: they are the same for equal seeds, contain every fault, and never request an
+// older version.
 func TestPlan(t *testing.T) {
 	runtimes := []string{"runtime-a", "runtime-b", "runtime-c"}
 	injected, requested := map[string]bool{}, map[string]bool{}
@@ -88,7 +89,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPromises checks that each broken promise is noticed, and that what keeps it is not.
+// TestPromises checks that each broken promise is reported, and that changes that break no promise are not reported.
 func TestPromises(t *testing.T) {
 	object := func(text string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{}
@@ -155,7 +156,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestDifference checks that leftovers, missing objects and other contents are noticed.
+// TestDifference checks that leftovers, missing objects and different contents are reported.
 func TestDifference(t *testing.T) {
 	want := picture{"a": nil, "b": map[string]any{"x": "1"}}
 	for name, got := range map[string]picture{

@@ -21,7 +21,7 @@ import (
 // fault is a kind of fault.
 type fault struct {
 	name    string
-	targets func(runtimes []string) []string // objects that it may concern
+	targets func(runtimes []string) []string // returns the objects that the fault may affect
 	needs   string                           // no other fault may use this part of the target at the same time
 	// shortest and longest limit its duration. Both are zero if it has no end.
 	shortest, longest time.Duration
@@ -30,7 +30,7 @@ type fault struct {
 	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
 }
 
-// thing returns the name of the resource that only one fault at a time may use.
+// thing returns the name of the part of the system that only one fault at a time may use.
 func (f fault) thing(target string) string { return f.needs + "/" + target }
 
 // faults are all faults, in the order of the random choice. A new fault at the end changes the plans of all seeds.
@@ -114,8 +114,9 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 	}, nil
 }
 
-// moveTag pushes other content under the tag of a version whose content the manager knows. In the end, the tag leads to
-// the original content again, and a person requests a retry of all Kymas, as the message of the blocker asks for.
+// moveTag pushes other content under the tag of a version whose content the manager knows. At the end of the fault, the
+// tag is moved back to the original content, and a retry of all Kymas is requested, as the message of the blocker
+// advises.
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}
@@ -124,7 +125,7 @@ func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error
 		return nil, fmt.Errorf("reading ModuleTemplate %s: %w", key.Name, err)
 	}
 	if t.Annotations[v1beta2.AnnotationContentDigest] == "" {
-		return nil, errNothing // the first content that the manager finds is the right one
+		return nil, errNothing // the manager accepts the first content that it finds
 	}
 	r.say("moving the tag of %s %s", name, version(v))
 	return func(ctx context.Context) error {

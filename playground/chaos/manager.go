@@ -20,7 +20,7 @@ type supervisor struct {
 
 	mu    sync.Mutex // guards what follows, and land.Manager
 	down  bool       // whether a fault has killed the manager and not yet started it
-	exits []error    // ends of the manager that no fault has caused
+	exits []error    // errors of managers that ended without a fault
 }
 
 // watch runs until the context ends.

@@ -70,7 +70,7 @@ func editObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, er
 		err = unstructured.SetNestedField(o.Object, "edited", "data", "text")
 	} else {
 		err = unstructured.SetNestedField(o.Object, int64(2), "spec", "replicas")
-		o.SetLabels(nil) // a label of the user's own would stay, as it should
+		o.SetLabels(nil) // the manager would not remove an additional label
 	}
 	if err != nil {
 		return nil, err
@@ -79,10 +79,10 @@ func editObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, er
 	return nil, client.IgnoreNotFound(r.land.Clients[e.Target].Patch(ctx, o, client.MergeFrom(before)))
 }
 
-// heldBy is the finalizer of somebody else.
+// heldBy is a finalizer that neither the manager nor the module removes.
 const heldBy = "chaos.example.com/held"
 
-// holdFinalizer adds a finalizer of somebody else to an object of a module.
+// holdFinalizer adds the finalizer heldBy to an object of a module.
 func holdFinalizer(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	o, err := r.choose(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
 		return o.GetName() != "inherited"
@@ -123,7 +123,7 @@ func occupyNamespace(ctx context.Context, r *run, e event, pick *rand.Rand) (und
 	}, r.land.Clients[e.Target].Create(ctx, o)
 }
 
-// guardedKinds are the kinds that a dead webhook may be in front of.
+// guardedKinds are the kinds whose writes a webhook that does not respond may intercept.
 var guardedKinds = []admissionregistrationv1.Rule{
 	{APIGroups: []string{""}, Resources: []string{"configmaps"}},
 	{APIGroups: []string{""}, Resources: []string{"secrets"}},
@@ -138,7 +138,7 @@ var guardedKinds = []admissionregistrationv1.Rule{
 	{APIGroups: []string{v1beta2.GroupVersion.Group}, Resources: []string{"*", "kymas/status"}},
 }
 
-// deadWebhook puts a webhook that does not answer in front of all writes of one kind.
+// deadWebhook registers a webhook that does not respond for all writes of one kind.
 func deadWebhook(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	rule := guardedKinds[pick.IntN(len(guardedKinds))]
 	rule.APIVersions = []string{"*"}
@@ -158,7 +158,7 @@ func deadWebhook(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, e
 	}, c.Create(ctx, config)
 }
 
-// access returns the access Secret of a runtime, and a function that writes it as it was.
+// access returns the access Secret of a runtime, and a function that restores the Secret.
 func (r *run) access(ctx context.Context, name string) (*corev1.Secret, undo, error) {
 	s := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: name + "-access"}
@@ -177,8 +177,8 @@ func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 	return restore, client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, s))
 }
 
-// rotateAccess replaces the credential by another one. In the end, the other one is revoked after the first one is
-// back.
+// rotateAccess replaces the credential by another one. At the end of the fault, the first credential is restored, and
+// then the other credential is revoked.
 func rotateAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	const user = "rotated"
 	_, restore, err := r.access(ctx, e.Target)

@@ -27,8 +27,8 @@ var incidental = []string{"ranges/", "ipaddresses/", "servicecidrs/", "controlle
 // catalog is the prefix of ModuleTemplates and ModuleReleaseMetas, which stay in the control plane.
 const catalog = "operator.kyma-project.io/module"
 
-// look returns a picture of the present state.
-func (r *run) look(ctx context.Context) (picture, error) {
+// takePicture reads the current state of all clusters.
+func (r *run) takePicture(ctx context.Context) (picture, error) {
 	p := picture{}
 	for _, name := range clusters(r.options.Runtimes) {
 		objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool {
@@ -53,7 +53,8 @@ func content(o cluster.Stored) any {
 		return nil
 	}
 	if o.Object.GetLabels()[v1beta2.LabelManagedBy] == "" && o.Object.GetKind() != v1beta2.KindKyma ||
-		o.Key == "namespaces/"+v1beta2.RuntimeNamespace { // it keeps its labels when the last Kyma is removed
+		// this namespace keeps its labels when the last Kyma is removed
+		o.Key == "namespaces/"+v1beta2.RuntimeNamespace {
 		return nil
 	}
 	switch u := o.Object.DeepCopy(); {

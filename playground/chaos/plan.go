@@ -213,7 +213,7 @@ func (m *model) want() map[string]map[string]int {
 // needs the same thing.
 func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float64) []event {
 	var all []event
-	free := map[string]time.Duration{} // when a thing is free again
+	free := map[string]time.Duration{} // time at which a part of the system is free again
 	gap := time.Duration(float64(3*time.Second) / pace)
 	for at := gap / 2; at < span; at += gap/2 + time.Duration(r.Int64N(int64(gap))) {
 		f := faults[r.IntN(len(faults))]

@@ -39,7 +39,8 @@ func newPromises(namespace string, say func(string, ...any)) *promises {
 		newest:  map[string]int{}, manifests: map[string]*unstructured.Unstructured{}}
 }
 
-// wanted leaves out the keys that change all the time and do not concern a promise.
+// wanted reports whether the changes of a key are checked. Keys that change all the time and concern no promise are
+// left out.
 func wanted(_, key string) bool {
 	for _, prefix := range []string{"events/", "leases/", "masterleases/", "minions/", "pods/", "endpointslices/",
 		"services/endpoints/", "replicasets/"} {
@@ -63,7 +64,7 @@ func (p *promises) protect(exact bool, objects ...string) {
 	}
 }
 
-// release ends protect.
+// release ends the protection of objects.
 func (p *promises) release(objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,8 +81,8 @@ func (p *promises) excuse(object string) {
 	p.excused[object] = true
 }
 
-// begin forgets the versions that modules had in a runtime. It has no Kyma now.
-func (p *promises) begin(runtime string) {
+// forgetVersions removes the recorded versions of the modules in a runtime. It is called when the runtime has no Kyma.
+func (p *promises) forgetVersions(runtime string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key := range p.newest {

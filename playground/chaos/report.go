@@ -24,7 +24,8 @@ type Report struct {
 	Healing []time.Duration
 	// Changes is the number of observed changes in etcd. Created is the number of objects of modules among them.
 	Changes, Created int
-	// Exits is how often the manager has ended by itself, for example because the control plane did not answer.
+	// Exits is the number of times that the manager ended by itself, for example because the control plane did not
+	// answer.
 	Exits int
 	// Usage has the usage of the manager before and after the faults, for each round.
 	Usage [][2]usage
@@ -95,7 +96,8 @@ type usage struct {
 	Goroutines, Files, Live float64 // Live is the memory in bytes that the last garbage collection has left
 }
 
-// Allowed growth of the manager's usage from the end of the requests without faults to the end of those with faults.
+// The allowed growth of the manager's usage between the end of the part without faults and the end of the part with
+// faults.
 const (
 	moreGoroutines = 60
 	moreFiles      = 40
@@ -105,12 +107,12 @@ const (
 // calm is the time without reconciles after which the manager is considered to have no work.
 const calm = 2 * time.Second
 
-// rest waits until the manager has no work, and returns the state and the usage.
-func (r *run) rest(ctx context.Context) (picture, usage, error) {
+// settledState waits until the manager has no work, and returns the state and the usage.
+func (r *run) settledState(ctx context.Context) (picture, usage, error) {
 	if err := r.settle(ctx); err != nil {
 		return nil, usage{}, err
 	}
-	p, err := r.look(ctx)
+	p, err := r.takePicture(ctx)
 	if err != nil {
 		return nil, usage{}, err
 	}
@@ -144,9 +146,9 @@ func (r *run) settle(ctx context.Context) error {
 	})
 }
 
-// idle checks that the manager does not write any more, that the state stays, and that its usage is near the former
-// one.
-func (r *run) idle(ctx context.Context, want picture, before usage) error {
+// checkIdle checks that the manager does not write any more, that the state equals want, and that the usage of the
+// manager is not much larger than before.
+func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	if err := r.settle(ctx); err != nil {
 		return err
 	}
@@ -163,7 +165,7 @@ func (r *run) idle(ctx context.Context, want picture, before usage) error {
 				strings.Join(writes[:min(len(writes), 5)], ", "))
 		}
 	}
-	got, err := r.look(ctx)
+	got, err := r.takePicture(ctx)
 	if err != nil {
 		return err
 	}

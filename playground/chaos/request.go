@@ -74,7 +74,7 @@ func (r *run) register(ctx context.Context, name string) error {
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("reading the Kyma of %s: %w", name, err)
 	}
-	r.promises.begin(name)
+	r.promises.forgetVersions(name)
 	return r.land.Register(ctx, name, v1beta2.DefaultChannel)
 }
 
@@ -94,8 +94,8 @@ func (r *run) fulfil(ctx context.Context, e event) error {
 	return nil
 }
 
-// missing says what differs from the versions that all runtimes should have. It returns "" if all modules are Ready in
-// these versions.
+// missing returns a text about the first difference from the versions that all runtimes should have. It returns "" if
+// all modules are Ready in these versions.
 func (r *run) missing(ctx context.Context, want map[string]map[string]int) string {
 	list := &v1beta2.KymaList{}
 	if err := r.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {
@@ -128,7 +128,7 @@ func (r *run) missing(ctx context.Context, want map[string]map[string]int) strin
 	return ""
 }
 
-// clean removes all Kymas, and waits until all clusters look as before the first one.
+// clean removes all Kymas, and waits until the state of all clusters equals empty, their state before the first Kyma.
 func (r *run) clean(ctx context.Context, empty picture) error {
 	for _, name := range r.options.Runtimes {
 		e := event{What: "remove", Target: name, change: &change{remove: true}}
@@ -157,7 +157,7 @@ func (r *run) clean(ctx context.Context, empty picture) error {
 		}
 	}
 	return r.await(ctx, r.options.Heal, func(ctx context.Context) string {
-		got, err := r.look(ctx)
+		got, err := r.takePicture(ctx)
 		if err != nil {
 			return err.Error()
 		}

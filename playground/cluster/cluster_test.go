@@ -105,8 +105,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is what runs in a pod of processImage. It serves what it was given, at the address of its first argument,
-// until SIGTERM.
+// process is the program in a pod of processImage. Until SIGTERM, it serves its environment, arguments and files over
+// HTTP at the address in its first argument.
 func process(args []string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -178,7 +178,8 @@ func process(args []string) {
 	}
 }
 
-// eventually asks until the check passes, or fails the test with its last error.
+// eventually repeats the check until it succeeds. If it does not succeed in time, the test fails with the last error of
+// the check.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -215,7 +216,7 @@ func clientOf(t *testing.T, c *Cluster) kubernetes.Interface {
 	return must[*kubernetes.Clientset](t)(kubernetes.NewForConfig(config))
 }
 
-// namespaceOf makes a namespace for the test, and waits until pods can be made in it.
+// namespaceOf creates a namespace for the test, and waits until pods can be created in it.
 func namespaceOf(t *testing.T, c *Cluster) string {
 	t.Helper()
 	client := clientOf(t, c)
@@ -242,7 +243,7 @@ func barePod(image string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: tpl.Labels}, Spec: tpl.Spec}
 }
 
-// awaitPod waits until the pod is as the check wants it.
+// awaitPod waits until check returns true for the pod.
 func awaitPod(t *testing.T, c *Cluster, namespace, what string, check func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	client := clientOf(t, c)
@@ -677,7 +678,7 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// fetch asks the process of a pod.
+// fetch sends a request to the process of a pod, and returns the response.
 func fetch(t *testing.T, pod *corev1.Pod, method, path string) string {
 	t.Helper()
 	request := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), method,
@@ -859,7 +860,7 @@ func TestProcessConfigError(t *testing.T) {
 	awaitPod(t, one, ns, "the pod to run once its ConfigMap is there", isReady)
 }
 
-// TestRestart stops and starts a cluster, then the whole host, with a simulated pod and one that is a process.
+// TestRestart stops and starts a cluster, then the whole host, with a simulated pod and a pod that runs as a process.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "host")
@@ -1064,7 +1065,8 @@ func TestImageNames(t *testing.T) {
 	}
 }
 
-// TestWebhook has a pod's process refuse objects, called by the API server through a Service.
+// TestWebhook checks that the API server calls a webhook through a Service, and that the process of a pod can refuse
+// objects there.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	ns := namespaceOf(t, two)
@@ -1167,7 +1169,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// hostOfOne is a host's program that has started one process and waits to be killed.
+// hostOfOne is the program of a host. It starts one process, and waits until it is killed.
 func hostOfOne() {
 	command := exec.Command(os.Args[0], processVerb, "--listen=127.0.0.1:0")
 	command.Stdout = os.Stdout
@@ -1178,11 +1180,11 @@ func hostOfOne() {
 	select {}
 }
 
-// TestKill kills a host's program without warning and looks whether its pods' processes end with it.
+// TestKill kills the program of a host with SIGKILL, and checks that the processes of its pods end with it.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		return // only Linux can do it
+		return // only Linux ends the processes
 	}
 	program := exec.Command(os.Args[0], hostVerb)
 	output := must[io.ReadCloser](t)(program.StdoutPipe())
@@ -1198,7 +1200,7 @@ func TestKill(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for lines.Scan() { // to the end of the output, which both have open
+		for lines.Scan() { // the output ends when both processes have ended
 		}
 	}()
 	select {

@@ -338,8 +338,8 @@ type Cluster struct {
 	dir   string
 	audit *auditLog // nil without Options.Audit
 
-	turn   sync.Mutex // locked during start, stop and reset, so that they never run at the same time
-	origin *origin    // guarded by turn; nil without Options.Reusable
+	transition sync.Mutex // locked during start, stop and reset, so that they never run at the same time
+	origin     *origin    // guarded by transition; nil without Options.Reusable
 
 	mu    sync.Mutex // guards what follows
 	proxy *proxy     // set from the first start until the host closes
@@ -368,8 +368,8 @@ type state struct {
 
 // start starts the cluster unless it runs.
 func (c *Cluster) start(ctx context.Context) (err error) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.transition.Lock()
+	defer c.transition.Unlock()
 	c.mu.Lock()
 	runs := c.run != nil
 	c.mu.Unlock()
@@ -405,7 +405,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		c.audit.clear()
 	}
 	if !c.host.options.Bare {
-		if err := c.animate(ctx, run, kept.Subnet); err != nil {
+		if err := c.startParts(ctx, run, kept.Subnet); err != nil {
 			return err
 		}
 	}
@@ -424,8 +424,8 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	return c.proxy.serve(run.server.address)
 }
 
-// animate starts the parts of a cluster other than the API server: controllers, scheduler and node.
-func (c *Cluster) animate(ctx context.Context, run *running, subnet int) error {
+// startParts starts the parts of a cluster other than the API server: controllers, scheduler and node.
+func (c *Cluster) startParts(ctx context.Context, run *running, subnet int) error {
 	var life context.Context
 	life, run.stop = context.WithCancel(c.host.life)
 	construction.Lock()
@@ -545,8 +545,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 
 // stop stops the parts of the cluster, from the pods to the API server.
 func (c *Cluster) stop() {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.transition.Lock()
+	defer c.transition.Unlock()
 	c.mu.Lock()
 	run := cmp.Or(c.run, c.idle)
 	c.run, c.idle = nil, nil

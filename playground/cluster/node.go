@@ -95,13 +95,13 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 		fields.OneTermEqualSelector("spec.nodeName", n.name))
 	informer := cache.NewSharedInformer(watch, &corev1.Pod{}, 0)
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { n.see(object.(*corev1.Pod)) },
-		UpdateFunc: func(_, object any) { n.see(object.(*corev1.Pod)) },
+		AddFunc:    func(object any) { n.handleUpdate(object.(*corev1.Pod)) },
+		UpdateFunc: func(_, object any) { n.handleUpdate(object.(*corev1.Pod)) },
 		DeleteFunc: func(object any) {
 			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = last.Obj
 			}
-			n.lose(object.(*corev1.Pod))
+			n.handleDelete(object.(*corev1.Pod))
 		},
 	}); err != nil {
 		n.shutDown()
@@ -172,12 +172,12 @@ func (n *node) shutDown() {
 	}
 }
 
-// see processes a new version of a pod from the API server.
-func (n *node) see(object *corev1.Pod) {
+// handleUpdate processes a new version of a pod from the API server.
+func (n *node) handleUpdate(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.pods[object.UID]; p != nil {
-		p.see(object)
+		p.update(object)
 		return
 	}
 	over := object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
@@ -201,11 +201,11 @@ func (n *node) see(object *corev1.Pod) {
 			}
 		}
 	})
-	p.see(object)
+	p.update(object)
 }
 
-// lose removes a pod that the API server has deleted.
-func (n *node) lose(object *corev1.Pod) {
+// handleDelete removes a pod that the API server has deleted.
+func (n *node) handleDelete(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.pods[object.UID]; p != nil {
@@ -324,8 +324,8 @@ func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, pro
 	return c
 }
 
-// see processes a new version of the object of the pod.
-func (p *pod) see(object *corev1.Pod) {
+// update processes a new version of the object of the pod.
+func (p *pod) update(object *corev1.Pod) {
 	p.mu.Lock()
 	p.object = object
 	p.mu.Unlock()
@@ -371,13 +371,13 @@ func (p *pod) run() {
 		defer close(reported)
 		p.report(stopReports)
 	}()
-	defer p.tidy()
+	defer p.removeFiles()
 
 	var wg sync.WaitGroup
 	if p.prepare() && p.initialize(&wg) {
 		var mains sync.WaitGroup
 		for _, c := range p.main {
-			mains.Go(func() { p.live(p.dead, c) })
+			mains.Go(func() { p.runRepeatedly(p.dead, c) })
 		}
 		mains.Wait()
 	}
@@ -412,14 +412,14 @@ func (p *pod) awaitDeletion() {
 func (p *pod) initialize(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
-			wg.Go(func() { p.live(p.dead, c) })
+			wg.Go(func() { p.runRepeatedly(p.dead, c) })
 			if !p.awaitStarted(c) {
 				return false
 			}
 			continue
 		}
 		if done := c.state.Terminated; done == nil || done.ExitCode != 0 {
-			p.live(p.dead, c)
+			p.runRepeatedly(p.dead, c)
 		}
 		if p.dead.Err() != nil || !succeeded(c) {
 			return false
@@ -459,9 +459,9 @@ type end struct {
 	signal  int32
 }
 
-// live starts a container repeatedly, as the restart policy of the pod requires. It returns when no restart is
+// runRepeatedly starts a container repeatedly, as the restart policy of the pod requires. It returns when no restart is
 // necessary or ctx ends.
-func (p *pod) live(ctx context.Context, c *container) {
+func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 	if p.refuse(ctx, c) {
 		return
 	}
@@ -668,7 +668,7 @@ func (p *pod) write() bool {
 	updated, err := p.node.client.CoreV1().Pods(object.Namespace).Patch(p.gone, object.Name,
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
-		if gone(err) {
+		if isPodGone(err) {
 			p.kill()
 			return true
 		}
@@ -697,8 +697,8 @@ func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
-// gone reports whether an error means that a pod no longer exists, or that another pod has its name.
-func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+// isPodGone reports whether an error means that a pod no longer exists, or that another pod has its name.
+func isPodGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // remove deletes a pod whose containers have ended.
 func (p *pod) remove() {
@@ -707,7 +707,7 @@ func (p *pod) remove() {
 		err := p.node.client.CoreV1().Pods(object.Namespace).Delete(p.gone, object.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.uid},
 		})
-		if err == nil || gone(err) || !wait(p.gone, retryStatus) {
+		if err == nil || isPodGone(err) || !wait(p.gone, retryStatus) {
 			return
 		}
 	}

@@ -75,8 +75,8 @@ func (p *pod) prepare() bool {
 	return true
 }
 
-// tidy removes the files of the pod. The logs of the pod are kept.
-func (p *pod) tidy() { _ = os.RemoveAll(p.dir) }
+// removeFiles removes the files of the pod. The logs of the pod are kept.
+func (p *pod) removeFiles() { _ = os.RemoveAll(p.dir) }
 
 func (n *node) isProcess(c *corev1.Container) bool {
 	_, ok := n.host.options.Images[repository(c.Image)]

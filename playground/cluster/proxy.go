@@ -234,7 +234,7 @@ func reset(conn net.Conn) {
 // connect connects a client with the target.
 func (p *proxy) connect(client net.Conn) {
 	defer p.forget(client)
-	p.pass() // with BlackHole, the client is not even connected to the server
+	p.waitForFlow() // with BlackHole, the client is not even connected to the server
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
@@ -265,7 +265,7 @@ func (p *proxy) copy(to, from net.Conn) {
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
-			if delay := p.pass(); delay > 0 {
+			if delay := p.waitForFlow(); delay > 0 {
 				<-time.After(delay)
 			}
 			if _, err := to.Write(buffer[:n]); err != nil {
@@ -273,14 +273,14 @@ func (p *proxy) copy(to, from net.Conn) {
 			}
 		}
 		if err != nil {
-			p.pass()
+			p.waitForFlow()
 			return
 		}
 	}
 }
 
-// pass waits until data may flow. It returns the delay for the data.
-func (p *proxy) pass() time.Duration {
+// waitForFlow waits until data may flow. It returns the delay for the data.
+func (p *proxy) waitForFlow() time.Duration {
 	p.mu.Lock()
 	gate, delay := p.gate, p.delay
 	p.mu.Unlock()

@@ -177,8 +177,8 @@ func (h *Host) Reset(ctx context.Context) error {
 
 // reset returns the cluster to its origin.
 func (c *Cluster) reset(ctx context.Context) error {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.transition.Lock()
+	defer c.transition.Unlock()
 	c.mu.Lock()
 	run := c.run
 	if run != nil {

@@ -94,7 +94,8 @@ func disturb(t *testing.T, c *Cluster, round int) {
 	must[*corev1.Namespace](t)(client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "test"}}, metav1.CreateOptions{}))
 	definition := &unstructured.Unstructured{}
-	// the limit differs between the rounds, so a schema of the first round would be noticed in the second one
+	// the limit differs between the rounds, so a schema that is left from the first round would be detected in the
+	// second round
 	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(crd, "10", fmt.Sprint(10*(round+1)))),
 		&definition.Object); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// image is that of the manager in all tests.
+// image is the image of the manager in all tests.
 const image = landscape.ManagerImage + ":0.1.0"
 
 // bin is the folder with the programs under test; set by TestMain.
@@ -58,8 +58,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// up brings up a landscape without a manager.
-func up(t *testing.T, runtimes ...string) *landscape.Landscape {
+// startLandscape starts a landscape without a manager.
+func startLandscape(t *testing.T, runtimes ...string) *landscape.Landscape {
 	t.Helper()
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, t.Name()), Bin: bin,
 		Runtimes: runtimes, Deployed: true})
@@ -68,7 +68,7 @@ func up(t *testing.T, runtimes ...string) *landscape.Landscape {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			describe(t, l)
+			logState(t, l)
 		}
 		if err := l.Close(); err != nil {
 			t.Errorf("stopping the landscape: %v", err)
@@ -77,8 +77,8 @@ func up(t *testing.T, runtimes ...string) *landscape.Landscape {
 	return l
 }
 
-// describe shows what a failed test leaves behind.
-func describe(t *testing.T, l *landscape.Landscape) {
+// logState logs the state of the clusters after a failed test.
+func logState(t *testing.T, l *landscape.Landscape) {
 	logs, err := filepath.Glob(filepath.Join(l.Dir, "data", "logs", "*", "*"))
 	if err != nil {
 		t.Error(err)
@@ -90,7 +90,7 @@ func describe(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// klm runs klm against a cluster, and returns what it says and its exit code.
+// klm runs klm with a kubeconfig, and returns its output and its exit code.
 func klm(t *testing.T, kubeconfig string, args ...string) (string, int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(bin, "klm"), append(args, "--kubeconfig="+kubeconfig)...)
@@ -167,7 +167,7 @@ func publish(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// enable registers a runtime and enables the module there, and waits until that is ready.
+// enable registers a runtime, enables the sample module there, and waits until the module is ready.
 func enable(t *testing.T, l *landscape.Landscape, name string) {
 	t.Helper()
 	if err := l.Register(t.Context(), name, "regular"); err != nil {
@@ -181,11 +181,12 @@ func enable(t *testing.T, l *landscape.Landscape, name string) {
 	awaitModule(t, l.Clients[landscape.ControlPlane], l.Namespace(), name)
 }
 
-// TestDeploy installs the manager by klm, then by kustomize, and a second one in-cluster.
+// TestDeploy installs the manager with klm, then with kustomize, and then with the in-cluster flavour on another
+// cluster.
 func TestDeploy(t *testing.T) {
-	l := up(t, "runtime-a", "runtime-b")
+	l := startLandscape(t, "runtime-a", "runtime-b")
 	kcp := l.Clients[landscape.ControlPlane]
-	t.Run("Refused", func(t *testing.T) { refused(t, l) })
+	t.Run("Refused", func(t *testing.T) { testRefused(t, l) })
 	if t.Failed() {
 		return
 	}
@@ -194,9 +195,10 @@ func TestDeploy(t *testing.T) {
 		publish(t, l)
 		enable(t, l, "runtime-a")
 	})
-	t.Run("Approvals", func(t *testing.T) { approvals(t, l) })
-	t.Run("Emergencies", func(t *testing.T) { emergencies(t, l) })
-	t.Run("Upgrade", func(t *testing.T) { // two replicas, which share the work, and conversions through the Service
+	t.Run("Approvals", func(t *testing.T) { testApprovals(t, l) })
+	t.Run("Emergencies", func(t *testing.T) { testEmergencies(t, l) })
+	// to two replicas with shards, and with the conversion webhook behind its Service
+	t.Run("Upgrade", func(t *testing.T) {
 		install(t, l, "--set=replicas=2,shards=64,webhooks.enabled=true")
 		old := &unstructured.Unstructured{}
 		old.SetAPIVersion("operator.kyma-project.io/v1alpha1")
@@ -206,23 +208,24 @@ func TestDeploy(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
-		// With the values of before; in particular, v1alpha1 stays served.
+		// klm keeps the values of the previous installation, so v1alpha1 is still served.
 		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run")
 		if code != 0 || !strings.Contains(out, "nothing would change") ||
 			!strings.Contains(out, "keep     value shards: 64") {
 			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}
 		if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install"); code != 0 ||
-			!strings.Contains(out, "is ready") { // nothing changes, so nobody is asked
+			!strings.Contains(out, "is ready") { // nothing changes, so no confirmation is needed
 			t.Errorf("the same installation ended with %d:\n%s", code, out)
 		}
 	})
-	t.Run("Asked", func(t *testing.T) { asked(t, l) })
-	t.Run("Less", func(t *testing.T) { less(t, l) })
-	t.Run("Kustomize", func(t *testing.T) { // over nothing, and away again by an inventory that nobody has written
+	t.Run("Asked", func(t *testing.T) { testConfirmation(t, l) })
+	t.Run("Less", func(t *testing.T) { testSmallerInstallation(t, l) })
+	// onto an empty cluster; the uninstallation finds the objects without an inventory
+	t.Run("Kustomize", func(t *testing.T) {
 		uninstall(t, l)
-		login(t, l)
-		follow(t, l, "kubectl apply --server-side --force-conflicts -k "+overlay(t))
+		createRegistrySecret(t, l)
+		follow(t, l, "kubectl apply --server-side --force-conflicts -k "+writeOverlay(t))
 		enable(t, l, "runtime-b")
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
 		for _, args := range [][]string{{"uninstall", "--yes"}, {"install", "--image=" + image}} {
@@ -239,8 +242,9 @@ func TestDeploy(t *testing.T) {
 	t.Run("InCluster", func(t *testing.T) { inCluster(t) })
 }
 
-// approvals: the API server verifies the names in approvals and resumptions, and the verb approve.
-func approvals(t *testing.T, l *landscape.Landscape) {
+// testApprovals checks the admission policy for approvals and resumptions: they must have the name of the user, and the
+// user must have the verb approve.
+func testApprovals(t *testing.T, l *landscape.Landscape) {
 	kcp := l.Clients[landscape.ControlPlane]
 	rule := func(verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{v1beta2.Group}, Resources: []string{"modulerollouts"},
@@ -305,8 +309,8 @@ func approvals(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// emergencies: the API server asks whether a person who declares an emergency has the verb override.
-func emergencies(t *testing.T, l *landscape.Landscape) {
+// testEmergencies checks the admission policy for emergencies: a user who declares one must have the verb override.
+func testEmergencies(t *testing.T, l *landscape.Landscape) {
 	kcp := l.Clients[landscape.ControlPlane]
 	rule := func(resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{v1beta2.Group}, Resources: []string{resource}, Verbs: verbs}
@@ -381,8 +385,8 @@ func asUser(t *testing.T, l *landscape.Landscape, user string, rules ...rbacv1.P
 	return c
 }
 
-// refused: what cannot work changes nothing, and says why.
-func refused(t *testing.T, l *landscape.Landscape) {
+// testRefused checks that an installation that cannot work changes nothing, and that klm prints the reason.
+func testRefused(t *testing.T, l *landscape.Landscape) {
 	kcp := l.Clients[landscape.ControlPlane]
 	if err := kcp.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody",
 		Namespace: "default"}}); err != nil {
@@ -483,9 +487,10 @@ func refused(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// asked: klm shows which values and objects change, and changes nothing without an answer.
-func asked(t *testing.T, l *landscape.Landscape) {
-	before := versions(t, l)
+// testConfirmation checks that klm shows which values and objects change, and that it changes nothing without a
+// confirmation.
+func testConfirmation(t *testing.T, l *landscape.Landscape) {
+	before := resourceVersions(t, l)
 	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--set=shards=0,logLevel=1")
 	for _, want := range []string{"change   value shards: 64 → 0", "set      value logLevel: the default → 1",
 		"keep     value replicas: 2", "change   Deployment.apps kcp-system/lifecycle-manager",
@@ -494,14 +499,14 @@ func asked(t *testing.T, l *landscape.Landscape) {
 			t.Errorf("klm install ended with %d, want 2, and does not say %q:\n%s", code, want, out)
 		}
 	}
-	if diff := cmp.Diff(before, versions(t, l)); diff != "" {
+	if diff := cmp.Diff(before, resourceVersions(t, l)); diff != "" {
 		t.Errorf("something was changed without an answer: -before +after\n%s", diff)
 	}
 }
 
-// less installs with values that need less: what only the former values made goes, and nothing else. Before that a dry
-// run changes nothing.
-func less(t *testing.T, l *landscape.Landscape) {
+// testSmallerInstallation installs with values that need fewer objects. Only the objects that are no longer needed are
+// deleted. A dry run before that changes nothing.
+func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 	kcp := l.Clients[landscape.ControlPlane]
 	configMap := func(name string, labels map[string]string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace(), Name: name, Labels: labels}}
@@ -513,7 +518,7 @@ func less(t *testing.T, l *landscape.Landscape) {
 		kcp.Get(t.Context(), client.ObjectKeyFromObject(inventory), inventory)); err != nil {
 		t.Fatal(err)
 	}
-	// as a former version would have written it, and as somebody might who wants others to delete things for him
+	// objects of a former version, and objects that somebody has added to the inventory so that klm deletes them
 	for _, more := range []string{
 		`{"version":"v1","kind":"ConfigMap","namespace":"kcp-system","name":"of-before"}`,
 		`{"version":"v1","kind":"ConfigMap","namespace":"kcp-system","name":"of-somebody"}`,
@@ -533,7 +538,7 @@ func less(t *testing.T, l *landscape.Landscape) {
 		stale = append(stale, named("rbac.authorization.k8s.io/v1", kind, "", "lifecycle-manager-conversion"))
 	}
 	stale = append(stale, named("v1", "Service", l.Namespace(), "lifecycle-manager-webhook"))
-	before := versions(t, l)
+	before := resourceVersions(t, l)
 	args := []string{"install", "--reset-values", "--image=" + image, "--set=registry.host=" + l.RegistryHost}
 	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
 	for _, want := range []string{"delete   ConfigMap kcp-system/of-before",
@@ -549,7 +554,7 @@ func less(t *testing.T, l *landscape.Landscape) {
 			t.Errorf("the dry run says %q:\n%s", stays, out)
 		}
 	}
-	if diff := cmp.Diff(before, versions(t, l)); diff != "" {
+	if diff := cmp.Diff(before, resourceVersions(t, l)); diff != "" {
 		t.Errorf("a dry run changes something: -before +after\n%s", diff)
 	}
 	install(t, l, "--reset-values")
@@ -568,19 +573,19 @@ func less(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// versions returns the resource versions of the objects of an installation.
-func versions(t *testing.T, l *landscape.Landscape) map[string]string {
+// resourceVersions returns the resource versions of the objects of an installation.
+func resourceVersions(t *testing.T, l *landscape.Landscape) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, o := range ours(t, l) {
+	for _, o := range managerObjects(t, l) {
 		all[o.GetKind()+" "+o.GetName()] = o.GetResourceVersion()
 	}
 	return all
 }
 
-// ours returns the objects with the label of the manager. The status of Deployments is left out, because it may change
-// at any time.
-func ours(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
+// managerObjects returns the objects with the label of the manager. The status of Deployments is left out, because it
+// may change at any time.
+func managerObjects(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
 	t.Helper()
 	var all []unstructured.Unstructured
 	for _, gvk := range [][2]string{
@@ -608,21 +613,21 @@ func ours(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
 	return all
 }
 
-// uninstall removes the manager: all of it, and nothing that users have created.
+// uninstall removes the manager. It checks that all objects of the manager are deleted, and no objects of users.
 func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
 	kcp, kubeconfig := l.Clients[landscape.ControlPlane], l.Kubeconfig(landscape.ControlPlane)
-	before := len(ours(t, l))
+	before := len(managerObjects(t, l))
 	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--dry-run"}, args...)...); code != 0 ||
-		!strings.Contains(out, "ServiceAccount") || len(ours(t, l)) != before {
+		!strings.Contains(out, "ServiceAccount") || len(managerObjects(t, l)) != before {
 		t.Errorf("a dry run ended with %d, and of %d objects there are %d left:\n%s", code,
-			before, len(ours(t, l)), out)
+			before, len(managerObjects(t, l)), out)
 	}
 	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 0 ||
 		!strings.Contains(out, "is removed") {
 		t.Fatalf("klm uninstall ended with %d and says:\n%s", code, out)
 	}
-	for _, o := range ours(t, l) {
+	for _, o := range managerObjects(t, l) {
 		t.Errorf("%s %s is left", o.GetKind(), o.GetName())
 	}
 	var pods corev1.PodList
@@ -640,8 +645,8 @@ func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	}
 }
 
-// login makes the Secret that says where the registry is.
-func login(t *testing.T, l *landscape.Landscape) {
+// createRegistrySecret creates the Secret with the address and the credentials of the registry.
+func createRegistrySecret(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	host := strings.TrimPrefix(l.LockedRegistryHost, "http://")
 	auth := base64.StdEncoding.EncodeToString([]byte(landscape.LoginUser + ":" + landscape.LoginPassword))
@@ -656,8 +661,8 @@ func login(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// overlay writes a folder that kustomizes the base by the image that everybody sets.
-func overlay(t *testing.T) string {
+// writeOverlay writes a kustomize overlay of the base that sets the image of the manager, and returns its folder.
+func writeOverlay(t *testing.T) string {
 	t.Helper()
 	tree := t.TempDir()
 	if err := os.CopyFS(tree, os.DirFS(filepath.Join("..", "..", "deploy"))); err != nil {
@@ -673,7 +678,7 @@ func overlay(t *testing.T) string {
 	return filepath.Join(tree, "overlay")
 }
 
-// inCluster installs the other flavour on a cluster of its own.
+// inCluster installs the in-cluster flavour on a separate cluster.
 func inCluster(t *testing.T) {
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, "in-cluster"), Bin: bin,
 		InCluster: true, Deployed: true})

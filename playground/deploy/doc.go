@@ -13,5 +13,5 @@
 //
 // # What it does not do
 //
-// The node runs no containers: the tests of the images are beside the program that builds them.
+// The node runs no containers, so images are not tested here: package deploy/image tests them.
 package deploy

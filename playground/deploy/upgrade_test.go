@@ -24,14 +24,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// previousManager is the field manager by which the release before has applied objects of modules.
+// previousManager is the field manager with which the previous release has applied objects of modules.
 const previousManager = "declarative.kyma-project.io/applier"
 
-// TestUpgrade goes by docs/guide/migration.md where the Kyma project's lifecycle-manager has been, which is the release
-// before: nothing that it has left is lost, changed, restarted or made anew, but for its watcher, and the runtime goes
-// on.
+// TestUpgrade follows docs/guide/migration.md in clusters with the objects of the previous release, which is the Kyma
+// project's lifecycle-manager. Except for its watcher, no object of the previous release is lost, changed, restarted or
+// created again, and the runtime continues to work.
 func TestUpgrade(t *testing.T) {
-	l := up(t, "runtime-a")
+	l := startLandscape(t, "runtime-a")
 	kcp, runtime := l.Clients[landscape.ControlPlane], l.Clients["runtime-a"]
 	definitions := previous(t, "definitions.yaml")
 	for _, c := range []client.WithWatch{kcp, runtime} {
@@ -72,13 +72,13 @@ func TestUpgrade(t *testing.T) {
 	for _, step := range start {
 		follow(t, l, step)
 	}
-	// the new manager has applied, and pruned by it
+	// the new manager has applied the module, and has pruned an object in the inventory of the previous release
 	await(t, "the inventory of the release before", func(ctx context.Context) (bool, string) {
 		err := runtime.Get(ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "dropped-long-ago"},
 			&corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
-	// its Manifest has new sources, so the module is Processing for a moment after it was Ready for the manager before
+	// its Manifest has new sources, so the module is in state Processing for a short time
 	await(t, "nothing in the way", func(ctx context.Context) (bool, string) {
 		out, err := inShell(ctx, t.TempDir(), l, watch)
 		return err == nil, fmt.Sprintf("%v:\n%s", err, out)
@@ -137,7 +137,7 @@ func guideSteps(t *testing.T, l *landscape.Landscape) []string {
 	return steps
 }
 
-// follow runs commands as somebody who reads the page does.
+// follow runs the commands of a step of the page, and fails the test if one fails.
 func follow(t *testing.T, l *landscape.Landscape, commands string) {
 	t.Helper()
 	out, err := inShell(t.Context(), t.TempDir(), l, commands)
@@ -156,7 +156,7 @@ func inShell(ctx context.Context, folder string, l *landscape.Landscape, command
 	return shell.CombinedOutput()
 }
 
-// awaitPods returns the pods of the module's operator, once they are ready.
+// awaitPods waits until the pods of the module's operator are ready, and returns their names.
 func awaitPods(t *testing.T, c client.Client) []string {
 	t.Helper()
 	var names []string
@@ -209,7 +209,7 @@ func disableModule(t *testing.T, l *landscape.Landscape) {
 	})
 }
 
-// previous reads objects of the release before.
+// previous reads objects of the previous release from testdata.
 func previous(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "previous", file))
@@ -227,7 +227,7 @@ func previous(t *testing.T, file string) []*unstructured.Unstructured {
 func applyAll(t *testing.T, c client.WithWatch, owner string, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
-		// its definition may have come a moment ago
+		// its CRD may have been created shortly before
 		await(t, o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) {
 			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
 				client.FieldOwner(owner), client.ForceOwnership)
@@ -240,7 +240,7 @@ func applyAll(t *testing.T, c client.WithWatch, owner string, objects []*unstruc
 	}
 }
 
-// installModule installs the module as the release before did.
+// installModule installs the module as the previous release did.
 func installModule(t *testing.T, c client.WithWatch) {
 	t.Helper()
 	v := sample.Versions()[0]

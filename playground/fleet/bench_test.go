@@ -126,7 +126,8 @@ func BenchmarkApply(b *testing.B) {
 
 const metadataAccept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// overNetwork measures requests over TLS and HTTP/2 from 8 goroutines to 100 clusters, client and all.
+// overNetwork measures requests over TLS and HTTP/2 from 8 goroutines to 100 clusters, including the work of the
+// client.
 func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 	clients := make([]*http.Client, 100)
 	for i := range clients {
@@ -173,7 +174,7 @@ func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 // and for an open connection with a watch.
 func TestMemory(t *testing.T) {
 	const many, n = 3000, 200
-	fill(t, open(t, Options{Clusters: 1}).clusters[0], 5) // whatever is made once in a process
+	fill(t, open(t, Options{Clusters: 1}).clusters[0], 5) // creates the values that are created once in a process
 	start := live()
 	open(t, Options{Clusters: 1})
 	one := live()

@@ -164,8 +164,8 @@ func readEvents(data []byte) any {
 	return all
 }
 
-// Differences that are meant. The simulator has no ReplicaSets and pods behind a Deployment; what controllers of a real
-// cluster add by themselves is not compared.
+// Intended differences, which are not compared. The simulator creates no ReplicaSets and pods for a Deployment, and
+// lacks the objects that controllers of a real cluster create by themselves.
 var (
 	times      = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`)
 	uids       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -201,7 +201,7 @@ func normalise(key string, v any) any {
 			delete(out, "annotations")
 		}
 		if out["kind"] == "Deployment" {
-			delete(out, "status") // two controllers are not equally fast
+			delete(out, "status") // the controllers of the two servers differ in speed
 		}
 		return out
 	case []any:
@@ -237,7 +237,7 @@ func normalise(key string, v any) any {
 
 // TestConformance sends the same requests to a simulated cluster and to a real API server, and compares the answers.
 func TestConformance(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	simulated, actual := servers(t)
 	for i, one := range script {
 		t.Run(fmt.Sprintf("%03d_%s", i+1, one.name), func(t *testing.T) {

@@ -200,8 +200,8 @@ func compareEngine(t *testing.T, simulated, actual *server) {
 		t.Fatalf("simulated: %v; real: %v", gotErr, wantErr)
 	}
 	// The number of reads is not compared: it depends on the time until an object is ready or deleted.
-	looks := func(r string) bool { return strings.HasPrefix(r, "GET ") }
-	got.Requests, want.Requests = slices.DeleteFunc(got.Requests, looks), slices.DeleteFunc(want.Requests, looks)
+	isRead := func(r string) bool { return strings.HasPrefix(r, "GET ") }
+	got.Requests, want.Requests = slices.DeleteFunc(got.Requests, isRead), slices.DeleteFunc(want.Requests, isRead)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the engine tells and asks (-real +simulated):\n%s", diff)
 	}

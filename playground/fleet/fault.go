@@ -50,8 +50,8 @@ type Fault struct {
 	Expired bool
 }
 
-// trouble is a fault of a cluster that has begun.
-type trouble struct {
+// activeFault is a fault of a cluster that has begun.
+type activeFault struct {
 	Fault
 	began time.Time
 	met   atomic.Uint64
@@ -60,17 +60,17 @@ type trouble struct {
 
 // Fault starts a fault. It replaces the fault that the cluster had before.
 func (c *Cluster) Fault(f Fault) {
-	t := &trouble{Fault: f, began: c.fleet.now(), over: make(chan struct{})}
+	t := &activeFault{Fault: f, began: c.fleet.now(), over: make(chan struct{})}
 	c.replaceFault(t)
 	if f.Dead == Refused {
-		c.die(t)
+		c.refuseWhileDown(t)
 	}
 }
 
 // Heal ends the fault of the cluster. It does nothing if there is no fault.
 func (c *Cluster) Heal() { c.replaceFault(nil) }
 
-func (c *Cluster) replaceFault(t *trouble) {
+func (c *Cluster) replaceFault(t *activeFault) {
 	before := c.fault.Swap(t)
 	if before != nil {
 		close(before.over)
@@ -80,9 +80,9 @@ func (c *Cluster) replaceFault(t *trouble) {
 	}
 }
 
-// die closes the connections and the port of a cluster when a fault with Refused makes it unreachable. If the fault is
-// periodic, die calls itself at each change.
-func (c *Cluster) die(t *trouble) {
+// refuseWhileDown closes the connections and the port of a cluster when a fault with Refused makes it unreachable. If
+// the fault is periodic, refuseWhileDown calls itself at each change.
+func (c *Cluster) refuseWhileDown(t *activeFault) {
 	if c.fault.Load() != t || c.fleet.life.Err() != nil {
 		return
 	}
@@ -95,20 +95,20 @@ func (c *Cluster) die(t *trouble) {
 		_ = c.port.listen() // as in replaceFault
 	}
 	if t.Down > 0 {
-		time.AfterFunc(t.rest(c.fleet.now()), func() { c.die(t) })
+		time.AfterFunc(t.untilChange(c.fleet.now()), func() { c.refuseWhileDown(t) })
 	}
 }
 
 // down reports whether the cluster is unreachable at the time now.
-func (t *trouble) down(now time.Time) bool {
+func (t *activeFault) down(now time.Time) bool {
 	if t.Dead == "" {
 		return false
 	}
 	return t.Down <= 0 || now.Sub(t.began)%(t.Up+t.Down) >= t.Up
 }
 
-// rest returns the time until a periodic fault makes the cluster unreachable or reachable.
-func (t *trouble) rest(now time.Time) time.Duration {
+// untilChange returns the time until a periodic fault makes the cluster unreachable or reachable.
+func (t *activeFault) untilChange(now time.Time) time.Duration {
 	at := now.Sub(t.began) % (t.Up + t.Down)
 	if at < t.Up {
 		return t.Up - at + time.Millisecond
@@ -116,20 +116,20 @@ func (t *trouble) rest(now time.Time) time.Duration {
 	return t.Up + t.Down - at + time.Millisecond
 }
 
-// turn returns a channel that receives a value at the next change between reachable and unreachable. It returns nil if
-// the fault is not periodic.
-func (t *trouble) turn(now time.Time) <-chan time.Time {
+// nextChange returns a channel that receives a value at the next change between reachable and unreachable. It returns
+// nil if the fault is not periodic.
+func (t *activeFault) nextChange(now time.Time) <-chan time.Time {
 	if t.Down <= 0 {
 		return nil
 	}
-	return time.After(t.rest(now))
+	return time.After(t.untilChange(now))
 }
 
-func (t *trouble) refuses(now time.Time) bool  { return t.Dead == Refused && t.down(now) }
-func (t *trouble) swallows(now time.Time) bool { return t.Dead == BlackHole && t.down(now) }
+func (t *activeFault) refuses(now time.Time) bool  { return t.Dead == Refused && t.down(now) }
+func (t *activeFault) swallows(now time.Time) bool { return t.Dead == BlackHole && t.down(now) }
 
-// meets applies the fault to a request. It reports whether the fault has answered the request.
-func (t *trouble) meets(c *Cluster, w http.ResponseWriter, r *http.Request) bool {
+// applyTo applies the fault to a request. It reports whether the fault has answered the request.
+func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request) bool {
 	if t.Delay > 0 {
 		wait := time.NewTimer(t.Delay)
 		defer wait.Stop()

@@ -353,8 +353,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestTogether writes to a few clusters from many goroutines while watches run: for the race detector, and to see that
-// no write is lost.
+// TestTogether writes to a few clusters from many goroutines while watches run, to find races and lost writes.
 func TestTogether(t *testing.T) {
 	f := open(t, Options{Clusters: 3, History: 10})
 	var wg sync.WaitGroup

@@ -235,9 +235,9 @@ type Cluster struct {
 	fleet   *Fleet
 	index   int
 	surface atomic.Pointer[surface]
-	fault   atomic.Pointer[trouble] // the present fault; nil if there is none
-	rotated atomic.Uint32           // number of calls of Rotate
-	valid   atomic.Pointer[string]  // the valid token; nil until it is first needed
+	fault   atomic.Pointer[activeFault] // the present fault; nil if there is none
+	rotated atomic.Uint32               // number of calls of Rotate
+	valid   atomic.Pointer[string]      // the valid token; nil until it is first needed
 
 	mu        sync.Mutex
 	objects   []*object                   // in the order of their keys; guarded by mu, as all following fields

@@ -284,8 +284,8 @@ func (c *Cluster) kindFor(v *body) *kind {
 	return c.surface.Load().byKind[key]
 }
 
-// resurfaceLocked replaces the cluster's surface by the surface of its present CRDs.
-func (c *Cluster) resurfaceLocked() {
+// updateSurfaceLocked replaces the cluster's surface by the surface of its present CRDs.
+func (c *Cluster) updateSurfaceLocked() {
 	var definitions []*definition
 	for _, o := range c.rangeLocked(c.fleet.definitionResource, "") {
 		if d := o.body.definition; d != nil && d.established {

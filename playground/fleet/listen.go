@@ -72,7 +72,7 @@ func (f *Fleet) listen() error {
 	if _, n.port, err = net.SplitHostPort(l.Addr().String()); err != nil {
 		return fmt.Errorf("opening a port for the fleet: %w", err)
 	}
-	n.serve(&door{Listener: l, fleet: f})
+	n.serve(&clusterListener{Listener: l, fleet: f})
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (p *ownPort) listen() error {
 		return err
 	}
 	p.open, p.address = l, l.Addr().String()
-	p.fleet.network.serve(&door{Listener: l, fleet: p.fleet, cluster: p.cluster})
+	p.fleet.network.serve(&clusterListener{Listener: l, fleet: p.fleet, cluster: p.cluster})
 	return nil
 }
 
@@ -182,15 +182,15 @@ func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: n.key}, nil
 }
 
-// door is a listener that finds the cluster for each connection.
-type door struct {
+// clusterListener is a listener that finds the cluster for each connection.
+type clusterListener struct {
 	net.Listener
 	fleet   *Fleet
 	cluster *Cluster // nil if the address of the connection identifies the cluster
 }
 
 // Accept implements net.Listener. A failure of one connection does not make it fail.
-func (d *door) Accept() (net.Conn, error) {
+func (d *clusterListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.Listener.Accept()
 		if err != nil {
@@ -292,7 +292,7 @@ func (c *connection) hold() {
 			return
 		case <-c.cluster.fleet.life.Done():
 			return
-		case <-t.turn(c.cluster.fleet.now()):
+		case <-t.nextChange(c.cluster.fleet.now()):
 		}
 	}
 }

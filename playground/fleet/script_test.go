@@ -796,8 +796,9 @@ var script = []step{
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"orphan","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner2","uid":"{uid owner2}"}]}}`,
 	},
 	{
-		// The garbage collector receives this Secret after the one above, so it knows both once this one is gone. A
-		// dependent that the collector does not know yet when the owner is orphaned is deleted.
+		// The garbage collector receives this Secret after the Secret above. So when it has deleted this one, it has
+		// received both. If the collector has not received a dependent yet when the owner is deleted with policy
+		// Orphan, it deletes the dependent.
 		name: "dependent of nobody",
 		do:   "POST " + ns + "/secrets",
 		send: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"nobodys","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"nobody","uid":"00000000-0000-0000-0000-000000000000"}]}}`,

@@ -58,7 +58,7 @@ func parsePath(path string) (p place, ok bool) {
 
 // ServeHTTP answers a request to a cluster.
 func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if t := c.fault.Load(); t != nil && t.meets(c, w, r) {
+	if t := c.fault.Load(); t != nil && t.applyTo(c, w, r) {
 		return
 	}
 	if !c.authenticated(r) {
@@ -373,5 +373,5 @@ func (c *Cluster) write(w http.ResponseWriter, code int, contentType string, dat
 	h["Content-Length"] = []string{strconv.Itoa(len(data))}
 	h["Cache-Control"] = []string{"no-cache, private"}
 	w.WriteHeader(code)
-	_, _ = w.Write(data) //nolint:gosec // the client may have gone; and it is no browser
+	_, _ = w.Write(data) //nolint:gosec // the client may have disconnected, and is not a browser
 }

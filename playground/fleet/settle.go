@@ -21,7 +21,7 @@ type needs uint8
 const (
 	needStatus  needs = 1 << iota // the status differs from the final status
 	needEnd                       // the object is being deleted, and a controller takes part in the deletion
-	needOwners                    // the object has owners, which may be gone
+	needOwners                    // the object has owners, which may not exist any more
 	needOperate                   // an Operator is responsible for the object
 )
 
@@ -34,8 +34,8 @@ type dueTask struct {
 
 // Delays of the controllers. Options.Ready replaces soon for the status of workloads.
 const (
-	soon      = 10 * time.Millisecond
-	forgetful = 5 * time.Minute // the log of a cluster is dropped after this time without a change
+	soon         = 10 * time.Millisecond
+	logRetention = 5 * time.Minute // the log of a cluster is dropped after this time without a change
 )
 
 // Finalizers that the controllers of the cluster itself remove.
@@ -107,15 +107,15 @@ func (f *Fleet) operatorOf(v *body) *Operator {
 	return nil
 }
 
-// followLocked plans the tasks of controllers that follow from a change of an object.
-func (c *Cluster) followLocked(before, after *object) {
+// planAfterChangeLocked plans the tasks of controllers that follow from a change of an object.
+func (c *Cluster) planAfterChangeLocked(before, after *object) {
 	if after == nil {
-		c.goneLocked(before)
+		c.planAfterRemovalLocked(before)
 		return
 	}
 	v := after.body
 	if d := v.definition; d != nil && (d.established || before != nil && before.body.definition.established) {
-		c.resurfaceLocked()
+		c.updateSurfaceLocked()
 	}
 	if v.needs == 0 {
 		return
@@ -139,11 +139,11 @@ func (c *Cluster) followLocked(before, after *object) {
 	}
 }
 
-// goneLocked plans the tasks that follow from the removal of an object: tasks for its dependents, and for objects whose
-// deletion can continue now.
-func (c *Cluster) goneLocked(gone *object) {
+// planAfterRemovalLocked plans the tasks that follow from the removal of an object: tasks for its dependents, and for
+// objects whose deletion can continue now.
+func (c *Cluster) planAfterRemovalLocked(gone *object) {
 	if gone.body.definition != nil {
-		c.resurfaceLocked()
+		c.updateSurfaceLocked()
 	}
 	uid := c.uid(gone)
 	for _, o := range c.objects {
@@ -540,9 +540,9 @@ func (f *Fleet) work() {
 	}
 }
 
-// sweep drops the log of every cluster that had no change for the time forgetful.
+// sweep drops the log of every cluster that had no change for the time logRetention.
 func (f *Fleet) sweep() {
-	ticker := time.NewTicker(forgetful / 10)
+	ticker := time.NewTicker(logRetention / 10)
 	defer ticker.Stop()
 	for {
 		select {
@@ -552,7 +552,7 @@ func (f *Fleet) sweep() {
 		}
 		for _, c := range f.clusters {
 			c.mu.Lock()
-			if len(c.log) > 0 && f.now().Sub(c.logged) > forgetful {
+			if len(c.log) > 0 && f.now().Sub(c.logged) > logRetention {
 				c.log, c.forgotten = nil, c.version
 			}
 			c.mu.Unlock()

@@ -38,15 +38,15 @@ func settledStatus(group string, v *body, text []byte) []byte {
 		return nil
 	}
 	now, _ := o["status"].(map[string]any)
-	if says(now, again.Status) {
+	if hasFields(now, again.Status) {
 		return nil
 	}
 	return data
 }
 
-// says reports whether the status now has all fields of want. Times need only be set, and fields with a zero value may
-// be absent.
-func says(now, want any) bool {
+// hasFields reports whether the value now has all fields of want. Times need only be set, and fields with a zero value
+// may be absent.
+func hasFields(now, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		m, _ := now.(map[string]any)
@@ -57,7 +57,7 @@ func says(now, want any) bool {
 				}
 				continue
 			}
-			if !says(m[key], value) {
+			if !hasFields(m[key], value) {
 				return false
 			}
 		}
@@ -68,7 +68,7 @@ func says(now, want any) bool {
 			return false
 		}
 		for i := range want {
-			if !says(list[i], want[i]) {
+			if !hasFields(list[i], want[i]) {
 				return false
 			}
 		}

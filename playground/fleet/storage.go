@@ -21,16 +21,16 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// Resource versions that a handler sees. versionBefore is the version of the object before the request, versionAfter
-// the version that the request writes, and versionOther any other version that the request names. The numbers are
-// unusual, so that they can be found in messages.
+// Resource versions of the objects that a handler reads and writes. versionBefore is the version of the object before
+// the request, versionAfter the version that the request writes, and versionOther any other version that the request
+// names. The numbers are unusual, so that they can be found in messages.
 const (
 	versionBefore = 7_000_000_000_001
 	versionAfter  = 7_000_000_000_002
 	versionOther  = 7_000_000_000_003
 )
 
-// transaction is the storage that the handlers of the API server see during one request. It holds at most one object.
+// transaction is the storage that the handlers of the API server use during one request. It holds at most one object.
 type transaction struct {
 	resource schema.GroupResource // the resource of the object; there are no others
 	object   []byte               // JSON in the storage version; nil for none

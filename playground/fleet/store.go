@@ -126,7 +126,7 @@ func (c *Cluster) changedLocked(before, after *object) {
 		close(c.changed)
 		c.changed = nil
 	}
-	c.followLocked(before, after)
+	c.planAfterChangeLocked(before, after)
 	if changed := c.fleet.options.Changed; changed != nil {
 		o, last := after, []byte(nil)
 		if o == nil {

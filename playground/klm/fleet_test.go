@@ -30,13 +30,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// size is that of a large fleet.
+// size is the number of Kymas in a large fleet.
 const size = 10_000
 
-// mostBytes is the memory that klm status may use for a large fleet.
+// mostBytes is the maximum memory that klm status may use for a large fleet.
 const mostBytes = 200 << 20
 
-// kymaNumber returns a Kyma as a manager has left it, with five modules; one in a hundred is broken.
+// kymaNumber returns a Kyma with five modules, with the status that a manager has written. One Kyma in a hundred is in
+// state Error.
 func kymaNumber(n int) *v1beta2.Kyma {
 	now := metav1.NewTime(time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC))
 	k := &v1beta2.Kyma{
@@ -78,7 +79,7 @@ func kymaNumber(n int) *v1beta2.Kyma {
 	return k
 }
 
-// fakeControlPlane serves Kymas, chunk by chunk, and nothing else.
+// fakeControlPlane starts a server that serves only a list of n Kymas, in pages.
 func fakeControlPlane(t *testing.T, n int) string {
 	items := make([]json.RawMessage, n)
 	for i := range items {
@@ -128,7 +129,7 @@ func fakeControlPlane(t *testing.T, n int) string {
 				fmt.Fprint(w, ",")
 			}
 			if _, err := w.Write(items[i]); err != nil {
-				return // who asked has gone
+				return // the client has disconnected
 			}
 		}
 		fmt.Fprintf(w, `],"kind":"KymaList","metadata":{"continue":%q,"resourceVersion":"99999"}}`, next)
@@ -138,7 +139,7 @@ func fakeControlPlane(t *testing.T, n int) string {
 	return kubeconfigFor(t, &rest.Config{Host: server.URL})
 }
 
-// kubeconfigFor writes the kubeconfig of a cluster that asks for nothing but certificates.
+// kubeconfigFor writes a kubeconfig with the address and the credentials in c, and returns its path.
 func kubeconfigFor(t testing.TB, c *rest.Config) string {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["large"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
@@ -156,7 +157,7 @@ func kubeconfigFor(t testing.TB, c *rest.Config) string {
 // cost is the time and the memory of a run of klm.
 type cost struct {
 	seconds float64
-	cpu     float64 // seconds of processors
+	cpu     float64 // processor time in seconds
 	bytes   int64
 	out     string
 }
@@ -165,7 +166,7 @@ func measure(t testing.TB, kubeconfig string, args ...string) cost {
 	t.Helper()
 	var out bytes.Buffer
 	c := exec.Command(filepath.Join(bin, "klm"), args...)
-	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOGC=100") // as users have it
+	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOGC=100") // the default, as for users
 	c.Stdout, c.Stderr = &out, os.Stderr
 	begin := time.Now()
 	if err := c.Start(); err != nil {
@@ -183,8 +184,8 @@ func measure(t testing.TB, kubeconfig string, args ...string) cost {
 	return cost{took, cpu.Seconds(), <-peak, out.String()}
 }
 
-// peakOf returns the most memory that a process has had, in bytes, until done is closed. What the system says after its
-// end would include that of this test, from which it was forked.
+// peakOf returns the peak memory of a process in bytes. It measures until done is closed, because the value that the
+// system reports after the end of the process would include the memory of this test, from which the process was forked.
 func peakOf(pid int, done <-chan struct{}) (most int64) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -203,8 +204,8 @@ func peakOf(pid int, done <-chan struct{}) (most int64) {
 	}
 }
 
-// TestLargeFleet: klm status is small, and right. How long it takes is measured by BenchmarkStatus, at a real API
-// server.
+// TestLargeFleet checks the memory and the output of klm status for a large fleet. BenchmarkStatus measures its
+// duration with a real API server.
 func TestLargeFleet(t *testing.T) {
 	kubeconfig := fakeControlPlane(t, size)
 	c := measure(t, kubeconfig, "status")
@@ -235,7 +236,7 @@ func BenchmarkStatus(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer host.Close() //nolint:errcheck // nothing depends on it
+	defer host.Close() //nolint:errcheck // the benchmark is over
 	c, err := host.Start(ctx, "large")
 	if err != nil {
 		b.Fatal(err)
@@ -262,7 +263,7 @@ func BenchmarkStatus(b *testing.B) {
 	}
 }
 
-// processorTime returns the seconds of processors that this process has used, in which the API server runs.
+// processorTime returns the processor time of this process in seconds. The API server runs in this process.
 func processorTime(b *testing.B) float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -302,7 +303,7 @@ func fill(ctx context.Context, b *testing.B, config *rest.Config) {
 	}
 }
 
-// prepare installs our definitions and the namespace, and waits until they are served.
+// prepare installs our CRDs and the namespace, and waits until the kinds are served.
 func prepare(ctx context.Context, b *testing.B, admin client.Client) {
 	for _, crd := range crds.All() {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestGuide runs every command of the guide, in its order, as somebody would who follows it with this landscape.
+// TestGuide runs every command of the guide in order, with the clusters of this landscape.
 func TestGuide(t *testing.T) {
 	l := theLandscape(t)
 	page, err := docs.Read("../../docs/guide/klm.md")
@@ -45,9 +45,9 @@ func TestGuide(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// TestAuthorGuide runs every command of the guide for authors, in its order: the blocks that begin with ```sh, in one
-// shell. The two registries of the guide are on loopback; the reader has built the operator and its images, and made
-// keys.
+// TestAuthorGuide runs every command of the guide for authors in order: the blocks that begin with ```sh, in one shell.
+// The two registries of the guide are on loopback. The test creates the operator, its images and the keys, which the
+// guide expects.
 func TestAuthorGuide(t *testing.T) {
 	l := theLandscape(t)
 	page, err := docs.Read("../../docs/guide/author.md")
@@ -104,7 +104,7 @@ func pushImages(t *testing.T, host string, images ...string) {
 	}
 }
 
-// pushIndex pushes something for two platforms.
+// pushIndex pushes an image index with random images for two platforms.
 func pushIndex(image string) error {
 	tag, err := name.NewTag(image)
 	if err != nil {
@@ -145,8 +145,7 @@ func prepareReader(t *testing.T, dir string) {
 	}
 }
 
-// kubectl stands in for the program of that name, as far as the guide needs it: kubectl apply -f FILE -f FILE, with
-// $KUBECONFIG.
+// kubectl replaces the program kubectl in the guide. It supports only kubectl apply -f FILE -f FILE, with $KUBECONFIG.
 func kubectl(args []string) error {
 	if len(args) < 3 || args[0] != "apply" {
 		return fmt.Errorf("kubectl %q: only apply -f FILE is known here", args)

@@ -78,17 +78,17 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// land is the landscape of all scripts. It comes up when the first asks for it.
+// land is the landscape of all scripts. It is started when the first test needs it.
 var land struct {
 	once sync.Once
 	up   *landscape.Landscape
 	err  error
 }
 
-// life is the context of the landscape, which outlives the test that comes first.
+// life is the context of the landscape, which runs longer than the test that has started it.
 var life, end = context.WithCancel(context.Background())
 
-// runtimes are the names of its runtimes.
+// runtimes are the names of the runtimes in the landscape.
 var runtimes = []string{"runtime-a", "runtime-b"}
 
 func theLandscape(t testing.TB) *landscape.Landscape {
@@ -100,7 +100,7 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 				"--leader-election-renew-deadline=4s", "--leader-election-retry-period=1s"},
 		})
 		if land.err != nil {
-			land.up = nil // it was stopped again
+			land.up = nil // Up has stopped the landscape
 			return
 		}
 		land.err = errors.Join(publish(life, land.up), writeKubeconfig(land.up))
@@ -129,7 +129,8 @@ func publish(ctx context.Context, l *landscape.Landscape) error {
 		"fast": versions[len(versions)-1].Version})
 }
 
-// fleetKubeconfig has a context for each cluster, by its name; that of the control plane is the current one.
+// fleetKubeconfig returns the path of a kubeconfig with one context for each cluster, named like the cluster. The
+// current context is the control plane.
 func fleetKubeconfig(l *landscape.Landscape) string { return l.Kubeconfig("fleet") }
 
 func writeKubeconfig(l *landscape.Landscape) error {
@@ -147,7 +148,7 @@ func writeKubeconfig(l *landscape.Landscape) error {
 	return clientcmd.WriteToFile(*all, fleetKubeconfig(l))
 }
 
-// scripts are those of testdata, in their order.
+// scripts are the names of the scripts in testdata, in the order in which they run.
 var scripts = []string{"manager", "operator", "module", "bad_input", "rights", "plugin", "dump", "author"}
 
 // TestScripts runs the scripts one after the other.
@@ -184,7 +185,7 @@ func runScripts(t *testing.T, files ...string) {
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 90 * time.Second
 
-// commands are those of the scripts, beside those of package testscript:
+// commands are the commands of scripts, in addition to the commands of package testscript:
 //
 //	klm [-code=N] ARG…            run klm; it has to end with exit code N, 0 if none is given
 //	retry [-code=N] REGEXP ARG…   run klm with ARG… until it ends with that code and its output matches
@@ -303,7 +304,7 @@ func exitCode(ts *testscript.TestScript, args []string) (int, []string) {
 	return code, args[1:]
 }
 
-// runKlm runs klm, gives its output to the script, and returns its exit code.
+// runKlm runs klm with its output as the output of the script command, and returns the exit code.
 func runKlm(ts *testscript.TestScript, args []string) int {
 	err := ts.Exec(filepath.Join(bin, "klm"), args...)
 	return codeOf(ts, err)
@@ -317,7 +318,7 @@ func codeOf(ts *testscript.TestScript, err error) int {
 	return 0
 }
 
-// output runs klm and returns all that it says, without telling the script.
+// output runs klm and returns its output and its exit code. The script does not get the output.
 func output(ts *testscript.TestScript, args []string) (string, int) {
 	c := exec.Command(filepath.Join(bin, "klm"), args...)
 	c.Dir = ts.MkAbs(".")
@@ -326,7 +327,7 @@ func output(ts *testscript.TestScript, args []string) (string, int) {
 	return string(out), codeOf(ts, err)
 }
 
-// badKubeconfig returns a kubeconfig of a cluster with something wrong.
+// badKubeconfig returns the kubeconfig of a cluster with one defect. sort selects the defect.
 func badKubeconfig(cluster, sort string) ([]byte, error) {
 	config, err := clientcmd.Load(land.up.Clusters[cluster].Kubeconfig())
 	if err != nil {

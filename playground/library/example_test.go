@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// A chart from a folder is installed, somebody changes an object, the check finds it, another installation heals it,
-// and the end leaves nothing.
+// The example installs a chart from a folder. Then somebody changes an object, the check finds the change, and another
+// installation reverts it. The uninstallation leaves no object.
 func Example() {
 	ctx := context.Background()
 	info := manifest.InstallInfo{

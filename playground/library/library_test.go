@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// deadline bounds every wait; what is waited for takes a few seconds at most.
+// deadline is the timeout of every wait. A wait takes at most a few seconds.
 const deadline = 60 * time.Second
 
 // shared by all tests; each has a namespace of its own
@@ -40,7 +40,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// Most tests wait for the cluster most of the time: a namespace takes five seconds to go.
+	// Most tests wait for the cluster most of the time: the deletion of a namespace takes five seconds.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// shop is the chart in testdata as a release in a namespace of that name.
+// shop returns the InstallInfo of the chart in testdata, for a release and a namespace with the given name.
 func shop(name string) manifest.InstallInfo {
 	return manifest.InstallInfo{
 		ChartInfo: manifest.ChartInfo{
@@ -113,8 +113,8 @@ func uninstall(t *testing.T, info manifest.InstallInfo) {
 	}
 }
 
-// consistent returns what ConsistencyCheck has to say; nothing if all is well.
-func consistent(t *testing.T, info manifest.InstallInfo) string {
+// pendingOf returns Status.Pending of ConsistencyCheck as one text. It is "" if the installation is consistent.
+func pendingOf(t *testing.T, info manifest.InstallInfo) string {
 	t.Helper()
 	status, err := manifest.ConsistencyCheck(t.Context(), info)
 	if err != nil {
@@ -126,8 +126,8 @@ func consistent(t *testing.T, info manifest.InstallInfo) string {
 	return strings.Join(status.Pending, "; ")
 }
 
-// wrote returns what the library and the tests wrote in a namespace since the mark, as far as the API server took it.
-func wrote(namespace string, since cluster.Mark) []string {
+// writesSince returns the successful writes of the library and the tests in a namespace since the mark.
+func writesSince(namespace string, since cluster.Mark) []string {
 	var writes []string
 	for _, r := range api.Requests(since) {
 		here := r.Namespace == namespace || r.Resource == "namespaces" && r.Name == namespace
@@ -139,8 +139,8 @@ func wrote(namespace string, since cluster.Mark) []string {
 	return writes
 }
 
-// left fails if something of the release is left in the cluster.
-func left(t *testing.T, namespace string) {
+// checkNothingLeft fails the test if the namespace of the release still exists.
+func checkNothingLeft(t *testing.T, namespace string) {
 	t.Helper()
 	if _, err := kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); client.IgnoreNotFound(
 		err) != nil || err == nil {
@@ -169,7 +169,7 @@ func edit(t *testing.T, resource, namespace, name, patch string) {
 func TestLifeCycle(t *testing.T) {
 	t.Parallel()
 	info := shop("life")
-	if got := consistent(t, info); !strings.Contains(got, "is not installed") {
+	if got := pendingOf(t, info); !strings.Contains(got, "is not installed") {
 		t.Errorf("before: %s", got)
 	}
 	changes, err := manifest.Diff(t.Context(), info)
@@ -186,18 +186,19 @@ func TestLifeCycle(t *testing.T) {
 		data.Data["kubernetes"] != strings.Split(api.Version(), ".")[1] {
 		t.Errorf("the chart did not see the cluster: %v, %v", data.Data, err)
 	}
-	// Each object once, and the inventory before and after; the namespace is created so that it can hold the inventory.
-	t.Logf("install: %q", wrote("life", mark))
-	if writes := wrote("life", mark); len(writes) > 7 {
+	// Each object is written once, and the inventory before and after the objects. The namespace is created first,
+	// because it contains the inventory.
+	t.Logf("install: %q", writesSince("life", mark))
+	if writes := writesSince("life", mark); len(writes) > 7 {
 		t.Errorf("install of 4 objects wrote %d times: %q", len(writes), writes)
 	}
 
 	mark = api.Mark()
 	install(t, info)
-	if got := consistent(t, info); got != "" {
+	if got := pendingOf(t, info); got != "" {
 		t.Errorf("after install: %s", got)
 	}
-	if writes := wrote("life", mark); len(writes) > 0 {
+	if writes := writesSince("life", mark); len(writes) > 0 {
 		t.Errorf("nothing to do, but wrote %q", writes)
 	}
 
@@ -206,18 +207,18 @@ func TestLifeCycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark = api.Mark()
-	got := consistent(t, info)
+	got := pendingOf(t, info)
 	for _, want := range []string{"ConfigMap life/life", "data.greeting", "Service life/life does not exist"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("drift: %q does not say %q", got, want)
 		}
 	}
-	if writes := wrote("life", mark); len(writes) > 0 {
+	if writes := writesSince("life", mark); len(writes) > 0 {
 		t.Errorf("a check wrote %q", writes)
 	}
 	mark = api.Mark()
 	install(t, info)
-	if writes := wrote("life", mark); !slices.Equal(slices.Sorted(slices.Values(writes)),
+	if writes := writesSince("life", mark); !slices.Equal(slices.Sorted(slices.Values(writes)),
 		[]string{"patch configmaps life", "patch services life"}) {
 		t.Errorf("healing wrote %q", writes)
 	}
@@ -233,18 +234,18 @@ func TestLifeCycle(t *testing.T) {
 	if _, err := kube.CoreV1().ConfigMaps("life").Get(t.Context(), "life-extra", metav1.GetOptions{}); err == nil {
 		t.Error("what the chart does not have any more was not pruned")
 	}
-	if got := consistent(t, info); got != "" {
+	if got := pendingOf(t, info); got != "" {
 		t.Errorf("after the upgrade: %s", got)
 	}
 
-	info.Path = "/nowhere" // it takes no chart
+	info.Path = "/nowhere" // UninstallChart does not need the chart
 	uninstall(t, info)
-	left(t, "life")
-	uninstall(t, info) // what is gone is gone
+	checkNothingLeft(t, "life")
+	uninstall(t, info) // a second uninstallation is not an error
 }
 
-// TestCustomResource: it is created last and belongs to its user; it goes first, and holds everything while it is
-// there.
+// TestCustomResource: the custom resource is created last, and then belongs to its user. It is deleted first, and all
+// other objects wait until its deletion is complete.
 func TestCustomResource(t *testing.T) {
 	t.Parallel()
 	info := shop("custom")
@@ -262,7 +263,8 @@ func TestCustomResource(t *testing.T) {
 			return false, errors.New("not the base resource")
 		}
 		if err := c.Client.Get(ctx, client.ObjectKey{Name: "custom"}, &corev1.Namespace{}); err != nil {
-			return client.IgnoreNotFound(err) == nil, client.IgnoreNotFound(err) // during uninstall it is gone
+			// at the end of the uninstallation, the namespace does not exist
+			return client.IgnoreNotFound(err) == nil, client.IgnoreNotFound(err)
 		}
 		return asked > 1, nil
 	}
@@ -272,7 +274,7 @@ func TestCustomResource(t *testing.T) {
 	}
 	edit(t, "orders", "custom", "first", `{"spec":{"count":5}}`)
 	install(t, info)
-	if got := consistent(t, info); got != "" {
+	if got := pendingOf(t, info); got != "" {
 		t.Errorf("a custom resource belongs to its user: %s", got)
 	}
 	orders := loose.Resource(schema.GroupVersionResource{Group: "shop.example.com", Version: "v1",
@@ -294,7 +296,7 @@ func TestCustomResource(t *testing.T) {
 	}
 	edit(t, "orders", "custom", "first", `{"metadata":{"finalizers":null}}`)
 	uninstall(t, info)
-	left(t, "custom")
+	checkNothingLeft(t, "custom")
 	if _, err := loose.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 		Resource: "customresourcedefinitions"}).
 		Get(t.Context(), "orders.shop.example.com", metav1.GetOptions{}); err == nil {
@@ -302,7 +304,7 @@ func TestCustomResource(t *testing.T) {
 	}
 }
 
-// TestNamespaces: one that was there before stays, with what others have in it.
+// TestNamespaces: a namespace that existed before the installation is kept, with the objects of others in it.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	info := shop("shared")
@@ -314,7 +316,7 @@ func TestNamespaces(t *testing.T) {
 	install(t, info)
 	mark := api.Mark()
 	install(t, info)
-	if writes := wrote("shared", mark); len(writes) > 0 {
+	if writes := writesSince("shared", mark); len(writes) > 0 {
 		t.Errorf("nothing to do, but wrote %q", writes)
 	}
 	uninstall(t, info)
@@ -331,7 +333,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestKeep: what says that it stays, stays, and the namespace with it.
+// TestKeep: an object with the annotation to keep it is not deleted, and neither is its namespace.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	info := shop("keep")
@@ -346,7 +348,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestNotReady: a workload that does not start is named, with and without waiting.
+// TestNotReady: the status names a workload that does not start, with and without the flag Wait.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	info := shop("unready")
@@ -371,7 +373,7 @@ func TestNotReady(t *testing.T) {
 	uninstall(t, info)
 }
 
-// TestTransforms: they see all objects, and what they make of them is what is installed.
+// TestTransforms: transforms receive all objects, and the changed objects are installed.
 func TestTransforms(t *testing.T) {
 	t.Parallel()
 	info := shop("transform")
@@ -393,7 +395,7 @@ func TestTransforms(t *testing.T) {
 		t.Error("what a transform has removed was installed")
 	}
 	uninstall(t, info)
-	left(t, "transform")
+	checkNothingLeft(t, "transform")
 
 	boom := errors.New("boom")
 	if _, err := manifest.InstallChart(t.Context(), info,
@@ -402,7 +404,7 @@ func TestTransforms(t *testing.T) {
 	}
 }
 
-// TestRefused: objects that the API server does not take are named, and do not stop the others.
+// TestRefused: the error names objects that the API server refuses, and the other objects are installed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	info := shop("refused")
@@ -415,10 +417,11 @@ func TestRefused(t *testing.T) {
 		t.Errorf("the others should be there: %v", err)
 	}
 	uninstall(t, info)
-	left(t, "refused")
+	checkNothingLeft(t, "refused")
 }
 
-// cut fails every request after a number of them, as if the process or the connection ended there.
+// cut is a transport that fails every request after a number of requests, as if the process or the connection had ended
+// there.
 type cut struct {
 	http.RoundTripper
 	left *atomic.Int32
@@ -433,8 +436,9 @@ func (c cut) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestCutAnywhere: whatever request an installation or its end breaks off at, nothing is ever outside of the inventory:
-// calls of UninstallChart afterwards leave nothing, and a call of InstallChart completes it.
+// TestCutAnywhere interrupts installations and uninstallations after each of their requests. No object is ever missing
+// in the inventory: later calls of UninstallChart delete all objects, and a later call of InstallChart completes the
+// installation.
 func TestCutAnywhere(t *testing.T) {
 	t.Parallel()
 	const most = 40 // requests that an installation may take
@@ -449,7 +453,7 @@ func TestCutAnywhere(t *testing.T) {
 					}
 				})
 				if own && after == 8 {
-					break // after that it is as without
+					break // later requests are the same as without an own namespace
 				}
 			}
 		})
@@ -467,8 +471,8 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// cutAfter installs with a connection that breaks after a number of requests, and uninstalls with one that breaks a
-// little later each time. It reports whether the installation came to its end.
+// cutAfter installs with a connection that breaks after a number of requests. Then it uninstalls with connections that
+// break after one more request each time. It reports whether the installation was completed.
 func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (
 		manifest.Status, error)) bool {
@@ -492,7 +496,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	})
 	if after%2 == 0 {
 		install(t, info)
-		if got := consistent(t, info); got != "" {
+		if got := pendingOf(t, info); got != "" {
 			t.Errorf("after the cut and another installation: %s", got)
 		}
 	}
@@ -504,7 +508,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 		<-time.After(20 * time.Millisecond)
 	}
 	if own {
-		left(t, info.ReleaseName)
+		checkNothingLeft(t, info.ReleaseName)
 		return finished
 	}
 	maps, err := kube.CoreV1().ConfigMaps(info.ReleaseName).List(t.Context(), metav1.ListOptions{})
@@ -530,7 +534,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 	return finished
 }
 
-// TestOtherSources: what is no chart installs as well.
+// TestOtherSources: sources that are not charts can be installed, too.
 func TestOtherSources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -557,7 +561,7 @@ func TestOtherSources(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		uninstall(t, info)
-		left(t, info.ReleaseName)
+		checkNothingLeft(t, info.ReleaseName)
 	}
 }
 

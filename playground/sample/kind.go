@@ -11,7 +11,7 @@ import (
 // GroupVersion is the API group and version of the module.
 var GroupVersion = schema.GroupVersion{Group: "sample.playground.kyma-project.io", Version: "v1alpha1"}
 
-// Finalizer keeps a Sample until the operator has removed what it installed for it.
+// Finalizer keeps a Sample until the operator has removed the objects that it has created for the Sample.
 const Finalizer = "sample.playground.kyma-project.io/finalizer"
 
 // State is a state of a custom resource as the module contract defines it. There are no other states.

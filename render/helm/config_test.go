@@ -129,7 +129,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		for _, c := range configs {
-			// What was accepted can be used.
+			// A config that was accepted can be applied.
 			if _, err := c.ApplyTo(Settings{}).Overrides(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
 				t.Errorf("%+v was accepted: %v", c, err)
 			}

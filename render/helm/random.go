@@ -106,7 +106,7 @@ func (f *functions) random(original template.FuncMap) template.FuncMap {
 		"genSignedCert", "genSignedCertWithKey"} {
 		table[name] = certificate(name)
 	}
-	// These functions use the current time in place of a date that is none.
+	// These functions use the current time if their argument is not a date.
 	dated := func(date any) any {
 		switch date.(type) {
 		case time.Time, *time.Time, int64, int, int32:

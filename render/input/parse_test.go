@@ -550,17 +550,17 @@ func compatible(document []byte, got any) (string, bool) {
 	if err != nil {
 		return "", true
 	}
-	theirs, err1 := loosely(text)
+	theirs, err1 := decodeLoosely(text)
 	mine, err := json.Marshal(got)
-	ours, err2 := loosely(mine)
+	ours, err2 := decodeLoosely(mine)
 	if err != nil || err1 != nil || err2 != nil {
 		return fmt.Sprint(err, err1, err2), false
 	}
 	return cmp.Diff(theirs, ours), reflect.DeepEqual(theirs, ours)
 }
 
-// loosely decodes JSON with numbers by value, to 15 digits.
-func loosely(text []byte) (any, error) {
+// decodeLoosely decodes JSON. It rounds numbers to 15 digits, so that different notations of a number are equal.
+func decodeLoosely(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	var v any

@@ -32,8 +32,8 @@
 //
 // # What it does not do
 //
-// A Runner does not remember failures and does not retry. It does not know the content that is rendered: render.Answer
-// does.
+// A Runner does not remember failures and does not retry. It does not interpret the content that is rendered;
+// render.Answer does that.
 package process
 
 import (
@@ -87,7 +87,7 @@ type Runner struct {
 }
 
 // Main returns a Runner that starts the program of this process. It must be called at the start of main, or of TestMain
-// in a test, before anything else happens. In a process that a Runner has started, Main renders an artefact and exits..
+// in a test, before anything else happens. In a process that a Runner has started, Main renders an artefact and exits.
 func Main() *Runner {
 	if len(os.Args) != 4 || os.Args[1] != argument {
 		return &Runner{one: make(chan struct{}, 1)}

@@ -230,7 +230,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestSealed shows what a process that renders cannot do.
+// TestSealed checks which operations fail in a process that renders.
 func TestSealed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux enforces these limits")

@@ -7,5 +7,5 @@ import "os"
 // seal sets no limits: other systems do not enforce them.
 func seal(_, _ uint64) error { return nil }
 
-// killed reports whether the system has killed a process, which is not known here.
+// killed returns false: on these systems, it cannot be determined whether the system has killed a process.
 func killed(*os.ProcessState) bool { return false }

@@ -7,12 +7,12 @@
 //
 // # How it works
 //
-// Parsed ranges and compiled expressions are kept, because the same ones are evaluated for every runtime. Their number
-// and the costs of an evaluation are limited.
+// Parsed ranges and compiled expressions are cached, because the same ranges and expressions are evaluated for every
+// runtime. The size of the caches and the cost of an evaluation are limited.
 //
 // # What it does not do
 //
-// The package does not know what follows from a result: package channel does.
+// The package only evaluates. Package channel decides what a result means for a runtime.
 package declaration
 
 import (
@@ -42,8 +42,8 @@ func InRange(version, text string) (bool, error) {
 	return constraints.Check(v), nil
 }
 
-// ranges are the parsed ranges of all templates. They are kept, because a way to a version asks for each of them often,
-// and each runtime asks again.
+// ranges are the parsed ranges of all templates. They are cached, because the search for an upgrade path checks the
+// same range several times, and does so again for each runtime.
 var ranges parsedRanges
 
 type parsedRanges struct {
@@ -82,8 +82,8 @@ func Evaluate(expression string, values map[string]any) (bool, error) {
 	return risks.evaluate(expression, values)
 }
 
-// risks evaluates the expressions of risks. Compiled expressions are kept, because the same one is evaluated for every
-// runtime.
+// risks evaluates the expressions of risks. Compiled expressions are cached, because the same expressions are evaluated
+// for every runtime.
 var risks = &evaluator{programs: map[string]compiledRisk{}}
 
 type evaluator struct {

@@ -34,7 +34,7 @@ func NotBefore(annotations map[string]string, module string) string {
 	return clip(annotations[v1beta2.AnnotationNotBefore])
 }
 
-// clip limits the size of a value. A longer one is not a time anyway.
+// clip limits the size of a value. A longer value cannot be a time.
 func clip(value string) string {
 	const most = 64
 	if value = strings.TrimSpace(value); len(value) > most {

@@ -33,8 +33,8 @@ var types = func() *runtime.Scheme {
 	return s
 }()
 
-// Objects returns what an API server of every supported version refuses in the objects of a module. The parameter
-// namespaces contains the namespaces that each runtime has, beside those of Kubernetes itself.
+// Objects returns findings about the parts of a module's objects that API servers of all supported versions refuse. The
+// parameter namespaces contains the namespaces that each runtime has, beside those of Kubernetes itself.
 //
 //	1  an API version that is not served any more           error
 //	2  a built-in group that does not have the kind         error

@@ -44,7 +44,7 @@ func (c *clock) forward(by time.Duration) { c.now = c.now.Add(by) }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 1, 12, 0, 0, 700_000_000, time.UTC)} }
 
-// build returns an authority with roots, on a control plane that holds nothing else.
+// build returns an authority with roots, on an otherwise empty control plane.
 func build(t *testing.T, o Options) *Authority {
 	t.Helper()
 	if o.Client == nil {
@@ -61,11 +61,11 @@ func build(t *testing.T, o Options) *Authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pass(t, a)
+	syncOnce(t, a)
 	return a
 }
 
-func pass(t *testing.T, a *Authority) {
+func syncOnce(t *testing.T, a *Authority) {
 	t.Helper()
 	if err := a.sync(t.Context()); err != nil {
 		t.Fatal(err)
@@ -148,8 +148,8 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestHandshake shakes hands as agent and listener do, with the clock of the runtime wrong, for the lifetime of the
-// certificates.
+// TestHandshake performs the TLS handshake of agent and listener at several ages of the certificates, with a clock of
+// the runtime that is wrong.
 func TestHandshake(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -182,7 +182,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// handshake connects with the certificate to a listener with that of the authority, by the clock of the runtime.
+// handshake connects a client that has the certificate c and the clock of the runtime to a listener that has the
+// certificate of the authority.
 func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 	mine, err := tls.X509KeyPair(c.PEM, c.Key)
 	if err != nil {
@@ -210,7 +211,7 @@ func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
 		_ = far.Close()
 		ended <- err
 	}()
-	// In TLS 1.3 a client knows what the server thinks of its certificate only when it reads.
+	// In TLS 1.3, a client learns only by reading whether the server has accepted its certificate.
 	_, err = tls.Client(near, agent).Read(make([]byte, 1))
 	_ = near.Close()
 	return errors.Join(err, <-ended)
@@ -320,7 +321,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// recorded writes the record and returns it as it is read afterwards.
+// recorded encodes the record as JSON, and returns the decoded record.
 func recorded(t *testing.T, h Held) Held {
 	t.Helper()
 	data, err := json.Marshal(h)
@@ -334,7 +335,7 @@ func recorded(t *testing.T, h Held) Held {
 	return back
 }
 
-// TestSpread checks that the renewals of a fleet that got its certificates in one minute are spread over hours.
+// TestSpread checks that certificates that were issued within one minute are renewed over several hours.
 func TestSpread(t *testing.T) {
 	a := build(t, Options{})
 	hours := map[int]int{}
@@ -353,7 +354,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestServing: the certificate of the listener is kept, renewed, and good for servers and clients.
+// TestServing: the certificate of the listener is reused until it is renewed, and is valid for servers and for clients.
 func TestServing(t *testing.T) {
 	clock := newClock()
 	a := build(t, Options{Now: clock.Now})
@@ -383,7 +384,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServingAtOnce: handshakes meet a certificate that is being renewed.
+// TestServingAtOnce: concurrent callers get the certificate of the listener while it is being renewed.
 func TestServingAtOnce(t *testing.T) {
 	a := build(t, Options{})
 	var wg sync.WaitGroup
@@ -394,11 +395,11 @@ func TestServingAtOnce(t *testing.T) {
 			}
 		})
 	}
-	wg.Go(func() { pass(t, a) })
+	wg.Go(func() { syncOnce(t, a) })
 	wg.Wait()
 }
 
-// TestReplicas: replicas that start at once agree on one root, and on each rotation.
+// TestReplicas: replicas that start at the same time agree on one root, and on each rotation.
 func TestReplicas(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	clock := newClock()
@@ -422,7 +423,7 @@ func TestReplicas(t *testing.T) {
 		}
 		wg.Wait()
 		for _, a := range replicas {
-			pass(t, a)
+			syncOnce(t, a)
 			if a.rootSet.Load().digest != replicas[0].rootSet.Load().digest ||
 				a.rootSet.Load().listener != replicas[0].rootSet.Load().listener {
 				t.Error("the replicas do not agree")
@@ -450,7 +451,7 @@ func TestReplicas(t *testing.T) {
 		t.Error("somebody was told of nothing")
 	default:
 	}
-	clock.forward(150 * day) // past the time at which the newest gets a successor
+	clock.forward(150 * day) // past the time at which a new root replaces the newest one
 	together(3)
 }
 
@@ -527,7 +528,7 @@ func TestBroken(t *testing.T) {
 
 			alter(t, store, func(s *corev1.Secret) { s.Data = good })
 			for _, each := range []*Authority{a, fresh} {
-				pass(t, each)
+				syncOnce(t, each)
 				if each.LastError() != nil || each.rootSet.Load().digest != before.digest {
 					t.Errorf("restored, but %v", each.LastError())
 				}
@@ -553,14 +554,15 @@ func TestDeleted(t *testing.T) {
 		Name: SecretName}}); err != nil {
 		t.Fatal(err)
 	}
-	pass(t, a)
+	syncOnce(t, a)
 	b := build(t, Options{Client: c})
 	if stale, why := b.Stale(held, time.Time{}); stale {
 		t.Errorf("the roots are others: %s", why)
 	}
 }
 
-// TestRemovedByHand removes a root from the Secret, as an administrator does who does not trust it any more.
+// TestRemovedByHand removes a root from the Secret, as an administrator does with a root that must not be trusted any
+// more.
 func TestRemovedByHand(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := build(t, Options{Client: c})
@@ -568,11 +570,11 @@ func TestRemovedByHand(t *testing.T) {
 	alter(t, c, func(s *corev1.Secret) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, "stolen")
 	})
-	pass(t, a)
+	syncOnce(t, a)
 	alter(t, c, func(s *corev1.Secret) {
 		s.Data[KeyRoots], s.Data[KeyRootKeys] = firstPEM(s.Data[KeyRoots]), firstPEM(s.Data[KeyRootKeys])
 	})
-	pass(t, a)
+	syncOnce(t, a)
 	if len(a.Roots()) != 1 || a.LastError() != nil {
 		t.Fatalf("%d roots, %v", len(a.Roots()), a.LastError())
 	}
@@ -593,7 +595,8 @@ func firstPEM(data []byte) []byte {
 func TestKeysAreNotShown(t *testing.T) {
 	c := issue(t, build(t, Options{}))
 	head, _, _ := strings.Cut(string(c.Key), "\n")
-	// 9 bytes of the number itself: what is before it says which curve it is of, which the certificate says, too
+	// 12 characters, or 9 bytes, of the private number. The bytes before it identify the curve, which the certificate
+	// also contains.
 	part := []byte(c.Key)[len(head)+1+52:][:12]
 	var log strings.Builder
 	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)
@@ -661,8 +664,8 @@ func TestCertManagerOptions(t *testing.T) {
 	}
 }
 
-// TestCertManagerDue checks the time of the next read: after cert-manager has issued a new certificate, and well before
-// the old one ends.
+// TestCertManagerDue checks the time of the next read: it is after cert-manager has issued a new certificate, and well
+// before the old certificate expires.
 func TestCertManagerDue(t *testing.T) {
 	m, err := NewCertManager(CertManagerOptions{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {
@@ -699,7 +702,7 @@ func TestNotReadYet(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	pass(t, a)
+	syncOnce(t, a)
 	wg.Wait()
 }
 

@@ -21,11 +21,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// TestRotation draws what a rotation does. A row is one moment: the day, how many runtimes are seen on which root (? is
-// nothing known of them, - is a replica that does not know), and whether somebody asked for a rotation; and then what
-// is in force: the roots that are trusted and handed out, newest first, the one that signs for runtimes, the one that
-// signs for the listener, and who is left behind. Roots are named in the order in which they were made. A root lives
-// 180 days and overlaps by 45; it stays an hour after the listener has left it.
+// TestRotation shows the steps of rotations. Each row is one point in time. Before the bar are the inputs: the day, the
+// number of runtimes on each root (? means that their roots are not known, - means that this replica has no result),
+// and a request for a rotation. After the bar is the result: the trusted roots, newest first; the root that signs for
+// runtimes; the root that signs for the listener; and the number of outdated runtimes. Roots are named in the order of
+// their creation. A root is valid for 180 days, with an overlap of 45 days. An old root is kept for an hour after the
+// listener has stopped using it.
 func TestRotation(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -129,7 +130,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// drawing is an authority that is drawn.
+// drawing is an authority whose state a test prints as a row.
 type drawing struct {
 	*testing.T
 	a     *Authority
@@ -154,7 +155,7 @@ func newDrawing(t *testing.T) *drawing {
 	return d
 }
 
-// step brings the rotationInput about and returns what is in force then.
+// step sets the input of a rotation that words describe, and returns the resulting state as text.
 func (d *drawing) step(words []string) string {
 	days, err := strconv.ParseFloat(words[0], 64)
 	if err != nil {
@@ -179,7 +180,7 @@ func (d *drawing) step(words []string) string {
 		}
 		fingerprint, ok := d.names[root]
 		if !ok {
-			fingerprint = root // the first row: the root is not made yet
+			fingerprint = root // in the first row, the root does not exist yet
 		}
 		d.seen[fingerprint] = slices.Repeat([]string{"runtime"}, n)
 	}
@@ -191,10 +192,10 @@ func (d *drawing) step(words []string) string {
 			}
 		})
 	}
-	pass(d.T, d.a)
-	pass(d.T, d.a) // a request that had to wait is done in the pass after the one that made room
+	syncOnce(d.T, d.a)
+	syncOnce(d.T, d.a) // a request that had to wait is executed in the sync after the one that removed a root
 	before := d.a.rootSet.Load()
-	pass(d.T, d.a)
+	syncOnce(d.T, d.a)
 	if d.a.rootSet.Load().digest != before.digest || d.a.rootSet.Load().listener != before.listener {
 		d.Errorf("day %s: it goes on although nothing happens", words[0])
 	}
@@ -224,7 +225,7 @@ func (d *drawing) draw() string {
 	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.OutdatedRuntimes().Count)
 }
 
-// letter names a root; new ones get the next letter.
+// letter returns the letter of a root. A new root gets the next letter.
 func (d *drawing) letter(fingerprint string) string {
 	for letter, f := range d.names {
 		if f == fingerprint {
@@ -245,7 +246,7 @@ func TestStragglersAreNamed(t *testing.T) {
 	for i := range 30 {
 		d.seen[d.names["A"]] = append(d.seen[d.names["A"]], fmt.Sprintf("runtime-%02d", 29-i))
 	}
-	pass(t, d.a)
+	syncOnce(t, d.a)
 	want := OutdatedRuntimes{Count: 31}
 	for i := range 10 {
 		want.Names = append(want.Names, fmt.Sprintf("runtime-%02d", i))
@@ -255,25 +256,25 @@ func TestStragglersAreNamed(t *testing.T) {
 	}
 }
 
-// TestFleet lets a fleet live through rotations at random moments, with runtimes that are away for days: whoever has
-// been given what is due to him and whose certificate has not ended is believed at any moment, and believes the
-// listener, by a clock that is up to an hour off.
+// TestFleet simulates a fleet with rotations at random times, runtimes that are unreachable for days, and clocks that
+// are wrong by up to an hour. At any time, the listener and each reachable runtime whose certificate is signed by a
+// trusted root and has not expired must accept each other.
 func TestFleet(t *testing.T) {
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { liveThrough(t, rand.New(rand.NewPCG(seed, 1))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulateFleet(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }
 
 // member is a runtime of the fleet.
 type member struct {
-	name  string
-	has   *Certificate
-	heard string    // the root of the certificate that it was last heard with
-	back  time.Time // when it can be reached again
-	clock time.Duration
+	name     string
+	has      *Certificate
+	seenRoot string    // the root of the certificate of its last connection
+	back     time.Time // when it can be reached again
+	clock    time.Duration
 }
 
-func liveThrough(t *testing.T, random *rand.Rand) {
+func simulateFleet(t *testing.T, random *rand.Rand) {
 	d := newDrawing(t)
 	d.a.Hosts = []string{"klm.example.com"}
 	d.step([]string{"0"})
@@ -283,14 +284,14 @@ func liveThrough(t *testing.T, random *rand.Rand) {
 		seen := map[string][]string{}
 		for _, m := range fleet {
 			if m.has != nil {
-				seen[m.heard] = append(seen[m.heard], m.name)
+				seen[m.seenRoot] = append(seen[m.seenRoot], m.name)
 			}
 		}
 		return seen, random.IntN(10) > 0
 	}
 	rotations, hands := 0, 0
 	for turn := range 8 * 75 {
-		d.clock.forward(turnOf)
+		d.clock.forward(stepDuration)
 		if len(fleet) < 8 && random.IntN(8) == 0 {
 			fleet = append(fleet, &member{name: fmt.Sprint("runtime-", len(fleet)),
 				clock: time.Duration(random.IntN(121)-60) * time.Minute})
@@ -301,7 +302,7 @@ func liveThrough(t *testing.T, random *rand.Rand) {
 				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, fmt.Sprint(turn))
 			})
 		}
-		pass(t, d.a)
+		syncOnce(t, d.a)
 		for _, m := range fleet {
 			hands += d.visit(m, random)
 		}
@@ -314,16 +315,16 @@ func liveThrough(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// turnOf is how long a turn takes.
-const turnOf = 3 * time.Hour
+// stepDuration is the simulated time between two steps.
+const stepDuration = 3 * time.Hour
 
-// visit lets a turn pass for a runtime. It returns the number of verifications that had to work.
+// visit simulates one step of a runtime. It returns the number of verifications that must succeed.
 func (d *drawing) visit(m *member, random *rand.Rand) int {
 	if random.IntN(8*15) == 0 {
 		m.back = d.clock.now.Add(time.Duration(random.IntN(20*24)) * time.Hour)
 	}
 	if d.clock.now.Before(m.back) {
-		return 0 // neither can we deliver nor does it speak
+		return 0 // an unreachable runtime neither receives certificates nor connects
 	}
 	hands := 0
 	ours := m.has != nil && d.a.rootSet.Load().indexOf(m.has.Root) >= 0
@@ -332,7 +333,7 @@ func (d *drawing) visit(m *member, random *rand.Rand) int {
 			d.Errorf("%s with a certificate of root %s, clock off by %s: %v", m.name,
 				d.letter(m.has.Root), m.clock, err)
 		}
-		m.heard, hands = m.has.Root, 1
+		m.seenRoot, hands = m.has.Root, 1
 	}
 	var held Held
 	if m.has != nil {
@@ -343,15 +344,15 @@ func (d *drawing) visit(m *member, random *rand.Rand) int {
 		if err != nil {
 			d.Error(err)
 		}
-		if m.has != nil && m.heard == "" {
-			m.heard = m.has.Root
+		if m.has != nil && m.seenRoot == "" {
+			m.seenRoot = m.has.Root
 		}
 		m.has = c
 	}
 	return hands
 }
 
-// verify does what a handshake verifies, on both sides.
+// verify verifies the certificates of both sides, as a handshake does.
 func (d *drawing) verify(m *member) error {
 	serving, err := d.a.Serving()
 	if err != nil {
@@ -371,7 +372,7 @@ func (d *drawing) verify(m *member) error {
 	return errors.Join(here, there)
 }
 
-// TestNextIsPure checks that computing the next rootSet does not change the present one.
+// TestNextIsPure checks that computing the next rootSet does not change the current one.
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
 	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}

@@ -82,7 +82,7 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
 		ObjectType:    &metav1.PartialObjectMetadata{},
-		// sync fails with the same error and logs it
+		// sync fails with the same error, and logs the error itself
 		Logger: new(klog.LoggerWithName(logr.Discard(), "authority")),
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { signal() },

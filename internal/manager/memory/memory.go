@@ -11,7 +11,7 @@
 //
 // # What it does not do
 //
-// The target is no limit: a process whose live objects do not fit into it grows beyond it.
+// The target is not a limit: a process whose live objects need more memory than the target grows beyond the target.
 package memory
 
 import (

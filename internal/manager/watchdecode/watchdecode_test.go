@@ -40,8 +40,8 @@ const (
 	goneText = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`
 )
 
-// usual decodes watch events with the decoders of client-go.
-func usual(t *testing.T, text string) watch.Decoder {
+// clientGoDecoder decodes watch events with the decoders of client-go.
+func clientGoDecoder(t *testing.T, text string) watch.Decoder {
 	t.Helper()
 	s := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(s); err != nil {
@@ -70,7 +70,8 @@ func TestEventsAreReadAsUsual(t *testing.T) {
 	for _, between := range []string{"\n", "\n\n", "\r\n"} {
 		for _, end := range []string{"", "\n"} {
 			text := strings.Join(all, between) + end
-			ours, theirs := newEventReader(io.NopCloser(strings.NewReader(text)), emptyManifest), usual(t, text)
+			ours := newEventReader(io.NopCloser(strings.NewReader(text)), emptyManifest)
+			theirs := clientGoDecoder(t, text)
 			for i := range all {
 				wantKind, want, err := theirs.Decode()
 				if err != nil {
@@ -94,7 +95,7 @@ func TestEventsAreReadAsUsual(t *testing.T) {
 	}
 }
 
-func TestEventsThatAreNone(t *testing.T) {
+func TestInvalidEvents(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type":"ADDED","object":` + manifestText[:100]: io.ErrUnexpectedEOF.Error(),
 		`{"type":"ADDED"}`:                                 "has no object",

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rich is a descriptor with everything that algorithms treat in a way of their own.
+// rich is a descriptor with all elements that the algorithms treat differently.
 const rich = `
 meta: {schemaVersion: v2}
 component:
@@ -35,7 +35,7 @@ component:
   - {name: ref, version: 3.0.0, componentName: example.com/ref, labels: [{name: l1, value: foo}], digest: {hashAlgorithm: SHA-256, normalisationAlgorithm: jsonNormalisation/v2, value: bb}}
 `
 
-// TestNormalise compares with what the published algorithms give.
+// TestNormalise compares the results with the results of the published algorithms.
 func TestNormalise(t *testing.T) {
 	canonical := func(first string) string {
 		return `{"component":{"componentReferences":[{"componentName":"example.com/ref","digest":{"hashAlgorithm":"SHA-256","normalisationAlgorithm":"jsonNormalisation/v2","value":"bb"},` +
@@ -98,7 +98,8 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-// TestNormaliseAsTheTools compares with a digest that ocm itself has printed for a component version.
+// TestNormaliseAsTheTools compares the result with a digest that the command line ocm has printed for a component
+// version.
 func TestNormaliseAsTheTools(t *testing.T) {
 	d, err := ParseDescriptor([]byte(`
 meta: {schemaVersion: v2}
@@ -128,7 +129,8 @@ component:
 	}
 }
 
-// FuzzNormalise holds that every descriptor has a normal form that is JSON and does not change what was read.
+// FuzzNormalise checks that every descriptor has a normal form that is JSON, and that Normalise does not change the
+// descriptor.
 func FuzzNormalise(f *testing.F) {
 	f.Add([]byte(rich))
 	f.Add([]byte(seedV2))
@@ -144,7 +146,7 @@ func FuzzNormalise(f *testing.F) {
 				if strings.Contains(err.Error(), "not supported") {
 					t.Fatal(err)
 				}
-				continue // it is refused, as it should
+				continue // Normalise refuses the descriptor, as intended
 			}
 			if !json.Valid(first) {
 				t.Fatalf("%s: not JSON: %q", algorithm, first)

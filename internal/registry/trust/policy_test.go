@@ -26,7 +26,7 @@ type pair struct {
 	pem     string
 }
 
-// pairs makes one pair of each kind, once: RSA keys take a moment.
+// pairs creates one pair of each kind, only once because generating RSA keys is slow.
 var pairs = sync.OnceValue(func() map[string]pair {
 	made := map[string]pair{}
 	add := func(name string, private crypto.Signer, err error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
 )
 
-// rollout returns a Deployment of two replicas, of which so many are there, updated and available.
+// rollout returns a Deployment with two desired replicas, whose status has the given numbers of replicas.
 func rollout(total, updated, available int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x-workload", Generation: 2}}
 	workload{image: "pause:1"}.shapeDeployment(d, &sample.Sample{Spec: sample.Spec{Replicas: new(int32(2))}})
