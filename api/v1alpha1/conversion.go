@@ -133,7 +133,7 @@ func (v content) tree() (map[string]any, error) {
 	return tree, nil
 }
 
-// setTree sets spec and status from a tree. They are undefined after an error.
+// setTree sets spec and status from a tree. After an error, the content of spec and status is undefined.
 func (v content) setTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
@@ -316,8 +316,8 @@ func foldInstall(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// unfoldInstall moves the element with the key single to spec.install if it is the only element. Otherwise it stays in
-// the list.
+// unfoldInstall moves the element with the key single to spec.install if it is the only element. Otherwise the element
+// stays in the list.
 func unfoldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)

@@ -32,7 +32,7 @@ func TestAddToScheme(t *testing.T) {
 	}
 }
 
-// TestSamples checks what the objects of 2022 become.
+// TestSamples checks the conversion of objects from 2022.
 func TestSamples(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -169,7 +169,7 @@ func asJSON(t *testing.T, v any) map[string]any {
 	return out
 }
 
-// normalise removes what a decoded object need not have.
+// normalise removes fields that need not exist in a decoded object.
 func normalise(object map[string]any) {
 	delete(object, "apiVersion")
 	spec, _ := object["spec"].(map[string]any)
@@ -181,7 +181,7 @@ func normalise(object map[string]any) {
 	}
 }
 
-// TestEdits checks that losses come back where they can, and that edits win.
+// TestEdits checks that losses are restored, and that edits take precedence over losses.
 func TestEdits(t *testing.T) {
 	stored := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast",
 		SkipMaintenanceWindows: true, Modules: []v1beta2.Module{
@@ -235,7 +235,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsOfStored checks the same the other way round.
+// TestEditsOfStored checks the same for edits of the stored object in v1beta2.
 func TestEditsOfStored(t *testing.T) {
 	old := &Kyma{Spec: KymaSpec{
 		Components: []Component{{Name: "istio", Settings: map[string]string{"a": "b"}}, {Name: "serverless"}},
@@ -282,7 +282,8 @@ func TestEditsOfStored(t *testing.T) {
 	}
 }
 
-// TestInstall checks that the only source of a Manifest stays one, and becomes one of several when another is added.
+// TestInstall checks that the only source of a Manifest stays in spec.install, and moves to spec.installs when another
+// source is added.
 func TestInstall(t *testing.T) {
 	raw := func(text string) runtime.RawExtension { return runtime.RawExtension{Raw: []byte(text)} }
 	stored := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: "1.0.0",
@@ -311,7 +312,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestModuleInfos checks what early clients read of a status.
+// TestModuleInfos checks the status fields that early clients read.
 func TestModuleInfos(t *testing.T) {
 	stored := &v1beta2.Kyma{Status: v1beta2.KymaStatus{State: v1beta2.StateReady, Modules: []v1beta2.ModuleStatus{
 		{Name: "waiting", State: v1beta2.StateWarning},
@@ -338,7 +339,8 @@ func TestModuleInfos(t *testing.T) {
 	}
 }
 
-// TestHistory: the largest history that the manager writes comes through both ways, and costs no annotation.
+// TestHistory checks that the largest history that the manager writes is converted in both directions without an
+// annotation.
 func TestHistory(t *testing.T) {
 	at := func(n int) metav1.Time { return metav1.NewTime(time.Date(2026, 11, 23, 9, n, 0, 0, time.UTC)) }
 	stored := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k"}, Spec: v1beta2.KymaSpec{Channel: "fast"}}
@@ -381,7 +383,8 @@ func mustJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// TestTooLarge checks that nothing is lost silently: what does not fit can be read, but not be written back.
+// TestTooLarge checks that nothing is lost silently: an object whose losses do not fit can be read, but not be written
+// back.
 func TestTooLarge(t *testing.T) {
 	stored := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1beta2.ManifestSpec{
 		Install: v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: runtime.RawExtension{Raw: []byte(`{}`)}},
@@ -408,8 +411,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestAnnotation checks annotations that the conversion did not write. Reading goes on without them, writing refuses
-// them.
+// TestAnnotation checks annotations that the conversion did not write. Objects with such annotations can be read, but
+// not be written.
 func TestAnnotation(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
@@ -541,8 +544,8 @@ func fuzzBoth[Old, Stored any](f *testing.F, to func(*Old, *Stored) error, from 
 	})
 }
 
-// check compares two objects without API version, kind and the conversion's annotation. Nothing and nothing in a list
-// are the same.
+// check compares two objects without API version, kind and the annotation of the conversion. An absent list and an
+// empty list are equal.
 func check(t *testing.T, what string, want, got any) {
 	t.Helper()
 	strip := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".TypeMeta" }, cmp.Ignore())
@@ -558,8 +561,8 @@ func text(v any) string {
 	return fmt.Sprintf("%s %v", data, err)
 }
 
-// newFiller fills objects with what an API server accepts as far as their form goes. Texts are from a small set, so
-// that lists have elements of the same name, and edits hit what is there.
+// newFiller fills objects with random values that an API server accepts. Texts are from a small set, so that lists have
+// elements with the same name, and edits change existing elements.
 func newFiller(seed int64) *randfill.Filler {
 	words := []string{"", "a", "b", "keda", "regular", "1.0.0", "é\"<"}
 	object := func(c randfill.Continue) map[string]any {
@@ -598,8 +601,8 @@ func newFiller(seed int64) *randfill.Filler {
 	)
 }
 
-// TestTargetOfStoredManifest checks that Manifests of all modules, in which remote is false, do not look like Manifests
-// for the control plane in v1alpha1, and that a client that writes them back does not move their objects.
+// TestTargetOfStoredManifest checks that Manifests of all modules, in which remote is false, are not converted to
+// Manifests for the control plane in v1alpha1, and that a client that writes them back does not move their objects.
 func TestTargetOfStoredManifest(t *testing.T) {
 	for target, remote := range map[v1beta2.Target]bool{
 		"": true, v1beta2.TargetRemote: true, v1beta2.TargetControlPlane: false,

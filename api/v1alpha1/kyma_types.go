@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Kyma lists the modules that are requested for one runtime, and their status. It is an early version of the kind in
-// v1beta2.
+// Kyma lists the modules that are requested for one runtime, and their status. The kind is an early version of the one
+// in v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -21,11 +21,11 @@ type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the desired state. It is written by users and their tools, never by Lifecycle Manager.
+	// spec is the desired state. Users and their tools write the spec; Lifecycle Manager never does.
 	// +optional
 	Spec KymaSpec `json:"spec,omitzero"`
 
-	// status is the observed state. It is written by Lifecycle Manager only.
+	// status is the observed state. Only Lifecycle Manager writes the status.
 	// +optional
 	Status KymaStatus `json:"status,omitzero"`
 }

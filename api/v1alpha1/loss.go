@@ -62,7 +62,8 @@ func pathOfLargest(all []loss) string {
 // absent represents a missing value, which differs from null.
 type absent struct{}
 
-// diff compares the JSON values was and is. It returns the losses that have to be restored in was to get is.
+// diff compares the JSON values was and is. The result is the list of losses that have to be restored in was, so that
+// was becomes equal to is.
 func diff(was, is any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, was, is, &found)

@@ -25,7 +25,7 @@ type Manifest struct {
 	// +optional
 	Spec ManifestSpec `json:"spec,omitzero"`
 
-	// status is the installed version and its state. It is written by Lifecycle Manager only.
+	// status is the installed version and its state. Only Lifecycle Manager writes the status.
 	// +optional
 	Status v1beta2.ManifestStatus `json:"status,omitzero"`
 }
@@ -46,12 +46,13 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
-	// crds is a layer with CRDs, which are applied before all other objects. It has no effect while its type is empty.
+	// crds is a layer with CRDs, which are applied before all other objects. The layer has no effect while type is
+	// empty.
 	// +optional
 	CRDs *v1beta2.ManifestConfig `json:"crds,omitempty"`
 
 	// config is a layer with settings for the sources in installs, by the names of the sources: values of charts, and
-	// options for rendering them. It has no effect while its type is empty.
+	// options for rendering them. The layer has no effect while type is empty.
 	// +optional
 	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
 

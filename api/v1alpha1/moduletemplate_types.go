@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// ModuleTemplate is one version of one module. It is an early version of the kind in v1beta2.
+// ModuleTemplate is one version of one module. The kind is an early version of the one in v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion

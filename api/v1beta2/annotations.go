@@ -2,8 +2,8 @@ package v1beta2
 
 // Annotations that have a meaning.
 const (
-	// AnnotationSKRDomain on a Kyma is the DNS name of the runtime. It is in the certificate of the watcher, and its
-	// first part appears in metrics. The component that creates Kymas sets it.
+	// AnnotationSKRDomain on a Kyma is the DNS name of the runtime. The name is in the certificate of the watcher, and
+	// the first part of the name appears in metrics. The component that creates Kymas sets it.
 	AnnotationSKRDomain = "skr-domain"
 	// AnnotationOCMComponentName on a Manifest is the name of the OCM component that the module comes from.
 	AnnotationOCMComponentName = "operator.kyma-project.io/ocm-component-name"
@@ -128,16 +128,16 @@ const (
 	// these modules. The annotation applies as long as it is set: remove it when the module is removed. Not in Kyma's
 	// own API.
 	AnnotationDeleteCustomResources = "operator.kyma-project.io/delete-custom-resources"
-	// AnnotationUrgency on a ModuleReleaseMeta in the control plane declares moves of channels as urgent. It has one
-	// line for each move: the channel, the version that the channel is moved to, Hotfix or Emergency, optionally
-	// ignoreWindows, a colon and the reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes volumes. A line has an
-	// effect on one move to its version only. klm channel set --urgency sets the annotation together with the version.
-	// Not in Kyma's own API.
+	// AnnotationUrgency on a ModuleReleaseMeta in the control plane declares moves of channels as urgent. The
+	// annotation has one line for each move: the channel, the version that the channel is moved to, Hotfix or
+	// Emergency, optionally ignoreWindows, a colon and the reason. Example: regular 2.0.1 Emergency: 2.0.0 deletes
+	// volumes. A line has an effect on one move to its version only. klm channel set --urgency sets the annotation
+	// together with the version. Not in Kyma's own API.
 	AnnotationUrgency = "operator.kyma-project.io/urgency"
-	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels. It
-	// has one line for each channel: the name of the channel and "Hold: REASON", or the name and "Release REVISION",
-	// which ends the hold that the move with this revision has caused. klm promotions hold and klm promotions release
-	// set the annotation. Not in Kyma's own API.
+	// AnnotationPromotion on a ModuleReleaseMeta in the control plane holds or releases promotions into channels. The
+	// annotation has one line for each channel: the name of the channel and "Hold: REASON", or the name and "Release
+	// REVISION", which ends the hold that the move with this revision has caused. klm promotions hold and klm
+	// promotions release set the annotation. Not in Kyma's own API.
 	AnnotationPromotion = "operator.kyma-project.io/promotion"
 	// AnnotationRollout on a Manifest is the name of the ModuleRollout by which the Manifest got its version, a slash,
 	// and the name of the stage if there are stages. The annotation stays until the Manifest gets another version. Not

@@ -8,23 +8,23 @@ const (
 	ConditionModules = "Modules"
 	// ConditionModuleCatalog: the catalog copy in the runtime is up to date.
 	ConditionModuleCatalog = "ModuleCatalog"
-	// ConditionMandatoryModules: every mandatory module is Ready. It exists in the control plane only, and only if
-	// there are mandatory modules; it does not affect the state of the Kyma. Not in Kyma's own API.
+	// ConditionMandatoryModules: every mandatory module is Ready. The condition exists in the control plane only, and
+	// only if there are mandatory modules. The condition does not affect the state of the Kyma. Not in Kyma's own API.
 	ConditionMandatoryModules = "MandatoryModules"
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed maintenance
 	// policy cannot be parsed. Otherwise the condition does not exist. Not in Kyma's own API.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
 	// ConditionSpecAccepted is False while the Kyma in the runtime sets a field that only has an effect in the control
-	// plane, such as spec.skipMaintenanceWindows. Otherwise the condition does not exist. It does not affect the state
-	// of the Kyma. Not in Kyma's own API.
+	// plane, such as spec.skipMaintenanceWindows. Otherwise the condition does not exist. The condition does not affect
+	// the state of the Kyma. Not in Kyma's own API.
 	ConditionSpecAccepted = "SpecAccepted"
 	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
 	// is set; the deadline is counted from the last transition of this condition. Otherwise the condition does not
 	// exist. Not in Kyma's own API.
 	ConditionReachable = "Reachable"
 	// ConditionCredentialHealthy is False while the credential in the access Secret has lost rights in the runtime, or
-	// expires soon. The manager notices this even if no request fails; with lost rights, a Kyma that would be Ready is
-	// in state Warning. Otherwise the condition does not exist. Not in Kyma's own API.
+	// expires soon. The manager notices lost rights and the expiry even if no request fails. With lost rights, a Kyma
+	// that would be Ready is in state Warning. Otherwise the condition does not exist. Not in Kyma's own API.
 	ConditionCredentialHealthy = "CredentialHealthy"
 	// ConditionSKRWebhook: the agent in the runtime reports changes. The condition exists if the watcher is enabled.
 	ConditionSKRWebhook = "SKRWebhook"
@@ -39,8 +39,8 @@ const (
 	// the policy requires a signature.
 	ConditionSignature = "Signature"
 	// ConditionSourcesReadable is False while the sources of an installed version cannot be read, for example because
-	// the registry does not answer. Otherwise the condition does not exist. It does not affect the state of the
-	// Manifest, which is that of the objects in the runtime. Not in Kyma's own API.
+	// the registry does not answer. Otherwise the condition does not exist. The condition does not affect the state of
+	// the Manifest, which is that of the objects in the runtime. Not in Kyma's own API.
 	ConditionSourcesReadable = "SourcesReadable"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
@@ -58,10 +58,10 @@ const ConditionReady = "Ready"
 // Types of the conditions of a Watcher.
 const (
 	// ConditionVirtualService: events arrive through Istio gateways. The condition exists if the Watcher selects some.
-	// It is False, without further effect, where Istio is not installed.
+	// The condition is False, without further effect, where Istio is not installed.
 	ConditionVirtualService = "VirtualService"
 	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. The condition exists if the Watcher requests a
-	// route. It is False, without further effect, where Gateway API is not installed. Not in Kyma's own API.
+	// route. The condition is False, without further effect, where Gateway API is not installed. Not in Kyma's own API.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 

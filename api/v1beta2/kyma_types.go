@@ -39,11 +39,11 @@ type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the desired state. It is written by users and their tools, never by Lifecycle Manager.
+	// spec is the desired state. Users and their tools write the spec; Lifecycle Manager never does.
 	// +optional
 	Spec KymaSpec `json:"spec,omitzero"`
 
-	// status is the observed state. It is written by Lifecycle Manager only.
+	// status is the observed state. Only Lifecycle Manager writes the status.
 	// +optional
 	Status KymaStatus `json:"status,omitzero"`
 }
@@ -58,7 +58,7 @@ type KymaSpec struct {
 	Channel string `json:"channel"`
 
 	// skipMaintenanceWindows lets updates that need a downtime start at once instead of in the next maintenance window.
-	// Empty: false. It is read from the Kyma in the control plane.
+	// Empty: false. The manager reads this field from the Kyma in the control plane only.
 	// +optional
 	SkipMaintenanceWindows bool `json:"skipMaintenanceWindows,omitempty"`
 
@@ -133,15 +133,16 @@ type KymaStatus struct {
 	ActiveChannel string `json:"activeChannel,omitempty"`
 
 	// modulesReady is the number of modules that are Ready or Unmanaged, a slash, and the number of all modules, for
-	// example 3/4. It is a column in lists of Kymas. Empty: the Kyma was not reconciled yet. Not in Kyma's own API.
+	// example 3/4. kubectl get kyma shows this field as a column. Empty: the Kyma was not reconciled yet. Not in Kyma's
+	// own API.
 	// +optional
 	ModulesReady string `json:"modulesReady,omitempty"`
 
 	// summary lists the modules with their version, their channel, their state if it is not Ready, and the code of
-	// their problem, for example "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)". It is a column in
-	// lists of Kymas. It has at most 1,024 characters; "and 3 more" then stands for the other modules. It is written
-	// together with other changes of the status. Empty: there are no modules, or the status has not changed since the
-	// manager was upgraded to a release with this field. Not in Kyma's own API.
+	// their problem, for example "keda@2.1.0 (fast), sample@1.0.0 (regular, Error, WorkloadFailed)". kubectl get kyma
+	// shows this field as a column. The text has at most 1,024 characters; "and 3 more" then stands for the other
+	// modules. The manager writes this field together with other changes of the status. Empty: there are no modules, or
+	// the status has not changed since the manager was upgraded to a release with this field. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=1024
 	Summary string `json:"summary,omitempty"`
@@ -221,14 +222,15 @@ type AgentStatus struct {
 	// +optional
 	Certificate *AgentCertificate `json:"certificate,omitempty"`
 
-	// synced are the objects of the agent that were delivered to the runtime, in the order of their delivery. They are
-	// removed with the Kyma.
+	// synced are the objects of the agent that were delivered to the runtime, in the order of their delivery. These
+	// objects are removed with the Kyma.
 	// +optional
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
 }
 
-// AgentCertificate describes the client certificate of a runtime. Its key exists in the runtime only.
+// AgentCertificate describes the client certificate of a runtime. The private key of the certificate exists in the
+// runtime only.
 type AgentCertificate struct {
 	// serial is the serial number in hexadecimal digits.
 	Serial string `json:"serial"`

@@ -37,13 +37,13 @@ const (
 	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that list the objects left in a runtime by a
 	// deletion that was given up. Not in Kyma's own API.
 	LabelTombstone = "operator.kyma-project.io/tombstone"
-	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. It is set if several replicas of the
-	// manager share the work. Not in Kyma's own API.
+	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. The label is set if several replicas of
+	// the manager share the work. Not in Kyma's own API.
 	LabelShard = "operator.kyma-project.io/shard"
 	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. Not in Kyma's own API.
 	LabelLease = "operator.kyma-project.io/lease"
 	// LabelVersion on the Lease of leader election, and on the Lease of a replica, is the version of the manager that
-	// renews it. It is written together with a renewal. Not in Kyma's own API.
+	// renews it. The manager writes the label together with a renewal. Not in Kyma's own API.
 	LabelVersion = "operator.kyma-project.io/version"
 	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"

@@ -44,12 +44,12 @@ type Manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the version to install. It is written by the controller of Lifecycle Manager that resolves versions.
+	// spec is the version to install. The Kyma controller, which resolves versions, writes the spec.
 	// +optional
 	Spec ManifestSpec `json:"spec,omitzero"`
 
-	// status is the installed version and its state. It is written by the controller of Lifecycle Manager that installs
-	// modules.
+	// status is the installed version and its state. The Manifest controller, which installs modules, writes the
+	// status.
 	// +optional
 	Status ManifestStatus `json:"status,omitzero"`
 }
@@ -58,15 +58,15 @@ type Manifest struct {
 // +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
-	// remote is kept so that old objects and clients stay valid. It has no effect, because it is false even in old
-	// Manifests of modules on runtimes. The field target replaces it.
+	// remote is kept so that old objects and clients stay valid. The field has no effect, because it is false even in
+	// old Manifests of modules on runtimes. The field target replaces it.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
 
 	// target is the cluster on which the module is installed: remote is the runtime, control-plane is the cluster of
-	// the manager. It cannot be changed while objects of the module are installed. Empty: remote. In-cluster mode
-	// ignores it. Not in Kyma's own API.
+	// the manager. The target cannot be changed while objects of the module are installed. Empty: remote. In-cluster
+	// mode ignores it. Not in Kyma's own API.
 	// +optional
 	Target Target `json:"target,omitempty"`
 
@@ -81,12 +81,12 @@ type ManifestSpec struct {
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
 	// config is a layer with settings for the sources in install and installs, by the names of the sources: values of
-	// charts, and options for rendering them. It has no effect while its type is empty.
+	// charts, and options for rendering them. The layer has no effect while type is empty.
 	// +optional
 	Config *ManifestConfig `json:"config,omitempty"`
 
-	// crds is a layer with CRDs, which are applied before all other objects. It has no effect while its type is empty.
-	// Not in Kyma's own API.
+	// crds is a layer with CRDs, which are applied before all other objects. The layer has no effect while type is
+	// empty. Not in Kyma's own API.
 	// +optional
 	CRDs *ManifestConfig `json:"crds,omitempty"`
 
@@ -116,7 +116,7 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
-	// stateExpression computes the state of resource in CEL, see ModuleTemplate. It takes precedence over
+	// stateExpression computes the state of resource in CEL, see ModuleTemplate. The expression takes precedence over
 	// customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
@@ -179,8 +179,8 @@ type ManifestStatus struct {
 	// state is the state of the module on this runtime. Empty: the Manifest was not reconciled yet.
 	State State `json:"state"`
 
-	// version is the version of the module that is installed now. It differs from spec.version during an update. Empty:
-	// no version was installed completely yet. Not in Kyma's own API.
+	// version is the version of the module that is installed now. During an update this version differs from
+	// spec.version. Empty: no version was installed completely yet. Not in Kyma's own API.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -222,8 +222,8 @@ type ManifestStatus struct {
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// lastChange is the last change of the version. It is absent if the version has not changed since the manager began
-	// to record changes. Not in Kyma's own API.
+	// lastChange is the last change of the version. Absent: the version has not changed since the manager began to
+	// record changes. Not in Kyma's own API.
 	// +optional
 	LastChange *ModuleChange `json:"lastChange,omitempty"`
 }

@@ -20,11 +20,11 @@ type ModuleReleaseMeta struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec maps channels to versions. It is written by the team that releases modules.
+	// spec maps channels to versions. The team that releases modules writes the spec.
 	// +optional
 	Spec ModuleReleaseMetaSpec `json:"spec,omitzero"`
 
-	// status is the progress of the versions in the fleet. It is written by Lifecycle Manager only. Not in Kyma's own
+	// status is the progress of the versions in the fleet. Only Lifecycle Manager writes the status. Not in Kyma's own
 	// API; in the control plane only.
 	// +optional
 	Status ModuleReleaseMetaStatus `json:"status,omitzero"`
@@ -70,9 +70,9 @@ type WithdrawnVersion struct {
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// runtimes is the number of runtimes that have the version, or are about to get it. They keep the version until
-	// their channel moves to another one. The runtimes are counted every ten minutes, and at once when the version is
-	// withdrawn.
+	// runtimes is the number of runtimes that have the version, or are about to get it. These runtimes keep the version
+	// until their channel moves to another one. The runtimes are counted every ten minutes, and at once when the
+	// version is withdrawn.
 	// +optional
 	Runtimes int32 `json:"runtimes,omitempty"`
 
@@ -307,9 +307,9 @@ type ModuleReleaseMetaSpec struct {
 	// +kubebuilder:default:=false
 	Internal bool `json:"internal,omitempty"`
 
-	// kymaSelector restricts the module to Kymas in the control plane whose labels match. It applies to modules that
-	// are restricted by configuration; any other module with a selector is not allowed on any runtime. Empty: not
-	// restricted.
+	// kymaSelector restricts the module to Kymas in the control plane whose labels match. The selector applies to
+	// modules in --restricted-default-modules. Any other module with a selector is not allowed on any runtime. Empty:
+	// not restricted.
 	// +optional
 	KymaSelector *Selector `json:"kymaSelector,omitempty"`
 }
@@ -372,7 +372,7 @@ func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) 
 }
 
 // Current returns the version that a channel is to reach in the fleet: the version in spec, or the proven version if
-// the one in spec was taken back after a halt. It returns false if there is none.
+// the one in spec was taken back after a halt. The second result is false if there is no such version.
 func (m *ModuleReleaseMeta) Current(channel string) (version string, found bool) {
 	version, found = m.Target(channel)
 	if s := m.ChannelStatus(channel); s != nil && s.TakenBack != "" && s.TakenBack == version && s.Version != "" {

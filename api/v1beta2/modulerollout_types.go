@@ -27,7 +27,7 @@ type ModuleRollout struct {
 	// spec is written by Lifecycle Manager. Users change only state, reason, approvals and resumptions.
 	Spec ModuleRolloutSpec `json:"spec"`
 
-	// status is written by Lifecycle Manager only.
+	// Only Lifecycle Manager writes the status.
 	// +optional
 	Status ModuleRolloutStatus `json:"status,omitzero"`
 }
@@ -197,8 +197,8 @@ type ModuleRolloutSpec struct {
 type ModuleRolloutStage struct {
 	RolloutStage `json:",inline"`
 
-	// ranks is the number of ranks, of 65,536, that this stage and all earlier stages with a percent have together. It
-	// is computed from percent and minCount when the rollout is created. Zero: the stage has a selector.
+	// ranks is the number of ranks, of 65,536, that this stage and all earlier stages with a percent have together. The
+	// number is computed from percent and minCount when the rollout is created. Zero: the stage has a selector.
 	// +optional
 	Ranks int32 `json:"ranks,omitempty"`
 }
@@ -288,8 +288,8 @@ func (p RolloutPhase) IsOver() bool {
 	return p == RolloutEndedAborted || p == RolloutSuperseded || p == RolloutTakenBack || p == RolloutCompleted
 }
 
-// ModuleRolloutStatus is the observed state of a rollout. Its size does not depend on the number of runtimes: at most
-// 16 KiB.
+// ModuleRolloutStatus is the observed state of a rollout. The size of the status does not depend on the number of
+// runtimes: at most 16 KiB.
 type ModuleRolloutStatus struct {
 	// observedGeneration is the metadata.generation that this status belongs to.
 	// +optional
@@ -359,9 +359,9 @@ type ModuleRolloutStatus struct {
 	// +listType=atomic
 	Starts []RolloutStarts `json:"starts,omitempty"`
 
-	// eta is the time at which the last runtime is expected to have the version. It takes maintenance windows, freezes,
-	// soak times and limits into account, and assumes that nothing fails and gates pass at once. Absent: the rollout
-	// does not continue by itself, or the time is not known.
+	// eta is the time at which the last runtime is expected to have the version. The forecast takes maintenance
+	// windows, freezes, soak times and limits into account, and assumes that nothing fails and gates pass at once.
+	// Absent: the rollout does not continue by itself, or the time is not known.
 	// +optional
 	ETA metav1.Time `json:"eta,omitzero"`
 

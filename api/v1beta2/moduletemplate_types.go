@@ -75,8 +75,8 @@ type ModuleTemplateSpec struct {
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
 	// stateExpression computes the state of the module's custom resource, which is "self", in CEL: a bool (true is
-	// Ready, false Processing) or one of the words Ready, Processing, Warning and Error. It takes precedence over
-	// customStateCheck. Not in Kyma's own API.
+	// Ready, false Processing) or one of the words Ready, Processing, Warning and Error. The expression takes
+	// precedence over customStateCheck. Not in Kyma's own API.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
@@ -98,7 +98,7 @@ type ModuleTemplateSpec struct {
 	// +optional
 	Info *ModuleInfo `json:"info,omitempty"`
 
-	// associatedResources are the kinds that belong to the module. They are for information and have no effect.
+	// associatedResources are the kinds that belong to the module. The list is for information and has no effect.
 	// +optional
 	AssociatedResources []AssociatedResource `json:"associatedResources,omitempty"`
 
@@ -147,9 +147,9 @@ type UpgradeRisk struct {
 	// +kubebuilder:validation:MaxLength:=63
 	Name string `json:"name"`
 
-	// when is a CEL expression that is true for the runtimes with the risk. It can use labels (those of the Kyma),
-	// kyma (its name), channel and installed (the version of the module, "" if it is not installed). If it cannot be
-	// evaluated for a runtime, this runtime does not get the version.
+	// when is a CEL expression that is true for the runtimes with the risk. The expression can use labels (those of the
+	// Kyma), kyma (the name of the Kyma), channel and installed (the version of the module, "" if it is not installed).
+	// If the expression cannot be evaluated for a runtime, this runtime does not get the version.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=1024
 	When string `json:"when"`

@@ -1,8 +1,8 @@
 package v1beta2
 
-// Reasons state why an object is not Ready. They are stable: programs may branch on them. A reason is the reason of a
-// condition that is not True, the value of status.modules[].reason, and the result of Reason() of an error. The message
-// next to a reason names the object and states what to do.
+// Reasons state why an object is not Ready. Reasons are stable: programs may branch on them. A reason is the reason of
+// a condition that is not True, the value of status.modules[].reason, and the result of Reason() of an error. The
+// message next to a reason names the object and states what to do.
 
 // Reasons about the connection to a runtime.
 const (
@@ -262,7 +262,7 @@ const (
 	ReasonInvalidPolicy = "InvalidPolicy"
 )
 
-// Reasons about rollouts. They are codes of status.blockers of a ModuleRollout.
+// Reasons about rollouts. These reasons are codes of status.blockers of a ModuleRollout.
 const (
 	// ReasonPolicyConflict: two RolloutPolicies match the module and channel equally exactly, so no rollout begins.
 	// Correct the policies: exclude the module or the channel from all but one.
@@ -375,11 +375,11 @@ const (
 	// --adoption-policy does not allow to adopt it. Delete or rename one of the two objects, or allow the adoption with
 	// the annotation operator.kyma-project.io/adoption: adopt.
 	ReasonAdoptionRefused = "AdoptionRefused"
-	// ReasonObjectAdopted, of an event: an object existed before the module. It gets the fields of the module, and
-	// stays when the module is removed.
+	// ReasonObjectAdopted, of an event: an object existed before the module. The object gets the fields of the module,
+	// and stays when the module is removed.
 	ReasonObjectAdopted = "ObjectAdopted"
-	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. It is
-	// deleted with the module.
+	// ReasonObjectTaken, of an event: an object existed before the module, and the adoption policy is take. The object
+	// is deleted with the module.
 	ReasonObjectTaken = "ObjectTaken"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
@@ -420,8 +420,8 @@ const (
 	// ReasonNamespaceNotEmpty: a namespace of the module contains objects that do not belong to the module. Move or
 	// delete the objects in the message, or delete the namespace.
 	ReasonNamespaceNotEmpty = "NamespaceNotEmpty"
-	// ReasonObjectReleased, of an event: an object existed before the module. It stays, without the fields of the
-	// module.
+	// ReasonObjectReleased, of an event: an object existed before the module. The object stays, without the fields of
+	// the module.
 	ReasonObjectReleased = "ObjectReleased"
 	// ReasonObjectHandedOver, of an event: an object stays, and belongs to another module that contains it too.
 	ReasonObjectHandedOver = "ObjectHandedOver"

@@ -26,7 +26,7 @@ type RolloutPolicy struct {
 	// spec is written by platform teams. A changed policy applies to the next rollout; only suspend applies at once.
 	Spec RolloutPolicySpec `json:"spec"`
 
-	// status is written by Lifecycle Manager only.
+	// Only Lifecycle Manager writes the status.
 	// +optional
 	Status RolloutPolicyStatus `json:"status,omitzero"`
 }
@@ -331,8 +331,8 @@ type RolloutStage struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) != int || int(self) >= 0",message="maxFailures must be a number from 0, or a percent from 0% to 99.9%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
-	// soak is the time for which the updated runtimes are observed before the next stage begins. It begins when enough
-	// runtimes of this stage are Ready with the new version (minProven). Empty: none.
+	// soak is the time for which the updated runtimes are observed before the next stage begins. The soak begins when
+	// enough runtimes of this stage are Ready with the new version (minProven). Empty: none.
 	// +optional
 	// +kubebuilder:validation:Type:=string
 	// +kubebuilder:validation:MaxLength:=20
@@ -459,12 +459,12 @@ type ApprovalGate struct {
 // PromQLGate requires that a query has the value 1. With the value 0, the gate fails. With no value, several values or
 // no answer, the result is unknown: the rollout waits, and does not count as failed.
 type PromQLGate struct {
-	// expr is the query. It has to return one value: 1 if the gate passes, 0 if it fails.
+	// expr is the query. The query has to return one value: 1 if the gate passes, 0 if it fails.
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:MaxLength:=4096
 	Expr string `json:"expr"`
 
-	// url is the address of Prometheus, without /api/v1/query. It must be allowed by --rollout-gate-allow.
+	// url is the address of Prometheus, without /api/v1/query. The flag --rollout-gate-allow must allow this address.
 	// +kubebuilder:validation:Pattern:=`^https?://`
 	// +kubebuilder:validation:MaxLength:=1024
 	URL string `json:"url"`
@@ -480,7 +480,7 @@ type PromQLGate struct {
 // WebhookGate requires that an endpoint answers {"result": "pass"} to a POST of the status of the rollout. With the
 // result "fail", the gate fails. With "wait", any other answer or no answer, the rollout waits.
 type WebhookGate struct {
-	// url is the address of the endpoint. It must be allowed by --rollout-gate-allow.
+	// url is the address of the endpoint. The flag --rollout-gate-allow must allow this address.
 	// +kubebuilder:validation:Pattern:=`^https?://`
 	// +kubebuilder:validation:MaxLength:=1024
 	URL string `json:"url"`

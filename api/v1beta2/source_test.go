@@ -208,7 +208,7 @@ func TestEncodeSource(t *testing.T) {
 	}
 }
 
-// FuzzSource checks that what is encoded is decoded as it was.
+// FuzzSource checks that an encoded source is decoded without changes.
 func FuzzSource(f *testing.F) {
 	f.Add(byte(0), "registry.example.com/modules", "kyma-project.io/module/keda", "sha256:0123", "team")
 	f.Add(byte(1), "r", "n", "1.0.0", "")
@@ -254,7 +254,7 @@ func FuzzSource(f *testing.F) {
 	})
 }
 
-// FuzzDecodeSource checks that no bytes break the decoder, and that what it accepts can be encoded.
+// FuzzDecodeSource checks that the decoder never panics, and that every source that it accepts can be encoded.
 func FuzzDecodeSource(f *testing.F) {
 	f.Add([]byte(`{"repo":"r","name":"n","ref":"1","type":"oci-ref"}`))
 	f.Add([]byte(`{"type":"foo"}`))

@@ -26,7 +26,7 @@ const (
 
 // LastOperation describes the last operation or finding in one sentence, with the time of its last change.
 type LastOperation struct {
-	// operation is one sentence for users: the last operation, or the current problem. Its text may change; programs
+	// operation is one sentence for users: the last operation, or the current problem. The text may change; programs
 	// should branch on conditions.
 	Operation string `json:"operation"`
 

@@ -231,8 +231,8 @@ func FuzzImageSpec(f *testing.F) {
 	})
 }
 
-// TestZeroObjects checks that an object that only has a spec does not send a status, and that what clients need to see
-// is written even when it is empty.
+// TestZeroObjects checks that an object without status is encoded without status, and that required fields are encoded
+// even if they are empty.
 func TestZeroObjects(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -338,8 +338,8 @@ func TestKyma(t *testing.T) {
 	}
 }
 
-// TestMarks checks the labels and annotations that answer a yes-or-no question. On a Manifest and in annotations only
-// the exact value counts.
+// TestMarks checks the boolean labels and annotations. On a Manifest, and in annotations, only the exact value "true"
+// means true.
 func TestMarks(t *testing.T) {
 	marked := func(key, value string) metav1.ObjectMeta {
 		pair := map[string]string{key: value}

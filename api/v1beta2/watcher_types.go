@@ -23,11 +23,11 @@ type Watcher struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the desired state. It is written by the operator of the component that is notified.
+	// spec is the desired state. The operator of the component that is notified writes the spec.
 	// +optional
 	Spec WatcherSpec `json:"spec,omitzero"`
 
-	// status is the observed state. It is written by Lifecycle Manager only.
+	// status is the observed state. Only Lifecycle Manager writes the status.
 	// +optional
 	Status WatcherStatus `json:"status,omitzero"`
 }
@@ -62,8 +62,8 @@ type WatcherSpec struct {
 	// +optional
 	Mode WatcherMode `json:"mode,omitempty"`
 
-	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. It has no effect where
-	// Gateway API is not installed. Not in Kyma's own API.
+	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. The field has no effect
+	// where Gateway API is not installed. Not in Kyma's own API.
 	// +optional
 	Route *Route `json:"route,omitempty"`
 }

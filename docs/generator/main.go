@@ -1,7 +1,7 @@
 // Command generator writes the pages of docs/reference from the code: flags, metrics, reasons, conditions and events,
 // kinds, the verbs of klm, and the keys of a module-config with their JSON schema.
 //
-// It also writes the remedies of all reasons as Go code, for klm why.
+// The command also writes the remedies of all reasons as Go code, for klm why.
 //
 // Use: `make references`, in the root of the repository. A test of this package fails if a page differs from the code.
 //
@@ -9,8 +9,8 @@
 // internal/config, verbs from the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and
 // conditions are parsed from the source files, because the text of the page is in their comments.
 //
-// What it does not do: it does not write lifecycles.md. That page is written by hand, and arch_test.go compares it with
-// the code.
+// What it does not do: it does not write lifecycles.md. The page lifecycles.md is written by hand, and arch_test.go
+// compares it with the code.
 package main
 
 import (
